@@ -7,8 +7,8 @@ use duroxide::providers::{
     ExecutionMetadata, ProviderError, ScheduledActivityIdentifier, WorkItem,
 };
 use duroxide::{Event, EventKind};
-use windlass_core::command::{Absent, CommitTurn, Deed, Foreign, NewTask, Then};
-use windlass_core::{Note, Payload, Rejection, Task, TaskKey, WorkflowState, limits};
+use windlass_core::command::{Absent, CommitTurn, Foreign, NewTask, TurnEnd, WorkflowCommand};
+use windlass_core::{Payload, Rejection, Task, TaskKey, WorkflowProperty, WorkflowState, limits};
 use windlass_engine::{Engine, Error};
 
 use crate::about::About;
@@ -58,26 +58,26 @@ impl Ack {
     }
 
     /// The activities to schedule and to cancel. One in both lists is neither.
-    fn activities(&self, instance: &str) -> Result<Vec<Deed>, ProviderError> {
+    fn activities(&self, instance: &str) -> Result<Vec<WorkflowCommand>, ProviderError> {
         let name =
             |c: &ScheduledActivityIdentifier| (c.instance.clone(), c.execution_id, c.activity_id);
         let cancelled: HashSet<_> = self.cancelled.iter().map(name).collect();
-        let mut deeds = Vec::new();
+        let mut commands = Vec::new();
         for item in &self.worker_items {
             let WorkItem::ActivityExecute { instance: of, execution_id, id, .. } = item else {
                 return Err(ProviderError::permanent(ACK, "not an item for a worker"));
             };
             if !cancelled.contains(&(of.clone(), *execution_id, *id)) {
                 let (step, task) = (step(*execution_id, *id), new_activity(ACK, item)?);
-                deeds.push(Deed::Activity { step, task, eager: false });
+                commands.push(WorkflowCommand::Activity { step, task, eager: false });
             }
         }
         let own = self.cancelled.iter().filter(|cancelled| cancelled.instance == instance);
-        deeds.extend(own.map(|cancelled| Deed::CancelTask {
+        commands.extend(own.map(|cancelled| WorkflowCommand::CancelTask {
             step: step(cancelled.execution_id, cancelled.activity_id),
             id: activity_id(&cancelled.instance, cancelled.execution_id, cancelled.activity_id),
         }));
-        Ok(deeds)
+        Ok(commands)
     }
 
     /// The last custom status, if any. The runtime rejects one that is too long, and reports that
@@ -143,17 +143,20 @@ impl WindlassProvider {
         let (first_step, next_step) = ack.steps(state)?;
         let row = ack.row()?;
         let about = self.about_after(&known, &ack, row.as_ref(), turn, is_next);
-        let mut deeds = ack.activities(instance)?;
+        let mut commands = ack.activities(instance)?;
         let untold = token.caller.as_ref().and_then(|caller| ack.untold_failure(caller));
         for item in ack.orchestrator_items.iter().chain(&untold) {
-            deeds.push(Deed::Send(parcel_of_ack(ACK, item)?));
+            commands.push(WorkflowCommand::Send(parcel_of_ack(ACK, item)?));
         }
         if let Some(status) = ack.custom_status() {
-            deeds.push(Deed::Note { name: Note::STATUS.to_owned(), text: status.clone() });
+            commands.push(WorkflowCommand::SetProperty {
+                name: WorkflowProperty::STATUS.to_owned(),
+                text: status.clone(),
+            });
         }
         if ack.changes_values(&about) {
             let key = known.task_key();
-            deeds.extend(self.changed_values(ACK, &key, &ack.events, ack.ends()).await?);
+            commands.extend(self.changed_values(ACK, &key, &ack.events, ack.ends()).await?);
         }
         let version = ack.metadata.pinned_duroxide_version.as_ref().map(ToString::to_string);
         let foreign = Foreign {
@@ -168,9 +171,9 @@ impl WindlassProvider {
             turn,
             row,
             taken: token.messages,
-            deeds,
+            commands,
             next_step,
-            then: Then::Rest,
+            then: TurnEnd::Yield,
             sticky_ms: None,
             eager: None,
             foreign: Some(Box::new(foreign)),
@@ -188,7 +191,7 @@ impl WindlassProvider {
                     | Rejection::Ended { .. }
                     | Rejection::ParentNotFound
                     | Rejection::ParentEnded,
-                )) if self.drop_orphans(&mut commit.deeds).await? => {}
+                )) if self.drop_orphans(&mut commit.commands).await? => {}
                 answer => return answer.map(drop).map_err(failed(ACK)),
             }
         }
@@ -226,11 +229,14 @@ impl WindlassProvider {
     /// Removes messages to instances that do not exist and are not created by them, and parents
     /// that do not exist: a turn is not rejected because of them. Returns whether any were found;
     /// if not, the turn itself is rejected.
-    async fn drop_orphans(&self, deeds: &mut Vec<Deed>) -> Result<bool, ProviderError> {
-        let (mut kept, mut changed) = (Vec::with_capacity(deeds.len()), false);
-        for mut deed in deeds.drain(..) {
+    async fn drop_orphans(
+        &self,
+        commands: &mut Vec<WorkflowCommand>,
+    ) -> Result<bool, ProviderError> {
+        let (mut kept, mut changed) = (Vec::with_capacity(commands.len()), false);
+        for mut deed in commands.drain(..) {
             let mut reaches = true;
-            if let Deed::Send(parcel) = &mut deed {
+            if let WorkflowCommand::Send(parcel) = &mut deed {
                 let key = TaskKey::new(&self.tenant, &parcel.task);
                 let target = self.looked_up(&key).await?;
                 let has_ended = target.as_ref().map(|task| task.lifecycle.ended_at().is_some());
@@ -250,7 +256,7 @@ impl WindlassProvider {
             changed |= !reaches;
             kept.extend(reaches.then_some(deed));
         }
-        *deeds = kept;
+        *commands = kept;
         Ok(changed)
     }
 

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use duroxide::ErrorDetails;
 use duroxide::providers::{ProviderError, SessionFetchConfig, TagFilter as Tags, WorkItem};
-use windlass_core::command::{Claim, Complete, Create, Delay, Discard, Fail, NewTask, Release};
+use windlass_core::command::{
+    Claim, Complete, Create, DropActivity, Fail, NewTask, Release, Snooze,
+};
 use windlass_core::{
-    Command, FailureClass, Fence, GateKey, Kind, LaneName, Offer, Payload, Policy, Rejection,
-    Retry, RetryPolicy, SESSIONS, TagFilter, limits,
+    Command, FailureClass, Fence, Kind, LaneName, LimitKey, Payload, Policy, Rejection, Retry,
+    RetryPolicy, SESSIONS, TagFilter, WorkerCapabilities, limits,
 };
 use windlass_engine::{Claimed, Error, Input};
 
@@ -35,7 +37,7 @@ pub(crate) fn new_activity(
     let payload = serde_json::to_string(item).map_err(garbled(operation))?;
     let policy = Policy {
         retry: Some(RetryPolicy::fixed(most(limits::ATTEMPTS), 0)),
-        max_reclaims: most(limits::RECLAIMS),
+        max_lost_leases: most(limits::LOST_LEASES),
         retention_ms: 0,
         ..Policy::default()
     };
@@ -43,7 +45,7 @@ pub(crate) fn new_activity(
         lane: activities(tag.as_deref()),
         payload: Some(Payload::json(payload)),
         tag: tag.as_deref().map(names::tag),
-        gate: session_id.clone().map(GateKey::Affinity),
+        gate: session_id.clone().map(LimitKey::Affinity),
         parent: Some(instance_id(instance)),
         step: Some(step(*execution_id, *id)),
         policy,
@@ -135,7 +137,7 @@ impl WindlassProvider {
         let mut claim = Claim {
             tenant: self.tenant.clone(),
             lanes: lanes(filter),
-            offer: Offer { capabilities, tags: tags(filter), versions: Vec::new() },
+            offer: WorkerCapabilities { capabilities, tags: tags(filter), versions: Vec::new() },
             lease_ms: lease_ms(lock_timeout),
             ..Claim::new(owner.unwrap_or_else(|| self.worker.clone()))
         };
@@ -153,8 +155,8 @@ impl WindlassProvider {
 
     async fn activity(&self, claimed: Claimed) -> Result<(WorkItem, String, u32), ProviderError> {
         let payload = match claimed.input {
-            Input::Here(payload) => Some(payload),
-            Input::Elsewhere(key) => self.engine.payload(&key).await.map_err(failed(FETCH))?,
+            Input::Inline(payload) => Some(payload),
+            Input::ByKey(key) => self.engine.payload(&key).await.map_err(failed(FETCH))?,
             Input::None => None,
         };
         let payload = payload.ok_or_else(|| ProviderError::permanent(FETCH, "no input"))?;
@@ -173,7 +175,7 @@ impl WindlassProvider {
         let token = Token::read(ACK, token)?;
         let fence = token.fence(&self.tenant);
         let Some(completion) = completion else {
-            let discard = Discard { fence, reason: "its worker dropped it".to_owned() };
+            let discard = DropActivity { fence, reason: "its worker dropped it".to_owned() };
             return self.engine.submit(discard).await.map(drop).map_err(failed(ACK));
         };
         let is_completion = matches!(
@@ -184,7 +186,7 @@ impl WindlassProvider {
             return Err(ProviderError::permanent(ACK, "this does not complete an activity"));
         }
         if token.stands_alone {
-            let discard = Discard { fence, reason: "no instance waits for it".to_owned() };
+            let discard = DropActivity { fence, reason: "no instance waits for it".to_owned() };
             self.engine.submit(discard).await.map_err(failed(ACK))?;
             return self.enqueue(&completion, None).await;
         }
@@ -216,7 +218,7 @@ impl WindlassProvider {
         let delay_ms = delay.map_or(0, ms);
         let command: Command = match (ignore_attempt, delay_ms) {
             (true, 0) => Release { fence }.into(),
-            (true, delay_ms) => Delay { fence, delay_ms }.into(),
+            (true, delay_ms) => Snooze { fence, delay_ms }.into(),
             (false, ms) => {
                 let reason = "abandoned by its worker".to_owned();
                 let retry = Retry::After { ms };

@@ -2,7 +2,7 @@
 
 use duroxide::Event;
 use duroxide::providers::{ExecutionMetadata, ProviderError};
-use windlass_core::command::{Consume, Create, Grant, NewTask, NewWorkflow, Resume};
+use windlass_core::command::{ClaimGranted, Create, Grant, NewTask, NewWorkflow, Resume};
 use windlass_core::{Outcome, Rejection};
 use windlass_engine::Error;
 
@@ -30,10 +30,10 @@ impl WindlassProvider {
             workflow: Some(NewWorkflow::default()),
             ..NewTask::new(task.id.clone(), KIND)
         };
-        let consume = Consume {
+        let consume = ClaimGranted {
             task: task.clone(),
             lease_ms: LEASE_MS,
-            ..Consume::new(task.id.clone(), worker.clone())
+            ..ClaimGranted::new(task.id.clone(), worker.clone())
         };
         let commands = vec![
             Create { tenant: self.tenant.clone(), tasks: vec![new] }.into(),

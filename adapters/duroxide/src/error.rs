@@ -11,7 +11,7 @@ pub(crate) fn failed(operation: &'static str) -> impl Fn(Error) -> ProviderError
         Error::Rejected(Rejection::MailboxFull { .. }) => {
             ProviderError::retryable(operation, error.to_string())
         }
-        error if may_pass(error) => ProviderError::retryable(operation, error.to_string()),
+        error if is_retryable(error) => ProviderError::retryable(operation, error.to_string()),
         _ => ProviderError::permanent(operation, error.to_string()),
     }
 }
@@ -39,7 +39,8 @@ impl Default for Patience {
 impl Patience {
     /// Waits for the backoff, if the request may be retried.
     pub(crate) async fn is_left<T>(&mut self, answer: &Result<T, Error>) -> bool {
-        let asks_again = answer.as_ref().is_err_and(may_pass) && self.begun.elapsed() < PATIENCE;
+        let asks_again =
+            answer.as_ref().is_err_and(is_retryable) && self.begun.elapsed() < PATIENCE;
         if asks_again {
             tokio::time::sleep(self.pause).await;
             self.pause = (2 * self.pause).min(LONGEST_PAUSE);
@@ -48,7 +49,7 @@ impl Patience {
     }
 }
 
-fn may_pass(error: &Error) -> bool {
+fn is_retryable(error: &Error) -> bool {
     match error {
         Error::Overloaded | Error::OutcomeUnknown => true,
         Error::Store(store) => !matches!(**store, StoreError::Refused(_)),

@@ -9,7 +9,7 @@ use duroxide::providers::{
 };
 use duroxide::{Event, SystemStats};
 use windlass::OpenError;
-use windlass_core::{Note, Task, TaskKey, Tenant, WorkerId, limits};
+use windlass_core::{Task, TaskKey, Tenant, WorkerId, WorkflowProperty, limits};
 use windlass_engine::Engine;
 
 use crate::about::About;
@@ -236,8 +236,8 @@ impl Provider for WindlassProvider {
         if version <= last_seen_version {
             return Ok(None);
         }
-        let notes = self.engine.notes(&task.task_key()).await.map_err(failed(OPERATION))?;
-        let status = notes.into_iter().find(|note| note.name == Note::STATUS);
+        let notes = self.engine.properties(&task.task_key()).await.map_err(failed(OPERATION))?;
+        let status = notes.into_iter().find(|note| note.name == WorkflowProperty::STATUS);
         Ok(Some((status.map(|note| note.text), version)))
     }
 

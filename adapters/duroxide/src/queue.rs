@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duroxide::providers::{ProviderError, WorkItem};
-use windlass_core::command::{Absent, NewTask, NewWorkflow, Parcel, Reap, Send, Start};
+use windlass_core::command::{Absent, DeleteTask, NewTask, NewWorkflow, Parcel, Send, Start};
 use windlass_core::{Payload, Policy, Rejection, TaskKey, Timestamp, limits};
 use windlass_engine::Error;
 
@@ -32,7 +32,7 @@ fn absent(item: &WorkItem, delay: Option<Duration>) -> Absent {
 fn new_instance(instance: &str, parent: Option<&str>, delay: Option<Duration>) -> NewTask {
     let forever = |limit: limits::RangeLimit| u64::try_from(limit.max).unwrap_or(u64::MAX);
     let policy = Policy {
-        max_reclaims: u32::try_from(limits::RECLAIMS.max).unwrap_or(u32::MAX),
+        max_lost_leases: u32::try_from(limits::LOST_LEASES.max).unwrap_or(u32::MAX),
         retention_ms: forever(limits::RETENTION_MS),
         ..Policy::default()
     };
@@ -119,7 +119,7 @@ impl WindlassProvider {
         task: &TaskKey,
     ) -> Result<(), ProviderError> {
         loop {
-            match self.engine.submit(Reap { task: task.clone() }).await {
+            match self.engine.submit(DeleteTask { task: task.clone() }).await {
                 Ok(_) => {}
                 Err(Error::Rejected(Rejection::TaskNotFound | Rejection::NotEnded)) => {
                     return Ok(());

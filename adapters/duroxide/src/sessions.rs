@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duroxide::providers::ProviderError;
 use windlass_core::command::{ReleaseSession, RenewSessions};
-use windlass_core::{Gate, GateKind, Outcome, limits};
+use windlass_core::{ConcurrencyLimit, LimitKind, Outcome, limits};
 
 use crate::error::{failed, unexpected};
 use crate::provider::{WindlassProvider, ms};
@@ -43,11 +43,11 @@ impl WindlassProvider {
     pub(crate) async fn forget_sessions(&self) -> Result<usize, ProviderError> {
         const OPERATION: &str = "cleanup_orphaned_sessions";
         let (now, mut forgotten, mut after) = (self.engine.now(), 0, None);
-        let is_orphan = |gate: &Gate| {
+        let is_orphan = |gate: &ConcurrencyLimit| {
             gate.owner.as_ref().is_some_and(|owner| owner.until < now) && gate.is_empty()
         };
         loop {
-            let kind = Some(GateKind::Affinity);
+            let kind = Some(LimitKind::Affinity);
             let page = self.engine.gates(&self.tenant, kind, after.as_deref(), 1_000).await;
             let page = page.map_err(failed(OPERATION))?;
             for gate in page.iter().filter(|gate| is_orphan(gate)) {

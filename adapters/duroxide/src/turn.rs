@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use duroxide::providers::{DispatcherCapabilityFilter, OrchestrationItem, ProviderError, WorkItem};
 use duroxide::{ErrorDetails, Event, EventKind};
-use windlass_core::command::{Claim, CommitTurn, Decline, Foreign, Renew, Then};
-use windlass_core::{Fence, Lifecycle, Message, Offer, Task, VersionRange};
-use windlass_engine::{Claimed, Received};
+use windlass_core::command::{AbandonTurn, Claim, CommitTurn, Foreign, Renew, TurnEnd};
+use windlass_core::{Fence, Lifecycle, Message, Task, VersionRange, WorkerCapabilities};
+use windlass_engine::{Claimed, ReceivedMessage};
 
 use crate::about::About;
 use crate::error::{failed, garbled};
@@ -67,7 +67,7 @@ impl WindlassProvider {
         let claim = Claim {
             tenant: self.tenant.clone(),
             lanes: vec![orchestrations()],
-            offer: Offer { versions: vec![range], ..Offer::default() },
+            offer: WorkerCapabilities { versions: vec![range], ..WorkerCapabilities::default() },
             lease_ms: lease_ms(lock_timeout),
             receives: true,
             ..Claim::new(self.worker.clone())
@@ -109,7 +109,7 @@ impl WindlassProvider {
         };
         let about = About::of(task);
         let Some(named) = named(about.as_ref(), &history, &mail.items) else {
-            self.put_off_unknown(task, &mail).await?;
+            self.snooze_unknown(task, &mail).await?;
             return Ok(None);
         };
         if mail.items.is_empty() {
@@ -160,7 +160,11 @@ impl WindlassProvider {
     }
 
     /// The first messages, up to the limit of a turn.
-    async fn received(&self, task: &Task, seqs: &[u64]) -> Result<Vec<Received>, ProviderError> {
+    async fn received(
+        &self,
+        task: &Task,
+        seqs: &[u64],
+    ) -> Result<Vec<ReceivedMessage>, ProviderError> {
         let (Some(first), Some(last)) = (seqs.first(), seqs.last()) else { return Ok(Vec::new()) };
         let (mut found, mut after, mut bytes) = (Vec::new(), first.saturating_sub(1), 0);
         loop {
@@ -183,7 +187,7 @@ impl WindlassProvider {
 
     /// The instance was never started, so its name is unknown. Queue messages are dropped; others
     /// may belong to a later start, so the instance is delayed.
-    async fn put_off_unknown(&self, task: &Task, mail: &Mail) -> Result<(), ProviderError> {
+    async fn snooze_unknown(&self, task: &Task, mail: &Mail) -> Result<(), ProviderError> {
         let is_queued = |item: &WorkItem| matches!(item, WorkItem::QueueMessage { .. });
         if mail.items.iter().all(is_queued) {
             return self.take_silently(task, mail.seqs.clone()).await;
@@ -200,9 +204,9 @@ impl WindlassProvider {
             turn: workflow.map_or(0, |workflow| workflow.turns),
             row: None,
             taken,
-            deeds: Vec::new(),
+            commands: Vec::new(),
             next_step: workflow.map_or(0, |workflow| workflow.next_step),
-            then: Then::Rest,
+            then: TurnEnd::Yield,
             sticky_ms: None,
             eager: None,
             foreign: Some(Box::new(Foreign {
@@ -220,7 +224,7 @@ impl WindlassProvider {
         delay_ms: u64,
         counts: bool,
     ) -> Result<(), ProviderError> {
-        let decline = Decline { fence: fence.clone(), delay_ms, counts };
+        let decline = AbandonTurn { fence: fence.clone(), delay_ms, counts };
         self.engine.submit(decline).await.map(drop).map_err(failed(FETCH))
     }
 
@@ -233,7 +237,7 @@ impl WindlassProvider {
         const OPERATION: &str = "abandon_orchestration_item";
         let fence = Token::read(OPERATION, token)?.fence(&self.tenant);
         let delay_ms = delay.map_or(0, crate::provider::ms);
-        let decline = Decline { fence, delay_ms, counts: !ignore_attempt };
+        let decline = AbandonTurn { fence, delay_ms, counts: !ignore_attempt };
         self.engine.submit(decline).await.map(drop).map_err(failed(OPERATION))
     }
 
@@ -251,7 +255,7 @@ impl WindlassProvider {
 
 /// Decodes a message. An activity that ended without a result has failed; one that its worker
 /// dropped is not reported.
-fn item(task: &Task, received: &Received) -> Result<Option<WorkItem>, serde_json::Error> {
+fn item(task: &Task, received: &ReceivedMessage) -> Result<Option<WorkItem>, serde_json::Error> {
     let message = &received.message;
     if message.source == Message::ENGINE && message.name == Message::CANCEL {
         let instance = instance_of(&task.id).unwrap_or_default().to_owned();

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use duroxide::providers::{KvEntry, ProviderError};
 use duroxide::{Event, EventKind};
-use windlass_core::command::Deed;
-use windlass_core::{Note, TaskKey, limits};
+use windlass_core::command::WorkflowCommand;
+use windlass_core::{TaskKey, WorkflowProperty, limits};
 
 use crate::error::{failed, garbled};
 use crate::provider::WindlassProvider;
@@ -64,7 +64,7 @@ const PUT: Names = Names { plain: 'd', written: 'D', time: 'u' };
 const TAKEN: char = 'x';
 
 impl Values {
-    fn read(notes: Vec<Note>) -> Result<Self, serde_json::Error> {
+    fn read(notes: Vec<WorkflowProperty>) -> Result<Self, serde_json::Error> {
         let mut values = Self::default();
         let unset = || Value { text: String::new(), at_ms: 0 };
         for note in notes {
@@ -156,7 +156,7 @@ impl WindlassProvider {
         operation: &'static str,
         key: &TaskKey,
     ) -> Result<Values, ProviderError> {
-        let notes = self.engine.notes(key).await.map_err(failed(operation))?;
+        let notes = self.engine.properties(key).await.map_err(failed(operation))?;
         Values::read(notes).map_err(garbled(operation))
     }
 
@@ -167,7 +167,7 @@ impl WindlassProvider {
         key: &TaskKey,
         events: &[Event],
         ends: bool,
-    ) -> Result<Vec<Deed>, ProviderError> {
+    ) -> Result<Vec<WorkflowCommand>, ProviderError> {
         let before = self.values(operation, key).await?;
         let mut after = before.clone();
         events.iter().for_each(|event| after.apply(event));
@@ -177,10 +177,12 @@ impl WindlassProvider {
         let old = before.notes().map_err(garbled(operation))?;
         let new = after.notes().map_err(garbled(operation))?;
         let gone = old.keys().filter(|name| !new.contains_key(*name));
-        let gone = gone.map(|name| Deed::Note { name: name.clone(), text: None });
+        let gone = gone.map(|name| WorkflowCommand::SetProperty { name: name.clone(), text: None });
         let put = new.iter().filter(|(name, text)| old.get(*name) != Some(*text));
-        let put =
-            put.map(|(name, text)| Deed::Note { name: name.clone(), text: Some(text.clone()) });
+        let put = put.map(|(name, text)| WorkflowCommand::SetProperty {
+            name: name.clone(),
+            text: Some(text.clone()),
+        });
         Ok(gone.chain(put).collect())
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use windlass::{Payload, Posted, Posting};
+use windlass::{Payload, Posted, SignalBuilder};
 
 use crate::error::CliError;
 use crate::output::{say, say_json};
@@ -36,7 +36,11 @@ impl Letter {
     }
 
     /// Applies the options to a message.
-    pub(crate) fn on<'e>(&self, posting: Posting<'e>, payload: Option<Payload>) -> Posting<'e> {
+    pub(crate) fn on<'e>(
+        &self,
+        posting: SignalBuilder<'e>,
+        payload: Option<Payload>,
+    ) -> SignalBuilder<'e> {
         let mut posting = posting.source(&self.source);
         if let Some(key) = &self.key {
             posting = posting.idempotency_key(key.as_str());

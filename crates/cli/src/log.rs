@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use windlass::{Cursor, Engine, Error, LaneName, Logged, Task, Timestamp};
+use windlass::{Cursor, Engine, Error, LaneName, LogEvent, Task, Timestamp};
 
 /// The maximum number of events in one read.
 const PAGE: u64 = 500;
@@ -24,7 +24,7 @@ pub(crate) struct LogView<'e> {
 /// Log events, oldest first.
 #[derive(Debug)]
 pub(crate) struct Found {
-    pub(crate) entries: Vec<Logged>,
+    pub(crate) entries: Vec<LogEvent>,
     /// Whether older ones may exist that were not read.
     pub(crate) cut: bool,
 }
@@ -59,7 +59,7 @@ impl<'e> LogView<'e> {
     pub(crate) async fn start_of_tail(
         &self,
         most: usize,
-        wanted: impl Fn(&Logged) -> bool,
+        wanted: impl Fn(&LogEvent) -> bool,
     ) -> Result<u64, Error> {
         let (mut start, mut left) = (self.last, most);
         if most > 0 {
@@ -79,7 +79,7 @@ impl<'e> LogView<'e> {
     pub(crate) async fn forward(
         &self,
         start: u64,
-        mut show: impl FnMut(&Logged),
+        mut show: impl FnMut(&LogEvent),
     ) -> Result<(), Error> {
         let mut reached = start;
         while reached < self.last {
@@ -121,12 +121,20 @@ impl<'e> LogView<'e> {
     }
 
     /// The latest change of this name of a task, within the last `NEAR` events.
-    pub(crate) async fn latest_of(&self, task: &Task, name: &str) -> Result<Option<Logged>, Error> {
+    pub(crate) async fn latest_of(
+        &self,
+        task: &Task,
+        name: &str,
+    ) -> Result<Option<LogEvent>, Error> {
         self.latest(|entry| entry.name == name && is_of(entry, task)).await
     }
 
     /// The latest change of this name in the lane of a task, within the last `NEAR` events.
-    pub(crate) async fn latest_in(&self, task: &Task, name: &str) -> Result<Option<Logged>, Error> {
+    pub(crate) async fn latest_in(
+        &self,
+        task: &Task,
+        name: &str,
+    ) -> Result<Option<LogEvent>, Error> {
         let lane: &LaneName = &task.lane;
         self.latest(|entry| {
             entry.name == name && entry.lane == *lane && entry.tenant == task.tenant
@@ -134,7 +142,7 @@ impl<'e> LogView<'e> {
         .await
     }
 
-    async fn latest(&self, wanted: impl Fn(&Logged) -> bool) -> Result<Option<Logged>, Error> {
+    async fn latest(&self, wanted: impl Fn(&LogEvent) -> bool) -> Result<Option<LogEvent>, Error> {
         let mut found = None;
         let from = self.floor.max(self.last.saturating_sub(NEAR));
         self.backward(from, self.last, |entry| {
@@ -165,7 +173,7 @@ impl<'e> LogView<'e> {
         &self,
         from: u64,
         end: u64,
-        mut look: impl FnMut(Logged) -> ControlFlow<()>,
+        mut look: impl FnMut(LogEvent) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         let mut end = end;
         while end > from {
@@ -182,7 +190,7 @@ impl<'e> LogView<'e> {
     }
 
     /// The events after `after`; none if the log was trimmed in the meantime.
-    async fn page(&self, after: u64) -> Result<Vec<Logged>, Error> {
+    async fn page(&self, after: u64) -> Result<Vec<LogEvent>, Error> {
         let mut log = self.engine.subscribe(Some(self.cursor(after))).await?;
         match log.read().await {
             Err(Error::CursorExpired(_)) => Ok(Vec::new()),
@@ -191,7 +199,7 @@ impl<'e> LogView<'e> {
     }
 }
 
-fn is_of(entry: &Logged, task: &Task) -> bool {
+fn is_of(entry: &LogEvent, task: &Task) -> bool {
     entry.task.as_ref() == Some(&task.id) && entry.tenant == task.tenant
 }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use windlass::command::ReleaseSession;
-use windlass::{Gate, GateKind, Outcome, Timestamp};
+use windlass::{ConcurrencyLimit, LimitKind, Outcome, Timestamp};
 
 use crate::duration::{self, distance};
 use crate::error::CliError;
@@ -53,7 +53,7 @@ impl List {
     async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
         let (json, now) = (self.target.json, duration::now());
-        let show = |sessions: &[Arc<Gate>]| {
+        let show = |sessions: &[Arc<ConcurrencyLimit>]| {
             if json {
                 sessions.iter().for_each(|session| say_json(&described(session, now)));
                 return;
@@ -65,7 +65,7 @@ impl List {
             });
             say_table(["session", "running", "next", "behind", "owner"], rows.collect());
         };
-        let (tenant, kind) = (&self.target.tenant, Some(GateKind::Session));
+        let (tenant, kind) = (&self.target.tenant, Some(LimitKind::Session));
         if !show_all(&engine, tenant, kind, show).await? && !json {
             say("There is no session: the first task of a session creates it.");
         }
@@ -74,7 +74,7 @@ impl List {
 }
 
 /// The owner of a session, and for how long it stays so while idle.
-fn owned(session: &Gate, now: Timestamp) -> String {
+fn owned(session: &ConcurrencyLimit, now: Timestamp) -> String {
     match &session.owner {
         None => "nobody".to_owned(),
         Some(owner) if session.running > 0 => owner.worker.to_string(),
@@ -88,7 +88,7 @@ impl Release {
         let engine = self.target.open().await?;
         let name = printable(&self.session);
         let (tenant, session) = (self.target.tenant.clone(), self.session.clone());
-        let there = engine.gate(&tenant, GateKind::Session, &session).await?.is_some();
+        let there = engine.gate(&tenant, LimitKind::Session, &session).await?.is_some();
         if !there {
             return Err(CliError::NotFound { what: "session", name });
         }

@@ -30,15 +30,15 @@ pub(crate) fn show_help(help: &clap::Error) -> ExitCode {
 
 /// What is wrong, and which help to read.
 pub(crate) fn gist(wrong: &clap::Error, command: clap::Command, args: &[String]) -> String {
-    let what = negative(wrong, args).unwrap_or_else(|| told(&veiled(wrong)));
+    let what = negative(wrong, args).unwrap_or_else(|| told(&redacted(wrong)));
     format!("{what} (see {} --help)", path(command, args))
 }
 
 /// The error message with the password of a URL redacted.
-fn veiled(wrong: &clap::Error) -> String {
+fn redacted(wrong: &clap::Error) -> String {
     let complaint = wrong.to_string();
     match wrong.get(ContextKind::InvalidValue) {
-        Some(ContextValue::String(value)) => complaint.replace(value, &StoreUrl::veiled(value)),
+        Some(ContextValue::String(value)) => complaint.replace(value, &StoreUrl::redacted(value)),
         _ => complaint,
     }
 }

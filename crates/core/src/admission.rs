@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::name::{IdempotencyKey, Tenant};
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::request::Request;
 use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
@@ -43,9 +43,9 @@ impl Record for Admission {
         indexes: &[IndexSpec {
             index: Index::AdmissionDue,
             columns: &["due_at", "tenant", "scope", "key"],
-            present: "due_at",
+            indexed_when: "due_at",
         }],
-        listed_by: &[],
+        list_indexes: &[],
         contended: None,
     };
 

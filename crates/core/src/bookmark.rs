@@ -2,33 +2,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::log::Cursor;
 use crate::name::Tenant;
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::row::{RowKey, TableSpec, Value};
 use crate::time::Timestamp;
 
 /// The cursor of a durable subscription.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bookmark {
+pub struct SubscriptionCursor {
     pub tenant: Tenant,
     pub name: String,
     pub cursor: Cursor,
     pub moved_at: Timestamp,
 }
 
-impl Bookmark {
+impl SubscriptionCursor {
     pub fn key_of(tenant: &Tenant, name: &str) -> RowKey {
         Self::row_key(vec![tenant.into(), name.into()])
     }
 }
 
-impl Record for Bookmark {
+impl Record for SubscriptionCursor {
     const SPEC: TableSpec = TableSpec {
         name: "bookmark",
         key: &["tenant", "name"],
         columns: &["seq"],
         numbers: &["seq"],
         indexes: &[],
-        listed_by: &[],
+        list_indexes: &[],
         contended: None,
     };
 

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::name::{TaskId, Tenant};
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
 use crate::task::Lifecycle;
 use crate::time::Timestamp;
@@ -115,9 +115,9 @@ impl Record for Children {
         indexes: &[IndexSpec {
             index: Index::ChildrenDue,
             columns: &["due_at", "tenant", "parent"],
-            present: "due_at",
+            indexed_when: "due_at",
         }],
-        listed_by: &[],
+        list_indexes: &[],
         contended: Some("contended"),
     };
 

@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::{Digest, Digester};
 use crate::name::{IdempotencyKey, TaskId, Tenant};
 use crate::payload::{PayloadKey, Slot};
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::request::RequestKey;
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::task::{Fence, TaskKey};
@@ -41,24 +41,24 @@ pub struct EffectAnswer {
 
 /// The owner of an effect. It must hold the lease of the task, or the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Caller {
+pub enum EffectOwner {
     Task(Fence),
     Request { request: RequestKey, owner: String },
 }
 
-impl Caller {
+impl EffectOwner {
     pub(crate) fn tenant(&self) -> &Tenant {
         match self {
-            Caller::Task(fence) => &fence.task.tenant,
-            Caller::Request { request, .. } => &request.tenant,
+            EffectOwner::Task(fence) => &fence.task.tenant,
+            EffectOwner::Request { request, .. } => &request.tenant,
         }
     }
 
     /// The parent key of its effects. A request is identified by a digest: its key is a secret.
     pub fn parent(&self) -> String {
         match self {
-            Caller::Task(fence) => Effect::parent_of(&fence.task),
-            Caller::Request { request, .. } => format!("request/{}", request.digest()),
+            EffectOwner::Task(fence) => Effect::parent_of(&fence.task),
+            EffectOwner::Request { request, .. } => format!("request/{}", request.digest()),
         }
     }
 }
@@ -104,15 +104,15 @@ impl Record for Effect {
             IndexSpec {
                 index: Index::EffectOfParent,
                 columns: &["tenant", "parent", "provider", "name"],
-                present: "parent",
+                indexed_when: "parent",
             },
             IndexSpec {
                 index: Index::EffectDue,
                 columns: &["due_at", "tenant", "parent", "provider", "name"],
-                present: "due_at",
+                indexed_when: "due_at",
             },
         ],
-        listed_by: &[],
+        list_indexes: &[],
         contended: None,
     };
 

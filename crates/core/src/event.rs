@@ -71,7 +71,7 @@ pub enum Change {
     Promoted,
     LeaseExpired {
         epoch: u64,
-        reclaims: u32,
+        lost_leases: u32,
         #[serde(default, skip_serializing_if = "LeaseLoss::is_expired")]
         cause: LeaseLoss,
     },
@@ -97,7 +97,7 @@ pub enum Change {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         waitpoint: Option<WaitpointId>,
     },
-    WaitpointMade {
+    WaitpointCreated {
         id: WaitpointId,
     },
     /// An external call is about to be made.
@@ -146,15 +146,15 @@ pub enum Change {
         open: u32,
     },
     /// A concurrency slot became free: the task entered the queue of its lane.
-    Admitted,
+    Unblocked,
     /// The concurrency limit was lowered: the task is blocked again.
-    Recalled,
+    BlockedAgain,
     /// The task was granted to the owner of its session.
-    Kept {
+    SessionGranted {
         worker: WorkerId,
     },
     /// The grant to that worker has ended.
-    Freed {
+    GrantReleased {
         worker: WorkerId,
     },
     QuotaSet {
@@ -225,7 +225,7 @@ impl AfterTurn {
 /// Event category, by which subscribers filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Family {
+pub enum EventCategory {
     Task,
     Lease,
     Completion,
@@ -233,14 +233,14 @@ pub enum Family {
     Signal,
 }
 
-impl Family {
+impl EventCategory {
     pub const fn as_str(self) -> &'static str {
         match self {
-            Family::Task => "task",
-            Family::Lease => "lease",
-            Family::Completion => "completion",
-            Family::Lane => "lane",
-            Family::Signal => "signal",
+            EventCategory::Task => "task",
+            EventCategory::Lease => "lease",
+            EventCategory::Completion => "completion",
+            EventCategory::Lane => "lane",
+            EventCategory::Signal => "signal",
         }
     }
 }
@@ -285,16 +285,16 @@ impl Change {
             Change::LaneStateChanged { .. } => "lane_state_changed",
             Change::LaneLimited { .. } => "lane_limited",
             Change::WaitingChildren { .. } => "waiting_children",
-            Change::Admitted => "admitted",
-            Change::Recalled => "recalled",
-            Change::Kept { .. } => "kept",
-            Change::Freed { .. } => "freed",
+            Change::Unblocked => "admitted",
+            Change::BlockedAgain => "recalled",
+            Change::SessionGranted { .. } => "kept",
+            Change::GrantReleased { .. } => "freed",
             Change::QuotaSet { .. } => "quota_set",
             Change::Granted { .. } => "granted",
             Change::GrantExpired { .. } => "grant_expired",
             Change::Revoked { .. } => "revoked",
             Change::Signaled { .. } => "signaled",
-            Change::WaitpointMade { .. } => "waitpoint_made",
+            Change::WaitpointCreated { .. } => "waitpoint_made",
             Change::EffectClaimed { .. } => "effect_claimed",
             Change::EffectSettled { .. } => "effect_settled",
             Change::StatusChanged { .. } => "status_changed",
@@ -311,7 +311,7 @@ impl Change {
         serde_json::to_string(self).expect("core types serialize to JSON")
     }
 
-    pub const fn family(&self) -> Family {
+    pub const fn family(&self) -> EventCategory {
         match self {
             Change::Created
             | Change::Progressed { .. }
@@ -320,7 +320,7 @@ impl Change {
             | Change::PriorityChanged { .. }
             | Change::Replayed { .. }
             | Change::Reaped
-            | Change::WaitingChildren { .. } => Family::Task,
+            | Change::WaitingChildren { .. } => EventCategory::Task,
             Change::Claimed { .. }
             | Change::Begun { .. }
             | Change::Renewed { .. }
@@ -329,27 +329,27 @@ impl Change {
             | Change::LeaseExpired { .. }
             | Change::Granted { .. }
             | Change::GrantExpired { .. }
-            | Change::Revoked { .. } => Family::Lease,
+            | Change::Revoked { .. } => EventCategory::Lease,
             Change::Completed { .. }
             | Change::RetryScheduled { .. }
             | Change::Failed { .. }
             | Change::Cancelled { .. }
-            | Change::Expired => Family::Completion,
-            Change::LaneStateChanged { .. } | Change::LaneLimited { .. } => Family::Lane,
-            Change::Admitted
-            | Change::Recalled
-            | Change::Kept { .. }
-            | Change::Freed { .. }
+            | Change::Expired => EventCategory::Completion,
+            Change::LaneStateChanged { .. } | Change::LaneLimited { .. } => EventCategory::Lane,
+            Change::Unblocked
+            | Change::BlockedAgain
+            | Change::SessionGranted { .. }
+            | Change::GrantReleased { .. }
             | Change::EffectClaimed { .. }
             | Change::EffectSettled { .. }
             | Change::CancelRequested { .. }
-            | Change::StatusChanged { .. } => Family::Task,
-            Change::QuotaSet { .. } => Family::Lane,
+            | Change::StatusChanged { .. } => EventCategory::Task,
+            Change::QuotaSet { .. } => EventCategory::Lane,
             Change::Signaled { .. }
-            | Change::WaitpointMade { .. }
+            | Change::WaitpointCreated { .. }
             | Change::Suspended { .. }
             | Change::Resumed { .. }
-            | Change::Escalated => Family::Signal,
+            | Change::Escalated => EventCategory::Signal,
         }
     }
 }
@@ -396,7 +396,7 @@ struct Labelled<'a> {
 
 /// A log event as it is read back. Events of a newer version are passed through unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Logged {
+pub struct LogEvent {
     pub seq: u64,
     pub at: Timestamp,
     pub tenant: Tenant,
@@ -411,7 +411,7 @@ pub struct Logged {
     pub body: String,
 }
 
-impl Logged {
+impl LogEvent {
     pub fn new(seq: u64, event: &Event) -> Self {
         Self {
             seq,

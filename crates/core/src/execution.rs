@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::{TaskId, Tenant};
 use crate::payload::PayloadKey;
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::task::Task;
 use crate::time::Timestamp;
@@ -121,15 +121,15 @@ impl Record for Execution {
             IndexSpec {
                 index: Index::ExecutionOfTask,
                 columns: &["tenant", "task", "number"],
-                present: "number",
+                indexed_when: "number",
             },
             IndexSpec {
                 index: Index::ExecutionDue,
                 columns: &["due_at", "tenant", "task", "number"],
-                present: "due_at",
+                indexed_when: "due_at",
             },
         ],
-        listed_by: &[],
+        list_indexes: &[],
         contended: None,
     };
 

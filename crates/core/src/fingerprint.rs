@@ -17,20 +17,20 @@ pub const EXCLUDED: &[&str] = &["idempotency_key", "context", "credentials"];
 /// A digest that identifies equal requests.
 ///
 /// It covers the name of the operation and the body. JSON is hashed in the canonical form of RFC
-/// 8785, without the top-level fields in `excluded`; other bodies are hashed as they are. So is
+/// 8785, without the top-level fields in `ignored_fields`; other bodies are hashed as they are. So is
 /// JSON with an integer that the canonical form would round, so that different amounts never match,
 /// and JSON with a duplicate name in an object, since parsers disagree on its value.
-pub fn fingerprint(operation: &str, body: &[u8], excluded: &[&str]) -> Digest {
+pub fn fingerprint(operation: &str, body: &[u8], ignored_fields: &[&str]) -> Digest {
     let digester = Digester::new("fingerprint").part(operation.as_bytes());
-    match canonical(body, excluded) {
+    match canonical(body, ignored_fields) {
         Some(canonical) => digester.number(1).part(&canonical).finish(),
         None => digester.number(0).part(body).finish(),
     }
 }
 
-fn canonical(body: &[u8], excluded: &[&str]) -> Option<Vec<u8>> {
+fn canonical(body: &[u8], ignored_fields: &[&str]) -> Option<Vec<u8>> {
     let Unambiguous(mut value) = serde_json::from_slice(body).ok()?;
-    let counts = |name: &str| !excluded.contains(&name);
+    let counts = |name: &str| !ignored_fields.contains(&name);
     let is_exact = if let Value::Object(fields) = &mut value {
         fields.retain(|name, _| counts(name));
         let texts: BTreeMap<String, &RawValue> = serde_json::from_slice(body).ok()?;

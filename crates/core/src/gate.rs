@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
 use crate::rate::{self, Rate, Starts};
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::rejection::Rejection;
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
@@ -13,9 +13,9 @@ use crate::time::Timestamp;
 /// The limit that a task must pass before it may run: a concurrency key, a session or an affinity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum GateKey {
+pub enum LimitKey {
     /// Tasks of one concurrency key run one at a time, or within its configured limits.
-    Key(String),
+    Concurrency(String),
     /// Tasks of one session run on the worker that owns it.
     Session(String),
     /// Tasks of one affinity are leased to the worker that holds its lock, any number at once. The
@@ -26,8 +26,8 @@ pub enum GateKey {
 /// The scope of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum GateKind {
-    Key,
+pub enum LimitKind {
+    Concurrency,
     Session,
     Affinity,
     /// All tasks of a lane; checked by each claim.
@@ -41,9 +41,9 @@ pub enum GateKind {
 /// Blocked tasks wait in a list of the limit. Only as many as may run are admitted to the queue of
 /// their lane, so that a million blocked tasks do not slow down claims.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gate {
+pub struct ConcurrencyLimit {
     pub tenant: Tenant,
-    pub kind: GateKind,
+    pub kind: LimitKind,
     pub name: String,
     /// The maximum number of running tasks; none for unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,18 +90,20 @@ pub struct Owner {
     pub active_at: Option<Timestamp>,
 }
 
-impl GateKey {
-    pub const fn kind(&self) -> GateKind {
+impl LimitKey {
+    pub const fn kind(&self) -> LimitKind {
         match self {
-            GateKey::Key(_) => GateKind::Key,
-            GateKey::Session(_) => GateKind::Session,
-            GateKey::Affinity(_) => GateKind::Affinity,
+            LimitKey::Concurrency(_) => LimitKind::Concurrency,
+            LimitKey::Session(_) => LimitKind::Session,
+            LimitKey::Affinity(_) => LimitKind::Affinity,
         }
     }
 
     pub fn name(&self) -> &str {
         match self {
-            GateKey::Key(name) | GateKey::Session(name) | GateKey::Affinity(name) => name,
+            LimitKey::Concurrency(name) | LimitKey::Session(name) | LimitKey::Affinity(name) => {
+                name
+            }
         }
     }
 
@@ -116,38 +118,38 @@ impl GateKey {
     }
 
     pub(crate) fn row_key(&self, tenant: &Tenant) -> RowKey {
-        Gate::key_of(tenant, self.kind(), self.name())
+        ConcurrencyLimit::key_of(tenant, self.kind(), self.name())
     }
 
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         match self {
-            GateKey::Key(name) => limits::KEY.check(name),
-            GateKey::Session(name) | GateKey::Affinity(name) => limits::SESSION.check(name),
+            LimitKey::Concurrency(name) => limits::KEY.check(name),
+            LimitKey::Session(name) | LimitKey::Affinity(name) => limits::SESSION.check(name),
         }
     }
 }
 
-impl GateKind {
+impl LimitKind {
     pub const fn as_str(self) -> &'static str {
         match self {
-            GateKind::Key => "key",
-            GateKind::Session => "session",
-            GateKind::Affinity => "affinity",
-            GateKind::Lane => "lane",
-            GateKind::Tenant => "tenant",
+            LimitKind::Concurrency => "key",
+            LimitKind::Session => "session",
+            LimitKind::Affinity => "affinity",
+            LimitKind::Lane => "lane",
+            LimitKind::Tenant => "tenant",
         }
     }
 
     const fn default_limit(self) -> Option<u32> {
         match self {
-            GateKind::Key | GateKind::Session => Some(1),
-            GateKind::Affinity | GateKind::Lane | GateKind::Tenant => None,
+            LimitKind::Concurrency | LimitKind::Session => Some(1),
+            LimitKind::Affinity | LimitKind::Lane | LimitKind::Tenant => None,
         }
     }
 
     /// Whether its tasks are granted to the worker that owns it.
     pub(crate) const fn is_owned(self) -> bool {
-        matches!(self, GateKind::Session | GateKind::Affinity)
+        matches!(self, LimitKind::Session | LimitKind::Affinity)
     }
 }
 
@@ -158,9 +160,9 @@ const FORGOTTEN_MS: u64 = 3_600_000;
 /// changes.
 const SESSION_ADMITTED: u32 = 100;
 
-impl Gate {
+impl ConcurrencyLimit {
     /// A limit with defaults: one at a time for a concurrency key or a session, else unlimited.
-    pub(crate) fn new(tenant: &Tenant, kind: GateKind, name: &str) -> Self {
+    pub(crate) fn new(tenant: &Tenant, kind: LimitKind, name: &str) -> Self {
         Self {
             tenant: tenant.clone(),
             kind,
@@ -178,7 +180,7 @@ impl Gate {
         }
     }
 
-    pub fn key_of(tenant: &Tenant, kind: GateKind, name: &str) -> RowKey {
+    pub fn key_of(tenant: &Tenant, kind: LimitKind, name: &str) -> RowKey {
         Self::row_key(vec![tenant.into(), kind.as_str().into(), name.into()])
     }
 
@@ -189,12 +191,12 @@ impl Gate {
     }
 
     /// The key by which tasks name it; none for a quota.
-    pub fn gate_key(&self) -> Option<GateKey> {
+    pub fn gate_key(&self) -> Option<LimitKey> {
         match self.kind {
-            GateKind::Key => Some(GateKey::Key(self.name.clone())),
-            GateKind::Session => Some(GateKey::Session(self.name.clone())),
-            GateKind::Affinity => Some(GateKey::Affinity(self.name.clone())),
-            GateKind::Lane | GateKind::Tenant => None,
+            LimitKind::Concurrency => Some(LimitKey::Concurrency(self.name.clone())),
+            LimitKind::Session => Some(LimitKey::Session(self.name.clone())),
+            LimitKind::Affinity => Some(LimitKey::Affinity(self.name.clone())),
+            LimitKind::Lane | LimitKind::Tenant => None,
         }
     }
 
@@ -210,7 +212,7 @@ impl Gate {
 
     /// Whether the session was revoked: its owner starts no more tasks and loses it once idle.
     fn is_released(&self) -> bool {
-        let runs = self.running > 0 && self.kind != GateKind::Affinity;
+        let runs = self.running > 0 && self.kind != LimitKind::Affinity;
         runs && self.owner.as_ref().is_some_and(|owner| owner.idle_ms == 0)
     }
 
@@ -221,10 +223,10 @@ impl Gate {
         let taken = self.running.saturating_add(self.admitted);
         let places = self.limit.map_or(u32::MAX, |limit| limit.saturating_sub(taken));
         match self.kind {
-            GateKind::Session | GateKind::Affinity => {
+            LimitKind::Session | LimitKind::Affinity => {
                 places.min(SESSION_ADMITTED.saturating_sub(self.admitted))
             }
-            GateKind::Key | GateKind::Lane | GateKind::Tenant => places,
+            LimitKind::Concurrency | LimitKind::Lane | LimitKind::Tenant => places,
         }
     }
 
@@ -276,13 +278,13 @@ impl Gate {
 
     /// The present owner. The ownership of an idle session or an unrenewed affinity expires.
     pub fn owner(&self, now: Timestamp) -> Option<&Owner> {
-        let runs = self.running > 0 && self.kind != GateKind::Affinity;
+        let runs = self.running > 0 && self.kind != LimitKind::Affinity;
         self.owner.as_ref().filter(|owner| runs || now < owner.until)
     }
 
     /// Records activity of the holder of an affinity lock. An expired lock has no activity.
     pub(crate) fn touch(&mut self, now: Timestamp) {
-        let alive = self.kind == GateKind::Affinity && self.owner(now).is_some();
+        let alive = self.kind == LimitKind::Affinity && self.owner(now).is_some();
         if let Some(owner) = self.owner.as_mut().filter(|_| alive) {
             owner.active_at = Some(now);
         }
@@ -302,8 +304,8 @@ impl Gate {
     /// The earliest time at which the sweep must check it.
     pub(crate) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let line = match self.kind {
-            GateKind::Key | GateKind::Session | GateKind::Affinity => self.waiting > 0,
-            GateKind::Lane | GateKind::Tenant => !self.refused.is_empty(),
+            LimitKind::Concurrency | LimitKind::Session | LimitKind::Affinity => self.waiting > 0,
+            LimitKind::Lane | LimitKind::Tenant => !self.refused.is_empty(),
         };
         let opens_at = match line {
             true if self.room(now) > 0 => Some(now),
@@ -319,8 +321,8 @@ impl Gate {
     fn freed_at(&self) -> Option<Timestamp> {
         let owner = self.owner.as_ref()?;
         match self.kind {
-            GateKind::Affinity if self.admitted == 0 => Some(owner.until.plus_ms(FORGOTTEN_MS)),
-            GateKind::Affinity => Some(owner.until),
+            LimitKind::Affinity if self.admitted == 0 => Some(owner.until.plus_ms(FORGOTTEN_MS)),
+            LimitKind::Affinity => Some(owner.until),
             _ => (self.running == 0).then_some(owner.until),
         }
     }
@@ -335,7 +337,7 @@ impl Gate {
     }
 }
 
-impl Record for Gate {
+impl Record for ConcurrencyLimit {
     const SPEC: TableSpec = TableSpec {
         name: "gate",
         key: &["tenant", "kind", "name"],
@@ -345,15 +347,15 @@ impl Record for Gate {
             IndexSpec {
                 index: Index::GateDue,
                 columns: &["due_at", "tenant", "kind", "name"],
-                present: "due_at",
+                indexed_when: "due_at",
             },
             IndexSpec {
                 index: Index::GateOwned,
                 columns: &["tenant", "owner", "kind", "name"],
-                present: "owner",
+                indexed_when: "owner",
             },
         ],
-        listed_by: &[],
+        list_indexes: &[],
         contended: Some("contended"),
     };
 

@@ -11,21 +11,21 @@ use crate::time::Timestamp;
 
 /// One turn of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Turned {
+pub struct TurnRecord {
     /// The time that the workflow code sees.
     pub at: Timestamp,
     /// The inputs of the turn, in delivery order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub arrived: Vec<Arrival>,
+    pub arrived: Vec<WorkflowInput>,
     /// The commands that the code issued, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub made: Vec<Made>,
+    pub made: Vec<RecordedCommand>,
 }
 
 /// An input of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Arrival {
+pub enum WorkflowInput {
     /// One of its steps has ended.
     Report { step: u64, outcome: StepOutcome },
     /// A message that was sent to it.
@@ -33,7 +33,7 @@ pub enum Arrival {
         name: String,
         source: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        payload: Option<Carried>,
+        payload: Option<HistoryPayload>,
     },
     /// A cancellation request.
     Cancel { reason: String },
@@ -45,7 +45,7 @@ pub enum Arrival {
 pub enum StepOutcome {
     Completed {
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        result: Option<Carried>,
+        result: Option<HistoryPayload>,
     },
     Failed {
         class: FailureClass,
@@ -62,12 +62,12 @@ pub enum StepOutcome {
 /// A command of workflow code, as recorded in the history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Made {
+pub enum RecordedCommand {
     Activity {
         step: u64,
         name: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        input: Option<Carried>,
+        input: Option<HistoryPayload>,
     },
     /// It runs within the turn, in the process of the worker.
     Local {
@@ -112,7 +112,7 @@ pub enum Made {
 
 /// A payload in a history, readable if it is JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Carried(pub Payload);
+pub struct HistoryPayload(pub Payload);
 
 const JSON: &str = "application/json";
 
@@ -131,7 +131,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawV
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
-impl Serialize for Carried {
+impl Serialize for HistoryPayload {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Payload { content_type, bytes } = &self.0;
         let text = std::str::from_utf8(bytes).ok().filter(|_| content_type == JSON);
@@ -150,7 +150,7 @@ impl Serialize for Carried {
     }
 }
 
-impl<'de> Deserialize<'de> for Carried {
+impl<'de> Deserialize<'de> for HistoryPayload {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Written::deserialize(deserializer)? {
             Written { json: Some(json), .. } => Ok(Self(Payload::json(json.get()))),
@@ -187,20 +187,20 @@ mod tests {
             Payload::new("application/octet-stream", vec![0, 255, 16]),
         ];
         for result in results {
-            let report = Arrival::Report {
+            let report = WorkflowInput::Report {
                 step: 7,
-                outcome: StepOutcome::Completed { result: Some(Carried(result)) },
+                outcome: StepOutcome::Completed { result: Some(HistoryPayload(result)) },
             };
-            let made = vec![Made::Wait { step: 8, name: "go".into() }];
-            let row = Turned { at: Timestamp::from_micros(5), arrived: vec![report], made };
+            let made = vec![RecordedCommand::Wait { step: 8, name: "go".into() }];
+            let row = TurnRecord { at: Timestamp::from_micros(5), arrived: vec![report], made };
             let text = serde_json::to_string(&row).unwrap();
-            assert_eq!(serde_json::from_str::<Turned>(&text).unwrap(), row, "{text}");
+            assert_eq!(serde_json::from_str::<TurnRecord>(&text).unwrap(), row, "{text}");
         }
     }
 
     #[test]
     fn json_is_readable() {
-        let text = serde_json::to_string(&Carried(Payload::json("[1,2]"))).unwrap();
+        let text = serde_json::to_string(&HistoryPayload(Payload::json("[1,2]"))).unwrap();
         assert_eq!(text, r#"{"json":[1,2]}"#);
         assert_eq!(unhex("0"), None);
         assert_eq!(unhex("zz"), None);

@@ -3,10 +3,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{Digest, Digester};
-use crate::effect::Caller;
+use crate::effect::EffectOwner;
 use crate::limits;
 use crate::name::Tenant;
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::rejection::{Problem, Rejection};
 use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
@@ -81,7 +81,7 @@ impl Keyring {
     }
 
     /// An idempotency key for one call to a provider, unique to its caller.
-    pub fn derive(&self, caller: &Caller, provider: &str, name: &str) -> Option<String> {
+    pub fn derive(&self, caller: &EffectOwner, provider: &str, name: &str) -> Option<String> {
         let parent = caller.parent();
         let own = format!("{}/{parent}/{name}", parent.len());
         self.signer().map(|key| token::derive(key, provider, &own))
@@ -107,9 +107,9 @@ impl Record for Keyring {
         indexes: &[IndexSpec {
             index: Index::KeyringDue,
             columns: &["due_at", "tenant"],
-            present: "due_at",
+            indexed_when: "due_at",
         }],
-        listed_by: &[],
+        list_indexes: &[],
         contended: None,
     };
 

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::name::{LaneName, Tenant};
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::row::{RowKey, TableSpec, Value};
 
 /// A named queue of tasks, with its configuration.
@@ -85,7 +85,7 @@ impl Lane {
     }
 
     /// How many tasks may be leased from this lane, at most `wanted`.
-    pub(crate) fn allowance(&self, wanted: usize) -> usize {
+    pub(crate) fn remaining(&self, wanted: usize) -> usize {
         if !self.state.hands_out() {
             return 0;
         }
@@ -102,7 +102,7 @@ impl Record for Lane {
         columns: &["state", "contended"],
         numbers: &["contended"],
         indexes: &[],
-        listed_by: &[],
+        list_indexes: &[],
         contended: Some("contended"),
     };
 

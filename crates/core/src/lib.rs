@@ -6,9 +6,9 @@
 //!
 //! ```
 //! use windlass_core::command::{Claim, Create, NewTask, Outcome};
-//! use windlass_core::{Shelf, Timestamp};
+//! use windlass_core::{ReferenceTables, Timestamp};
 //!
-//! let mut shelf = Shelf::default();
+//! let mut shelf = ReferenceTables::default();
 //! let now = Timestamp::from_millis(1_000);
 //! let create = Create::one(NewTask::new("task-1", "email"));
 //! shelf.execute(now, &create.into()).unwrap();
@@ -58,17 +58,17 @@ mod workflow;
 mod world;
 
 pub use admission::Admission;
-pub use bookmark::Bookmark;
+pub use bookmark::SubscriptionCursor;
 pub use children::{ChildCounts, Children};
 pub use code_version::CodeVersion;
 pub use command::{Command, Decided, Outcome, decide, probe};
 pub use digest::Digest;
-pub use effect::{Caller, Effect, EffectAnswer};
-pub use event::{AfterTurn, Change, Event, Family, LeaseLoss, Logged};
+pub use effect::{Effect, EffectAnswer, EffectOwner};
+pub use event::{AfterTurn, Change, Event, EventCategory, LeaseLoss, LogEvent};
 pub use execution::Execution;
 pub use fingerprint::{EXCLUDED, fingerprint};
-pub use gate::{Gate, GateKey, GateKind, Owner};
-pub use history::{Arrival, Carried, Made, StepOutcome, Turned};
+pub use gate::{ConcurrencyLimit, LimitKey, LimitKind, Owner};
+pub use history::{HistoryPayload, RecordedCommand, StepOutcome, TurnRecord, WorkflowInput};
 pub use keyring::{Keyring, Secret, SigningKey};
 pub use lane::{Lane, LaneGate, LaneState};
 pub use limiter::Limiter;
@@ -76,25 +76,27 @@ pub use log::{Cursor, CursorExpired, Log};
 pub use mailbox::{KeptKey, Mailbox, Message};
 pub use name::{IdempotencyKey, Kind, LaneName, NodeId, TaskId, Tenant, WaitpointId, WorkerId};
 pub use node::Node;
-pub use note::Note;
+pub use note::WorkflowProperty;
 pub use payload::{Payload, PayloadKey, Slot};
-pub use queue::Queue;
+pub use queue::ReadyRoute;
 pub use rate::{Rate, Starts};
-pub use record::{AnyRecord, Filed, Record, Table, is_readable, read_row};
+pub use record::{AnyRecord, Record, StoredRecord, Table, is_readable, read_row};
 pub use rejection::{Problem, Rejection};
-pub use request::{Request, RequestKey, RequestState, Terms};
+pub use request::{Request, RequestKey, RequestState, RequestTtls};
 pub use row::{Index, IndexSpec, Range, Row, RowKey, Scan, StoredRow, TableSpec, Value, Version};
-pub use shelf::{Clash, Shelf};
+pub use shelf::{ReferenceTables, VersionConflict};
 pub use task::{
-    Backoff, Condition, Distinct, FailureClass, Fence, Lease, Lifecycle, Matcher, Metered, Offer,
-    OnTimeout, Paused, Policy, Progress, PublicState, ResumeCause, Resumption, Retry, RetryPolicy,
-    Route, Run, SESSIONS, Settle, Settled, SuspendReason, SuspendRequest, Suspension, TagFilter,
-    Task, TaskKey, Timeout, Turn, VersionRange,
+    ActiveAttempt, Backoff, Condition, Distinct, FailureClass, Fence, Lease, Lifecycle, Matcher,
+    Metered, OnTimeout, Policy, Progress, PublicState, Readiness, ResumeCause, Resumption, Retry,
+    RetryPolicy, Route, SESSIONS, Settle, Settled, SuspendReason, SuspendRequest, SuspendedAttempt,
+    Suspension, TagFilter, Task, TaskKey, Timeout, VersionRange, WorkerCapabilities,
 };
 pub use time::Timestamp;
 pub use token::Token;
 pub use waitpoint::{Waitpoint, WaitpointState};
-pub use why::{Around, Why, why};
+pub use why::{Why, WhyContext, why};
 pub use worker::{HeldLeases, LeaseRequest, Worker};
-pub use workflow::{Report, Reporter, Sticky, WorkflowState};
-pub use world::{ChangeSet, Halt, Hints, Loaded, LogEntry, PageRow, Update, Wake, Wanted, World};
+pub use workflow::{CompletedTask, StepCompletion, Sticky, WorkflowState};
+pub use world::{
+    ChangeSet, Halt, Hints, LoadRequest, Loaded, LogEntry, PageRow, Update, Wake, World,
+};

@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::Tenant;
 use crate::rate::{self, Rate, Starts};
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
 
@@ -42,9 +42,9 @@ impl Record for Limiter {
         indexes: &[IndexSpec {
             index: Index::LimiterDue,
             columns: &["due_at", "tenant", "name"],
-            present: "due_at",
+            indexed_when: "due_at",
         }],
-        listed_by: &[],
+        list_indexes: &[],
         contended: Some("contended"),
     };
 

@@ -94,7 +94,7 @@ pub const BACKOFF_MS: RangeLimit = range("backoff_ms", 0, YEAR_MS);
 pub const PERCENT: RangeLimit = range("percent", 0, 100);
 pub const JITTER: RangeLimit = range("jitter_percent", 0, 100);
 pub const ATTEMPTS: RangeLimit = range("max_attempts", 1, 10_000);
-pub const RECLAIMS: RangeLimit = range("max_reclaims", 0, 10_000);
+pub const LOST_LEASES: RangeLimit = range("max_reclaims", 0, 10_000);
 pub const REPLAYS: RangeLimit = range("max_replays", 0, 10_000);
 pub const RETENTION_MS: RangeLimit = range("retention_ms", 0, 10 * YEAR_MS);
 pub const WINDOW_MS: RangeLimit = range("window_ms", SECOND_MS, 366 * DAY_MS);
@@ -154,9 +154,9 @@ pub const ALL_EARLY_BYTES: u32 = 64 * 1_024 * 1_024;
 pub const WAITPOINTS_PER_TASK: u32 = 1_000;
 pub const KEYS_PER_TENANT: u32 = 16;
 
-pub const DEFAULT_MAX_RECLAIMS: u32 = 100;
+pub const DEFAULT_MAX_LOST_LEASES: u32 = 100;
 /// For one turn of a workflow.
-pub const DEFAULT_TURN_RECLAIMS: u32 = 10;
+pub const DEFAULT_TURN_LOST_LEASES: u32 = 10;
 pub const DEFAULT_MAX_REPLAYS: u32 = 100;
 pub const DEFAULT_RETENTION_MS: u64 = 7 * DAY_MS as u64;
 pub const DEFAULT_WINDOW_MS: u64 = DAY_MS as u64;

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::row::{RowKey, TableSpec, Value};
 
 /// Retention state of the log. A single record, created by the first trim.
@@ -24,7 +24,7 @@ impl Record for Log {
         columns: &["floor"],
         numbers: &["floor"],
         indexes: &[],
-        listed_by: &[],
+        list_indexes: &[],
         contended: None,
     };
 

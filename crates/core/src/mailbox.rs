@@ -3,11 +3,11 @@ use serde::{Deserialize, Serialize};
 use crate::limits;
 use crate::name::{IdempotencyKey, TaskId, Tenant, WaitpointId};
 use crate::payload::{PayloadKey, Slot};
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::rejection::{Problem, Rejection};
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
-use crate::workflow::Report;
+use crate::workflow::StepCompletion;
 
 /// Counters of the messages of a task. Every delivery and every removal of a message writes it,
 /// instead of the task, so that the lease holder is not disturbed.
@@ -66,7 +66,7 @@ pub struct Message {
     pub attempts: u32,
     /// The completion of a step of a workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub report: Option<Report>,
+    pub report: Option<StepCompletion>,
     /// When it expires, while it is buffered for a task that does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_until: Option<Timestamp>,
@@ -150,7 +150,7 @@ impl Message {
     }
 
     /// Whether a caller sent it, not the engine.
-    pub(crate) fn was_sent(&self) -> bool {
+    pub(crate) fn is_external(&self) -> bool {
         self.source != Self::ENGINE
     }
 
@@ -230,7 +230,7 @@ impl Record for Mailbox {
         columns: &["held", "contended"],
         numbers: &["held", "contended"],
         indexes: &[],
-        listed_by: &[],
+        list_indexes: &[],
         contended: Some("contended"),
     };
 
@@ -253,15 +253,15 @@ impl Record for Message {
             IndexSpec {
                 index: Index::MessageOfTask,
                 columns: &["tenant", "task", "seq"],
-                present: "seq",
+                indexed_when: "seq",
             },
             IndexSpec {
                 index: Index::MessageDue,
                 columns: &["due_at", "tenant", "task", "seq"],
-                present: "due_at",
+                indexed_when: "due_at",
             },
         ],
-        listed_by: &[],
+        list_indexes: &[],
         contended: None,
     };
 

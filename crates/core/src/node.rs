@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::name::NodeId;
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
 
@@ -48,9 +48,9 @@ impl Record for Node {
         indexes: &[IndexSpec {
             index: Index::NodeDue,
             columns: &["due_at", "id"],
-            present: "due_at",
+            indexed_when: "due_at",
         }],
-        listed_by: &[],
+        list_indexes: &[],
         contended: None,
     };
 

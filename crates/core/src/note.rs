@@ -1,12 +1,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::name::{TaskId, Tenant};
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 
 /// A published value of a workflow, for people and programs outside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Note {
+pub struct WorkflowProperty {
     pub tenant: Tenant,
     pub task: TaskId,
     /// Empty for the status.
@@ -16,7 +16,7 @@ pub struct Note {
     pub change: u64,
 }
 
-impl Note {
+impl WorkflowProperty {
     /// The name of the status.
     pub const STATUS: &'static str = "";
 
@@ -31,7 +31,7 @@ impl Note {
     }
 }
 
-impl Record for Note {
+impl Record for WorkflowProperty {
     const SPEC: TableSpec = TableSpec {
         name: "note",
         key: &["tenant", "task", "name"],
@@ -40,9 +40,9 @@ impl Record for Note {
         indexes: &[IndexSpec {
             index: Index::NoteOfTask,
             columns: &["tenant", "task", "name"],
-            present: "name",
+            indexed_when: "name",
         }],
-        listed_by: &[],
+        list_indexes: &[],
         contended: None,
     };
 

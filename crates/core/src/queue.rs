@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::name::{LaneName, Tenant};
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::task::Route;
 use crate::time::Timestamp;
@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 /// if it is still empty in a later commit. So every ready task is covered by a ready route, without
 /// counting tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Queue {
+pub struct ReadyRoute {
     pub tenant: Tenant,
     pub lane: LaneName,
     pub route: Route,
@@ -21,7 +21,7 @@ pub struct Queue {
     pub due_at: Timestamp,
 }
 
-impl Queue {
+impl ReadyRoute {
     pub fn key_of(tenant: &Tenant, lane: &LaneName, route: &Route) -> RowKey {
         Self::row_key(vec![tenant.into(), lane.into(), route.into()])
     }
@@ -31,7 +31,7 @@ impl Queue {
     }
 }
 
-impl Record for Queue {
+impl Record for ReadyRoute {
     const SPEC: TableSpec = TableSpec {
         name: "queue",
         key: &["tenant", "lane", "route"],
@@ -41,15 +41,15 @@ impl Record for Queue {
             IndexSpec {
                 index: Index::QueueByLane,
                 columns: &["tenant", "lane", "route"],
-                present: "route",
+                indexed_when: "route",
             },
             IndexSpec {
                 index: Index::QueueDue,
                 columns: &["due_at", "tenant", "lane", "route"],
-                present: "due_at",
+                indexed_when: "due_at",
             },
         ],
-        listed_by: &[],
+        list_indexes: &[],
         contended: None,
     };
 

@@ -6,19 +6,19 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
 use crate::admission::Admission;
-use crate::bookmark::Bookmark;
+use crate::bookmark::SubscriptionCursor;
 use crate::children::Children;
 use crate::effect::Effect;
 use crate::execution::Execution;
-use crate::gate::Gate;
+use crate::gate::ConcurrencyLimit;
 use crate::keyring::Keyring;
 use crate::lane::Lane;
 use crate::limiter::Limiter;
 use crate::log::Log;
 use crate::mailbox::{Mailbox, Message};
 use crate::node::Node;
-use crate::note::Note;
-use crate::queue::Queue;
+use crate::note::WorkflowProperty;
+use crate::queue::ReadyRoute;
 use crate::row::{Index, Row, RowKey, TableSpec, Value, Version};
 use crate::task::Task;
 use crate::waitpoint::Waitpoint;
@@ -38,7 +38,7 @@ pub trait Record: Clone + fmt::Debug + PartialEq + Serialize + DeserializeOwned 
 }
 
 /// A record type with a table in [`Table`].
-pub trait Filed: Record + Sized {
+pub trait StoredRecord: Record + Sized {
     const TABLE: Table;
 
     fn from_any(any: &AnyRecord) -> &Arc<Self>;
@@ -89,7 +89,7 @@ macro_rules! records {
             }
         }
 
-        $(impl Filed for $Type {
+        $(impl StoredRecord for $Type {
             const TABLE: Table = Table::$Type;
 
             fn from_any(any: &AnyRecord) -> &Arc<Self> {
@@ -108,8 +108,24 @@ macro_rules! records {
 }
 
 records!(
-    Task, Lane, Queue, Admission, Log, Node, Mailbox, Message, Waitpoint, Keyring, Children, Gate,
-    Worker, Bookmark, Effect, Limiter, Execution, Note
+    Task,
+    Lane,
+    ReadyRoute,
+    Admission,
+    Log,
+    Node,
+    Mailbox,
+    Message,
+    Waitpoint,
+    Keyring,
+    Children,
+    ConcurrencyLimit,
+    Worker,
+    SubscriptionCursor,
+    Effect,
+    Limiter,
+    Execution,
+    WorkflowProperty
 );
 
 impl Table {
@@ -117,13 +133,13 @@ impl Table {
     pub fn due(self) -> Option<Index> {
         match self {
             Table::Task => Some(Index::TaskDue),
-            Table::Queue => Some(Index::QueueDue),
+            Table::ReadyRoute => Some(Index::QueueDue),
             Table::Admission => Some(Index::AdmissionDue),
             Table::Node => Some(Index::NodeDue),
             Table::Message => Some(Index::MessageDue),
             Table::Keyring => Some(Index::KeyringDue),
             Table::Children => Some(Index::ChildrenDue),
-            Table::Gate => Some(Index::GateDue),
+            Table::ConcurrencyLimit => Some(Index::GateDue),
             Table::Worker => Some(Index::WorkerDue),
             Table::Effect => Some(Index::EffectDue),
             Table::Limiter => Some(Index::LimiterDue),
@@ -132,20 +148,20 @@ impl Table {
             | Table::Log
             | Table::Mailbox
             | Table::Waitpoint
-            | Table::Bookmark
-            | Table::Note => None,
+            | Table::SubscriptionCursor
+            | Table::WorkflowProperty => None,
         }
     }
 }
 
 /// The fields that a newer version wrote. This version preserves them unread.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Extra {
+pub(crate) struct UnknownFields {
     schema: u16,
     fields: Map<String, Json>,
 }
 
-pub(crate) type Decoded = (AnyRecord, Option<Box<Extra>>);
+pub(crate) type Decoded = (AnyRecord, Option<Box<UnknownFields>>);
 
 /// Decodes a body; none if this version cannot.
 pub(crate) fn decode(table: Table, schema: u16, body: &str) -> Option<Decoded> {
@@ -167,12 +183,12 @@ pub fn is_readable(table: Table, key: &[String], schema: u16, body: &str) -> boo
 }
 
 /// Decodes a row for readers outside a transaction, such as lists.
-pub fn read_row<R: Filed>(schema: u16, body: &str) -> Option<Arc<R>> {
+pub fn read_row<R: StoredRecord>(schema: u16, body: &str) -> Option<Arc<R>> {
     let (any, _) = decode(R::TABLE, schema, body)?;
     Some(R::from_any(&any).clone())
 }
 
-fn read<R: Filed>(schema: u16, body: &str) -> serde_json::Result<Decoded> {
+fn read<R: StoredRecord>(schema: u16, body: &str) -> serde_json::Result<Decoded> {
     if schema <= R::SCHEMA {
         return Ok((R::into_any(Arc::new(serde_json::from_str(body)?)), None));
     }
@@ -181,10 +197,10 @@ fn read<R: Filed>(schema: u16, body: &str) -> serde_json::Result<Decoded> {
     if let Json::Object(known) = serde_json::to_value(&record)? {
         fields.retain(|name, _| !known.contains_key(name));
     }
-    Ok((R::into_any(Arc::new(record)), Some(Box::new(Extra { schema, fields }))))
+    Ok((R::into_any(Arc::new(record)), Some(Box::new(UnknownFields { schema, fields }))))
 }
 
-pub(crate) fn encode(record: &AnyRecord, extra: Option<&Extra>, version: Version) -> Row {
+pub(crate) fn encode(record: &AnyRecord, extra: Option<&UnknownFields>, version: Version) -> Row {
     let (own_schema, body) = record.write();
     let mut body = body.expect("core types serialize to JSON");
     let schema = extra.map_or(own_schema, |extra| extra.schema);

@@ -49,7 +49,7 @@ pub enum RequestState {
 
 /// Retention times of an idempotent request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct RequestTtls {
     /// How long the response is replayed, from the acceptance on.
     pub replay_ms: u64,
     /// How long the owner may take.
@@ -60,7 +60,7 @@ pub struct Terms {
     pub retry_after_ms: u64,
 }
 
-impl Default for Terms {
+impl Default for RequestTtls {
     fn default() -> Self {
         Self {
             replay_ms: 86_400_000,
@@ -71,7 +71,7 @@ impl Default for Terms {
     }
 }
 
-impl Terms {
+impl RequestTtls {
     pub fn check(&self) -> Result<(), Rejection> {
         limits::REPLAY_MS.check(self.replay_ms)?;
         limits::IN_FLIGHT_MS.check(self.in_flight_ms)?;

@@ -73,7 +73,7 @@ pub struct RowKey {
 
 impl RowKey {
     /// A 64-bit hash of the key, identical in all versions of the program.
-    pub fn mark(&self) -> i64 {
+    pub fn hash64(&self) -> i64 {
         let table = self.table.spec().name.as_bytes();
         let mut mark = fnv(0xcbf2_9ce4_8422_2325, table);
         for value in &self.values {
@@ -141,20 +141,20 @@ pub struct TableSpec {
     pub indexes: &'static [IndexSpec],
     /// Columns that lists filter by. Each has an index of the first key column, this column and the
     /// rest of the key.
-    pub listed_by: &'static [&'static str],
+    pub list_indexes: &'static [&'static str],
     /// A column that marks records with many concurrent writers. Where transactions run
     /// concurrently, waiting for the row lock of such a record is cheaper than a conflict.
     pub contended: Option<&'static str>,
 }
 
-/// An ordered index of a table. A row is in the index while its column `present` is not null.
+/// An ordered index of a table. A row is in the index while its column `indexed_when` is not null.
 ///
 /// `columns` end with the key columns, so that every position is unique.
 #[derive(Debug)]
 pub struct IndexSpec {
     pub index: Index,
     pub columns: &'static [&'static str],
-    pub present: &'static str,
+    pub indexed_when: &'static str,
 }
 
 impl TableSpec {
@@ -167,7 +167,7 @@ impl TableSpec {
 /// Positions of the index columns in a row, resolved by name once.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    present: Spot,
+    indexed_when: Spot,
     columns: Vec<Spot>,
     /// Positions of the key columns among the index columns.
     key: Vec<usize>,
@@ -203,7 +203,7 @@ impl Layout {
         let (table, spec) = (index.table().spec(), index.spec());
         let at = |column: &&str| spec.columns.iter().position(|name| name == column);
         Self {
-            present: Spot::of(table, spec.present),
+            indexed_when: Spot::of(table, spec.indexed_when),
             columns: spec.columns.iter().map(|column| Spot::of(table, column)).collect(),
             key: table.key.iter().map(|c| at(c).expect("index columns end with the key")).collect(),
         }
@@ -211,7 +211,7 @@ impl Layout {
 
     /// The index position of a row; none if it is not in the index.
     pub(crate) fn position(&self, key: &[Value], columns: &[Value]) -> Option<Vec<Value>> {
-        if *self.present.value(key, columns) == Value::Null {
+        if *self.indexed_when.value(key, columns) == Value::Null {
             return None;
         }
         Some(self.columns.iter().map(|spot| spot.value(key, columns).clone()).collect())
@@ -257,25 +257,25 @@ impl Index {
             Index::TaskReady | Index::TaskDue | Index::TaskLine | Index::TaskOpenChild => {
                 Table::Task
             }
-            Index::QueueByLane | Index::QueueDue => Table::Queue,
+            Index::QueueByLane | Index::QueueDue => Table::ReadyRoute,
             Index::AdmissionDue => Table::Admission,
             Index::NodeDue => Table::Node,
             Index::MessageOfTask | Index::MessageDue => Table::Message,
             Index::WaitpointOfTask => Table::Waitpoint,
             Index::KeyringDue => Table::Keyring,
             Index::ChildrenDue => Table::Children,
-            Index::GateDue | Index::GateOwned => Table::Gate,
+            Index::GateDue | Index::GateOwned => Table::ConcurrencyLimit,
             Index::WorkerDue => Table::Worker,
             Index::EffectOfParent | Index::EffectDue => Table::Effect,
             Index::LimiterDue => Table::Limiter,
             Index::ExecutionOfTask | Index::ExecutionDue => Table::Execution,
-            Index::NoteOfTask => Table::Note,
+            Index::NoteOfTask => Table::WorkflowProperty,
         }
     }
 
     /// Whether a scan is about to change the rows it finds, so that concurrent scans should skip
     /// locked rows. Nodes are not skipped: each node checks all others.
-    pub const fn is_taken_from(self) -> bool {
+    pub const fn is_consumed(self) -> bool {
         match self {
             Index::TaskReady
             | Index::TaskDue
@@ -429,6 +429,6 @@ mod tests {
             -1_044_909_511_865_580_392,
             3_708_761_750_516_080_614,
         ];
-        assert_eq!(keys.map(|key| key.mark()), marks);
+        assert_eq!(keys.map(|key| key.hash64()), marks);
     }
 }

@@ -1,17 +1,17 @@
 use std::collections::BTreeMap;
 
 use crate::command::{Command, Decided, Outcome, decide};
-use crate::event::{Event, Logged};
+use crate::event::{Event, LogEvent};
 use crate::payload::{Payload, PayloadKey};
 use crate::rejection::Rejection;
 use crate::row::{Index, Row, RowKey, Scan, StoredRow, TableSpec, Value, Version};
 use crate::time::Timestamp;
-use crate::world::{ChangeSet, Hints, Loaded, LogEntry, PageRow, Wanted, World};
+use crate::world::{ChangeSet, Hints, LoadRequest, Loaded, LogEntry, PageRow, World};
 
 /// The reference implementation of a store, in ordered maps: the core of the in-memory store, and
 /// the oracle for the other stores.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Shelf {
+pub struct ReferenceTables {
     rows: BTreeMap<RowKey, Row>,
     positions: BTreeMap<(Index, Vec<Value>), RowKey>,
     payloads: BTreeMap<PayloadKey, Payload>,
@@ -21,10 +21,10 @@ pub struct Shelf {
 
 /// A change set conflicts with the stored state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clash;
+pub struct VersionConflict;
 
-impl Shelf {
-    pub fn load(&self, wanted: &Wanted) -> Loaded {
+impl ReferenceTables {
+    pub fn load(&self, wanted: &LoadRequest) -> Loaded {
         let stored = |key: &RowKey| self.rows.get(key).map(stored);
         let entry = |(&seq, event): (&u64, &Event)| LogEntry { seq, at: event.at };
         Loaded {
@@ -52,7 +52,7 @@ impl Shelf {
     }
 
     /// Commits a change set, if all versions that it read or replaces are unchanged.
-    pub fn commit(&mut self, changes: &ChangeSet) -> Result<(), Clash> {
+    pub fn commit(&mut self, changes: &ChangeSet) -> Result<(), VersionConflict> {
         let same = |key: &RowKey, version: Version| {
             self.rows.get(key).is_some_and(|row| row.version == version)
         };
@@ -61,7 +61,7 @@ impl Shelf {
             && changes.deletes.iter().all(|(key, version)| same(key, *version))
             && changes.inserts.iter().all(|row| !self.rows.contains_key(&row.key));
         if !holds {
-            return Err(Clash);
+            return Err(VersionConflict);
         }
         for row in changes.inserts.iter().chain(changes.updates.iter().map(|u| &u.row)) {
             self.insert(row.clone());
@@ -124,9 +124,9 @@ impl Shelf {
     }
 
     /// The events after `seq`, oldest first.
-    pub fn events_after(&self, seq: u64) -> impl Iterator<Item = Logged> {
+    pub fn events_after(&self, seq: u64) -> impl Iterator<Item = LogEvent> {
         let after = self.events.range(seq.saturating_add(1)..);
-        after.map(|(&seq, event)| Logged::new(seq, event))
+        after.map(|(&seq, event)| LogEvent::new(seq, event))
     }
 
     /// Inserts a row unchecked, to test rows of other versions.
@@ -154,7 +154,7 @@ impl Shelf {
             }
             let wanted = world.wanted().expect("a parked command needs more rows");
             let loaded = self.load(&wanted);
-            world.learn(&wanted, loaded);
+            world.absorb(&wanted, loaded);
         }
     }
 }

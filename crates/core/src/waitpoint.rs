@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::{Digest, Digester};
 use crate::name::{TaskId, Tenant, WaitpointId};
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
 use crate::task::TaskKey;
 use crate::time::Timestamp;
@@ -73,9 +73,9 @@ impl Record for Waitpoint {
         indexes: &[IndexSpec {
             index: Index::WaitpointOfTask,
             columns: &["tenant", "task", "id"],
-            present: "task",
+            indexed_when: "task",
         }],
-        listed_by: &[],
+        list_indexes: &[],
         contended: None,
     };
 

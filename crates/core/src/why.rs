@@ -1,11 +1,11 @@
 use serde::Serialize;
 
 use crate::children::ChildCounts;
-use crate::gate::{Gate, GateKey, GateKind};
+use crate::gate::{ConcurrencyLimit, LimitKey, LimitKind};
 use crate::lane::{Lane, LaneGate, LaneState};
 use crate::name::{LaneName, WorkerId};
 use crate::rate::Rate;
-use crate::task::{FailureClass, Lifecycle, Offer, PublicState, Suspension, Task};
+use crate::task::{FailureClass, Lifecycle, PublicState, Suspension, Task, WorkerCapabilities};
 use crate::time::Timestamp;
 
 /// Why a task makes no progress, with the evidence.
@@ -44,7 +44,7 @@ pub enum Why {
     },
     /// The task is blocked by its concurrency limit or rate limit, which has no free slot.
     Gated {
-        gate: Option<GateKey>,
+        gate: Option<LimitKey>,
         limit: Option<u32>,
         rate: Option<Rate>,
         /// Running tasks, and admitted tasks that are about to run.
@@ -55,7 +55,7 @@ pub enum Why {
     },
     /// A quota of the lane or the tenant is exceeded.
     QuotaSpent {
-        kind: GateKind,
+        kind: LimitKind,
         limit: Option<u32>,
         rate: Option<Rate>,
         running: u32,
@@ -86,17 +86,17 @@ pub enum Why {
 
 /// The context of a task at the time `now`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Around<'a> {
+pub struct WhyContext<'a> {
     pub lane: Option<&'a Lane>,
     /// The concurrency limit of the task, and the quotas of its lane and tenant, in any order.
-    pub gates: &'a [Gate],
+    pub gates: &'a [ConcurrencyLimit],
     /// The offers of the workers that poll the lane.
-    pub offers: Option<&'a [Offer]>,
+    pub offers: Option<&'a [WorkerCapabilities]>,
     pub now: Timestamp,
 }
 
 /// Explains a task from its record and its context, as far as that is known.
-pub fn why(task: &Task, around: &Around<'_>) -> Why {
+pub fn why(task: &Task, around: &WhyContext<'_>) -> Why {
     match &task.lifecycle {
         Lifecycle::Waiting(_) => why_waiting(task, around),
         Lifecycle::Gated(_) => why_gated(task, around),
@@ -122,7 +122,7 @@ pub fn why(task: &Task, around: &Around<'_>) -> Why {
     }
 }
 
-fn why_gated(task: &Task, around: &Around<'_>) -> Why {
+fn why_gated(task: &Task, around: &WhyContext<'_>) -> Why {
     let own = around.gates.iter().find(|gate| gate.gate_key() == task.gate);
     Why::Gated {
         gate: task.gate.clone(),
@@ -135,18 +135,18 @@ fn why_gated(task: &Task, around: &Around<'_>) -> Why {
 }
 
 /// The quota that keeps a task from being claimed, if any.
-fn spent<'a>(task: &Task, around: &Around<'a>) -> Option<&'a Gate> {
+fn spent<'a>(task: &Task, around: &WhyContext<'a>) -> Option<&'a ConcurrencyLimit> {
     around.gates.iter().find(|gate| {
         let counts = match gate.kind {
-            GateKind::Lane => gate.name == task.lane.as_str(),
-            GateKind::Tenant => true,
-            GateKind::Key | GateKind::Session | GateKind::Affinity => false,
+            LimitKind::Lane => gate.name == task.lane.as_str(),
+            LimitKind::Tenant => true,
+            LimitKind::Concurrency | LimitKind::Session | LimitKind::Affinity => false,
         };
         counts && gate.configured && gate.room(around.now) == 0
     })
 }
 
-fn why_waiting(task: &Task, around: &Around<'_>) -> Why {
+fn why_waiting(task: &Task, around: &WhyContext<'_>) -> Why {
     let offers = around.offers;
     if let Some(lane) = around.lane {
         let name = lane.name.clone();
@@ -160,7 +160,7 @@ fn why_waiting(task: &Task, around: &Around<'_>) -> Why {
         }
     }
     if let Some(quota) = spent(task, around) {
-        let Gate { kind, limit, rate, running, .. } = *quota;
+        let ConcurrencyLimit { kind, limit, rate, running, .. } = *quota;
         return Why::QuotaSpent {
             kind,
             limit,
@@ -197,19 +197,22 @@ mod tests {
     use crate::name::Tenant;
     use crate::testing::{Stage, claim, lane, new_task};
 
-    fn offer(capability: &str) -> Offer {
-        Offer { capabilities: BTreeSet::from([capability.to_owned()]), ..Offer::default() }
+    fn offer(capability: &str) -> WorkerCapabilities {
+        WorkerCapabilities {
+            capabilities: BTreeSet::from([capability.to_owned()]),
+            ..WorkerCapabilities::default()
+        }
     }
 
-    fn why_of(stage: &Stage, id: &str, offers: Option<&[Offer]>) -> Why {
+    fn why_of(stage: &Stage, id: &str, offers: Option<&[WorkerCapabilities]>) -> Why {
         let (lane, gates) = (stage.lane(), stage.gates());
-        let around = Around { lane: lane.as_ref(), gates: &gates, offers, now: stage.now };
+        let around = WhyContext { lane: lane.as_ref(), gates: &gates, offers, now: stage.now };
         why(&stage.task(id).unwrap(), &around)
     }
 
     #[test]
     fn lanes() {
-        let plain = [Offer::default()];
+        let plain = [WorkerCapabilities::default()];
         let plain = Some(&plain[..]);
         let closed = |state| Why::LaneHandsNothingOut { lane: lane(), state };
         for (state, offers, expected) in [
@@ -233,7 +236,7 @@ mod tests {
         let mut stage = Stage::with_lane("limited");
         stage.must(claim());
         stage.must(Create::one(new_task("u")));
-        let found = why_of(&stage, "u", Some(&[Offer::default()]));
+        let found = why_of(&stage, "u", Some(&[WorkerCapabilities::default()]));
         assert_eq!(found, Why::LaneFull { lane: lane(), limit: 1, running: 1 });
     }
 
@@ -242,7 +245,7 @@ mod tests {
         let mut stage = Stage::new();
         let capabilities = BTreeSet::from(["gpu".to_owned(), "cuda".to_owned()]);
         stage.must(Create::one(NewTask { capabilities, ..new_task("t") }));
-        let found = why_of(&stage, "t", Some(&[Offer::default(), offer("cuda")]));
+        let found = why_of(&stage, "t", Some(&[WorkerCapabilities::default(), offer("cuda")]));
         let expected = Why::NoCapableWorker { missing: vec!["gpu".to_owned()], tag: None };
         assert_eq!(found, expected);
         let capabilities = vec!["cuda".to_owned(), "gpu".to_owned()];
@@ -274,7 +277,7 @@ mod tests {
     #[test]
     fn a_blocked_task_names_its_limit_and_when_it_opens() {
         let mut stage = Stage::with_task("gated");
-        let gate = Some(GateKey::Key("k".into()));
+        let gate = Some(LimitKey::Concurrency("k".into()));
         let (limit, rate, waiting) = (Some(1), None, 1);
         let (running, opens_at) = (1, None);
         let full = Why::Gated { gate: gate.clone(), limit, rate, running, waiting, opens_at };
@@ -295,11 +298,11 @@ mod tests {
             let mut stage = Stage::with_task("waiting");
             let (kind, limit, rate) = (scope.kind(), Some(1), None);
             stage.must(SetQuota { tenant: Tenant::default(), scope, limit, rate });
-            assert_eq!(why_of(&stage, "t", Some(&[Offer::default()])), Why::InLine);
+            assert_eq!(why_of(&stage, "t", Some(&[WorkerCapabilities::default()])), Why::InLine);
             stage.must(claim());
             stage.must(Create::one(new_task("u")));
             let spent = Why::QuotaSpent { kind, limit, rate, running: 1, opens_at: None };
-            assert_eq!(why_of(&stage, "u", Some(&[Offer::default()])), spent);
+            assert_eq!(why_of(&stage, "u", Some(&[WorkerCapabilities::default()])), spent);
         }
     }
 }

@@ -4,9 +4,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::name::{LaneName, TaskId, Tenant, WorkerId};
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
-use crate::task::{Lease, Lifecycle, Offer, Task};
+use crate::task::{Lease, Lifecycle, Task, WorkerCapabilities};
 use crate::time::Timestamp;
 
 /// A registered worker: its offer and its last heartbeat.
@@ -15,7 +15,7 @@ pub struct Worker {
     pub tenant: Tenant,
     pub id: WorkerId,
     pub lanes: BTreeSet<LaneName>,
-    pub offer: Offer,
+    pub offer: WorkerCapabilities,
     pub registered_at: Timestamp,
     pub seen_at: Timestamp,
     /// The heartbeat interval.
@@ -82,9 +82,9 @@ impl Record for Worker {
         indexes: &[IndexSpec {
             index: Index::WorkerDue,
             columns: &["due_at", "tenant", "id"],
-            present: "due_at",
+            indexed_when: "due_at",
         }],
-        listed_by: &[],
+        list_indexes: &[],
         contended: None,
     };
 

@@ -34,7 +34,7 @@ pub struct WorkflowState {
     pub about: Option<String>,
     /// The digest of the last turn, while its lease is retained: a repeat gets the same response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub going_on: Option<Digest>,
+    pub last_kept_turn: Option<Digest>,
 }
 
 /// The sticky worker of a workflow, which caches its state and may claim its next turn first.
@@ -47,16 +47,16 @@ pub struct Sticky {
 
 /// The completion of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct StepCompletion {
     pub step: u64,
     /// The task of the step; none for a timer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task: Option<Reporter>,
+    pub task: Option<CompletedTask>,
 }
 
 /// An ended task that was a step of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reporter {
+pub struct CompletedTask {
     pub id: TaskId,
     pub generation: u32,
     /// It is a workflow, and retains its own result.
@@ -76,7 +76,7 @@ impl WorkflowState {
             cancelling: None,
             carries: false,
             about: None,
-            going_on: None,
+            last_kept_turn: None,
         }
     }
 }

@@ -8,8 +8,8 @@ use windlass_store::Store;
 
 use crate::claim_wait::ClaimWait;
 use crate::error::Error;
-use crate::handed::{Handed, Leases};
-use crate::inbox::{Inbox, Job};
+use crate::handed::{CarriesLeases, ReleaseOnDrop};
+use crate::inbox::{CommandQueue, Submission};
 
 /// A leased task with its payload, as delivered to a worker.
 #[derive(Clone, Debug)]
@@ -26,9 +26,9 @@ pub struct Claimed {
 pub enum Input {
     /// The task was created without a payload.
     None,
-    Here(Payload),
+    Inline(Payload),
     /// Exceeds the byte limit of the claim; fetch it with [`crate::Engine::payload`].
-    Elsewhere(PayloadKey),
+    ByKey(PayloadKey),
 }
 
 pub(crate) type Answer = Result<Outcome, Error>;
@@ -46,7 +46,7 @@ pub struct Answers {
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// One result for each command of the job, in order.
-    Plain(oneshot::Sender<Handed<Answers>>),
+    Plain(oneshot::Sender<ReleaseOnDrop<Answers>>),
     /// The single claim of the job, with payloads. A claim with a `wait` gets an empty result only
     /// after the wait is over.
     Claim {
@@ -56,7 +56,7 @@ pub(crate) enum Reply {
     Nobody,
 }
 
-type ClaimSender = oneshot::Sender<Handed<Result<Vec<Claimed>, Error>>>;
+type ClaimSender = oneshot::Sender<ReleaseOnDrop<Result<Vec<Claimed>, Error>>>;
 
 impl Reply {
     /// Whether the caller has dropped its receiver.
@@ -73,7 +73,7 @@ impl Reply {
 #[derive(Clone, Debug)]
 pub(crate) struct Answerer {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) inbox: Arc<CommandQueue>,
     pub(crate) claim_bytes: u64,
 }
 
@@ -87,7 +87,7 @@ impl Answerer {
         for (reply, answers) in answered {
             match reply {
                 Reply::Nobody => {}
-                // If the caller has left, the dropped `Handed` releases its leases.
+                // If the caller has left, the dropped `ReleaseOnDrop` releases its leases.
                 Reply::Plain(sender) => {
                     drop(sender.send(self.hand(Answers { each: answers, batch_began })));
                 }
@@ -105,7 +105,7 @@ impl Answerer {
         } else {
             for (sender, tasks) in claims {
                 let bare = |task: Arc<Task>| {
-                    let input = task.input_key().map_or(Input::None, Input::Elsewhere);
+                    let input = task.input_key().map_or(Input::None, Input::ByKey);
                     Claimed { task, input, leased_from: batch_began }
                 };
                 let claimed = tasks.into_iter().map(bare).collect();
@@ -144,10 +144,10 @@ impl Answerer {
                 let input = match key {
                     None => Input::None,
                     Some(key) if fits => match found.pop_front().flatten() {
-                        Some(payload) => Input::Here(payload),
-                        None => Input::Elsewhere(key),
+                        Some(payload) => Input::Inline(payload),
+                        None => Input::ByKey(key),
                     },
-                    Some(key) => Input::Elsewhere(key),
+                    Some(key) => Input::ByKey(key),
                 };
                 Claimed { task, input, leased_from: batch_began }
             });
@@ -156,12 +156,12 @@ impl Answerer {
         }
     }
 
-    fn hand<T: Leases>(&self, answer: T) -> Handed<T> {
-        Handed::new(answer, self.inbox.clone())
+    fn hand<T: CarriesLeases>(&self, answer: T) -> ReleaseOnDrop<T> {
+        ReleaseOnDrop::new(answer, self.inbox.clone())
     }
 
     /// Fails every command of a job with `error`.
-    pub(crate) fn fail(&self, job: Job, error: &Error) {
+    pub(crate) fn fail(&self, job: Submission, error: &Error) {
         match job.reply {
             Reply::Plain(sender) => {
                 let each = job.commands.iter().map(|_| Err(error.clone())).collect();

@@ -5,9 +5,9 @@ use tokio::runtime::{Builder, Handle, Runtime};
 /// A dedicated runtime for the engine. Application code that blocks its own runtime's threads
 /// delays neither commits nor heartbeats.
 #[derive(Debug)]
-pub(crate) struct Apart(Option<Runtime>);
+pub(crate) struct DedicatedRuntime(Option<Runtime>);
 
-impl Apart {
+impl DedicatedRuntime {
     pub(crate) fn new() -> io::Result<Self> {
         let mut builder = Builder::new_multi_thread();
         let builder = builder.worker_threads(2).thread_name("windlass").enable_all();
@@ -19,7 +19,7 @@ impl Apart {
     }
 }
 
-impl Drop for Apart {
+impl Drop for DedicatedRuntime {
     /// Does not block: the last clone may be dropped on one of these threads.
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {

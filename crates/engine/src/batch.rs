@@ -3,15 +3,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use windlass_core::{
-    ChangeSet, Command, Decided, Hints, Outcome, RowKey, Timestamp, Wake, Wanted, World, decide,
-    probe,
+    ChangeSet, Command, Decided, Hints, LoadRequest, Outcome, RowKey, Timestamp, Wake, World,
+    decide, probe,
 };
 use windlass_store::{StoreError, Tx};
 
 use crate::answer::Answer;
-use crate::calls::Calls;
+use crate::calls::WakeMatcher;
 use crate::error::Error;
-use crate::inbox::Job;
+use crate::inbox::Submission;
 use crate::waiters::{Waiters, concerns};
 
 /// More rounds than any transition needs. A command still parked after this many is a bug.
@@ -29,37 +29,37 @@ pub(crate) struct Committed {
 }
 
 /// The result of one attempt at a batch.
-pub(crate) enum Tried {
+pub(crate) enum BatchResult {
     Committed(Committed),
     /// The commit may have succeeded; holds the results in case it did.
-    Unknown(Committed, windlass_store::Ticket),
+    Unknown(Committed, windlass_store::CommitId),
     Failed(StoreError),
 }
 
 /// Decides all jobs in one transaction and commits it. Claims that wait for tasks made ready by
-/// these jobs or by other nodes (`foreign`) join the batch, so a task can be created and leased in
+/// these jobs or by other nodes (`remote_wakes`) join the batch, so a task can be created and leased in
 /// one commit.
 ///
-/// `ahead` collects the contended records of this batch. A retry loads them first, in one query, so
+/// `preload` collects the contended records of this batch. A retry loads them first, in one query, so
 /// that all writers lock them in the same order.
 pub(crate) async fn attempt(
     mut tx: Box<dyn Tx>,
-    jobs: &mut Vec<Job>,
-    foreign: &[Wake],
+    jobs: &mut Vec<Submission>,
+    remote_wakes: &[Wake],
     waiters: &mut Waiters,
-    ahead: &mut BTreeSet<RowKey>,
+    preload: &mut BTreeSet<RowKey>,
     hints: Hints,
-) -> Tried {
+) -> BatchResult {
     let at = tx.now();
     let mut world = World::new(at, hints);
-    let mut deck = Deck { calls: Calls::of(foreign), ..Deck::default() };
+    let mut deck = BatchState { calls: WakeMatcher::of(remote_wakes), ..BatchState::default() };
     let mut rounds = 0;
-    if !ahead.is_empty() {
-        let rows = ahead.iter().cloned().collect();
-        let wanted = Arc::new(Wanted { rows, ..Wanted::default() });
+    if !preload.is_empty() {
+        let rows = preload.iter().cloned().collect();
+        let wanted = Arc::new(LoadRequest { rows, ..LoadRequest::default() });
         match tx.load(wanted.clone()).await {
-            Ok(loaded) => world.learn(&wanted, loaded),
-            Err(error) => return Tried::Failed(error),
+            Ok(loaded) => world.absorb(&wanted, loaded),
+            Err(error) => return BatchResult::Failed(error),
         }
     }
     loop {
@@ -76,14 +76,14 @@ pub(crate) async fn attempt(
             break;
         };
         let contended = |key: &&RowKey| key.table.spec().contended.is_some();
-        ahead.extend(wanted.rows.iter().filter(contended).cloned());
+        preload.extend(wanted.rows.iter().filter(contended).cloned());
         let wanted = Arc::new(wanted);
         match tx.load(wanted.clone()).await {
-            Ok(loaded) => world.learn(&wanted, loaded),
-            Err(error) => return Tried::Failed(error),
+            Ok(loaded) => world.absorb(&wanted, loaded),
+            Err(error) => return BatchResult::Failed(error),
         }
         if world.is_late() {
-            return Tried::Failed(StoreError::Conflict);
+            return BatchResult::Failed(StoreError::Conflict);
         }
     }
     let (changes, hints) = world.finish();
@@ -91,26 +91,26 @@ pub(crate) async fn attempt(
     let committed = tx.commit(changes.clone()).await;
     let batch = Committed { answers: deck.into_answers(), changes, hints, rounds, at };
     match committed {
-        Ok(()) => Tried::Committed(batch),
-        Err(StoreError::OutcomeUnknown(ticket)) => Tried::Unknown(batch, ticket),
-        Err(error) => Tried::Failed(error),
+        Ok(()) => BatchResult::Committed(batch),
+        Err(StoreError::OutcomeUnknown(ticket)) => BatchResult::Unknown(batch, ticket),
+        Err(error) => BatchResult::Failed(error),
     }
 }
 
 /// State of a batch: the results so far, and the wakes already matched to claims.
 #[derive(Default)]
-struct Deck {
+struct BatchState {
     answers: Vec<Vec<Option<Answer>>>,
     wakes_seen: usize,
-    calls: Calls,
+    calls: WakeMatcher,
     /// Number of jobs whose results have been matched against open wakes.
     counted: usize,
 }
 
-impl Deck {
+impl BatchState {
     /// Decides every command without a result. Commands behind a parked one of the same job are
     /// only probed, to collect the records they need.
-    fn round(&mut self, world: &mut World, jobs: &[Job]) {
+    fn round(&mut self, world: &mut World, jobs: &[Submission]) {
         for job in &jobs[self.answers.len()..] {
             self.answers.push(job.commands.iter().map(|_| None).collect());
         }
@@ -134,14 +134,14 @@ impl Deck {
     }
 
     /// Adds waiting claims that match tasks made ready; returns whether anything is left to decide.
-    fn call(&mut self, world: &World, jobs: &mut Vec<Job>, waiters: &mut Waiters) -> bool {
+    fn call(&mut self, world: &World, jobs: &mut Vec<Submission>, waiters: &mut Waiters) -> bool {
         let fresh = &world.wakes_since(self.wakes_seen)[..];
         self.wakes_seen = world.wakes_seen();
         for (job, answers) in jobs.iter().zip(&self.answers).skip(self.counted) {
             self.calls.answered(job, answers);
         }
         self.counted = jobs.len();
-        let reopened = self.reopen(jobs, fresh);
+        let reopened = self.retry_empty_claims(jobs, fresh);
         let called = self.calls.call(fresh, waiters);
         let more = reopened || !called.is_empty();
         jobs.extend(called);
@@ -150,7 +150,7 @@ impl Deck {
 
     /// Re-decides claims of this batch that found nothing if a later command made a matching task
     /// ready. Otherwise they would be parked while the task is ready.
-    fn reopen(&mut self, jobs: &[Job], wakes: &[Wake]) -> bool {
+    fn retry_empty_claims(&mut self, jobs: &[Submission], wakes: &[Wake]) -> bool {
         let mut reopened = false;
         for (job, answers) in jobs.iter().zip(&mut self.answers) {
             let nothing = matches!(&answers[..], [Some(answer)] if found_nothing(answer));
@@ -166,7 +166,7 @@ impl Deck {
         self.answers.iter().flatten().all(Option::is_some)
     }
 
-    fn give_up(&mut self, jobs: &[Job]) {
+    fn give_up(&mut self, jobs: &[Submission]) {
         for (job, answers) in jobs.iter().zip(&mut self.answers) {
             for (command, answer) in job.commands.iter().zip(answers) {
                 if answer.is_none() {

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass_core::{Hints, Outcome, Wake};
-use windlass_store::{Notice, Store, StoreError, Ticket, Tx};
+use windlass_store::{CommitId, Notification, Store, StoreError, Tx};
 
 use crate::answer::{Answerer, Reply};
-use crate::batch::{Committed, Tried, attempt, found_nothing};
+use crate::batch::{BatchResult, Committed, attempt, found_nothing};
 use crate::endings::Endings;
 use crate::error::Error;
 use crate::holders::Holders;
-use crate::inbox::{Hand, Inbox, Intake, Job};
+use crate::inbox::{BatchInput, CommandQueue, ExclusiveQueues, Submission};
 use crate::stats::{Counters, add};
 use crate::subscription::Commits;
 use crate::timer::Timer;
@@ -28,17 +28,17 @@ const MOST_CONFLICTS: u32 = 200;
 /// A conflict slower than this means that another transaction holds a row lock. The batch is split,
 /// lock waits are shortened, and jobs that still conflict are deferred, so that unrelated jobs are
 /// not delayed.
-const LONG: Duration = Duration::from_millis(900);
+const SLOW_CONFLICT: Duration = Duration::from_millis(900);
 /// Total lock wait of such a batch, divided among its jobs within the two bounds below. Deferred
 /// jobs start with `LONGEST_WAIT`, so that a sequence of short locks does not starve them.
-const HURRY: Duration = Duration::from_secs(1);
+const LOCK_WAIT_BUDGET: Duration = Duration::from_secs(1);
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
-const APART: Duration = Duration::from_secs(4);
+const ISOLATE_AFTER: Duration = Duration::from_secs(4);
 /// A deferred job that has waited this long fails with `store_conflict`.
-const LONGEST: Duration = Duration::from_secs(10);
+const CONTENTION_DEADLINE: Duration = Duration::from_secs(10);
 /// Limit on the time for a batch that is retried job by job; the rest is deferred.
-const LONGEST_TURN: Duration = Duration::from_secs(20);
+const MAX_BATCH_TIME: Duration = Duration::from_secs(20);
 /// A transaction may stay in flight for several seconds after its connection broke.
 const MOST_LOOKUPS: u32 = 8;
 
@@ -49,7 +49,7 @@ pub(crate) struct Batcher {
     /// Index among the batchers of this engine.
     pub(crate) number: usize,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) inbox: Arc<CommandQueue>,
     pub(crate) answerer: Answerer,
     pub(crate) timer: Arc<Timer>,
     pub(crate) commits: Arc<Commits>,
@@ -61,34 +61,34 @@ pub(crate) struct Batcher {
 }
 
 /// What to do with a batch after an attempt.
-enum Verdict {
+enum Disposition {
     Done,
     /// Retry in smaller parts.
-    Split(Vec<Job>),
+    Split(Vec<Submission>),
     /// Another transaction holds a lock: retry after other jobs.
-    Aside(Vec<Job>),
+    Defer(Vec<Submission>),
     /// Fail every job with this error.
-    Answer(Vec<Job>, Error),
+    Answer(Vec<Submission>, Error),
 }
 
 /// Conflict policy shared by all parts of a batch.
-struct Turn {
+struct ConflictPolicy {
     /// No attempt was made yet, so queued jobs may be added.
     may_grow: bool,
     /// Lock wait limit, set once a lock held by another transaction was met.
-    hurry: Option<Duration>,
-    /// Whether `hurry` was already divided among the jobs.
+    lock_wait: Option<Duration>,
+    /// Whether `lock_wait` was already divided among the jobs.
     is_shared: bool,
     /// Retry jobs one by one: halving would repeat a slow refusal each time.
     one_by_one: bool,
     begun_at: Instant,
 }
 
-impl Turn {
-    fn new(hand: Hand) -> Self {
+impl ConflictPolicy {
+    fn new(hand: ExclusiveQueues) -> Self {
         Self {
-            may_grow: !hand.aside,
-            hurry: hand.aside.then_some(LONGEST_WAIT),
+            may_grow: !hand.deferred,
+            lock_wait: hand.deferred.then_some(LONGEST_WAIT),
             is_shared: false,
             one_by_one: false,
             begun_at: Instant::now(),
@@ -98,7 +98,7 @@ impl Turn {
     fn share(&mut self, jobs: usize, long: bool) {
         if long && !std::mem::replace(&mut self.is_shared, true) {
             let jobs = u32::try_from(jobs.max(1)).unwrap_or(u32::MAX);
-            self.hurry = Some((HURRY / jobs).clamp(SHORTEST_WAIT, LONGEST_WAIT));
+            self.lock_wait = Some((LOCK_WAIT_BUDGET / jobs).clamp(SHORTEST_WAIT, LONGEST_WAIT));
         }
     }
 }
@@ -109,18 +109,18 @@ impl Batcher {
         let _end = End(self.inbox.clone());
         while let Some(intake) = self.inbox.next(self.number).await {
             let hand = intake.hand;
-            let (jobs, foreign) = self.gather(intake);
-            if !jobs.is_empty() || self.waiters.concern(&foreign) {
-                if !survives(self.settle(jobs, &foreign, hand)).await {
+            let (jobs, remote_wakes) = self.gather(intake);
+            if !jobs.is_empty() || self.waiters.concern(&remote_wakes) {
+                if !catch_panic(self.settle(jobs, &remote_wakes, hand)).await {
                     // Dropping the jobs notifies their callers. Later batches are unaffected.
                     tracing::error!("a batch panicked: the outcome of its commands is unknown");
                     self.commits.notify_foreign();
-                    self.put_concerned_aside(&foreign);
+                    self.put_concerned_aside(&remote_wakes);
                 }
                 // Lets callers that just got a reply submit to the next batch.
                 tokio::task::yield_now().await;
             }
-            self.inbox.put_down(hand);
+            self.inbox.release(hand);
         }
         for job in self.waiters.take_all() {
             self.answerer.fail(job, &Error::ShuttingDown);
@@ -129,48 +129,53 @@ impl Batcher {
 
     /// The jobs of the next batch, without claims whose caller has left, and the wakes from other
     /// nodes.
-    fn gather(&mut self, intake: Intake) -> (Vec<Job>, Vec<Wake>) {
+    fn gather(&mut self, intake: BatchInput) -> (Vec<Submission>, Vec<Wake>) {
         let mut jobs = intake.jobs;
         jobs.retain(is_wanted);
-        let mut foreign = Vec::new();
+        let mut remote_wakes = Vec::new();
         for notice in intake.notices {
             match notice {
-                Notice::Changed { wakes, next_due } => {
+                Notification::Changed { wakes, next_due } => {
                     self.holders.tell(wakes.keys());
                     let each = wakes.iter().flat_map(|(wake, n)| repeat_n(wake, *n as usize));
-                    foreign.extend(each.cloned());
+                    remote_wakes.extend(each.cloned());
                     self.timer.lower(next_due);
                 }
-                Notice::Anything => {
+                Notification::Anything => {
                     jobs.extend(self.waiters.take_all());
                     self.holders.tell_all();
                     self.timer.now();
                 }
             }
         }
-        (jobs, foreign)
+        (jobs, remote_wakes)
     }
 
     /// Processes every job until it has a result or is deferred.
-    async fn settle(&mut self, jobs: Vec<Job>, foreign: &[Wake], hand: Hand) {
-        let mut turn = Turn::new(hand);
+    async fn settle(
+        &mut self,
+        jobs: Vec<Submission>,
+        remote_wakes: &[Wake],
+        hand: ExclusiveQueues,
+    ) {
+        let mut turn = ConflictPolicy::new(hand);
         let mut open = vec![jobs];
         while let Some(jobs) = open.pop() {
-            if turn.one_by_one && turn.begun_at.elapsed() >= LONGEST_TURN {
+            if turn.one_by_one && turn.begun_at.elapsed() >= MAX_BATCH_TIME {
                 self.put_aside(jobs, turn.begun_at);
                 continue;
             }
-            match self.try_batch(jobs, foreign, &mut turn).await {
-                Verdict::Done => {}
-                Verdict::Answer(jobs, error) => {
+            match self.try_batch(jobs, remote_wakes, &mut turn).await {
+                Disposition::Done => {}
+                Disposition::Answer(jobs, error) => {
                     jobs.into_iter().for_each(|job| self.answerer.fail(job, &error));
-                    self.put_concerned_aside(foreign);
+                    self.put_concerned_aside(remote_wakes);
                 }
-                Verdict::Aside(jobs) => {
+                Disposition::Defer(jobs) => {
                     self.put_aside(jobs, turn.begun_at);
-                    self.put_concerned_aside(foreign);
+                    self.put_concerned_aside(remote_wakes);
                 }
-                Verdict::Split(mut jobs) => {
+                Disposition::Split(mut jobs) => {
                     add(&self.counters.splits, 1);
                     let part = if turn.one_by_one { 1 } else { jobs.len().div_ceil(2) };
                     while !jobs.is_empty() {
@@ -183,18 +188,18 @@ impl Batcher {
 
     /// Defers waiting claims that match these remote wakes but did not join a batch: the wake is
     /// not repeated.
-    fn put_concerned_aside(&mut self, foreign: &[Wake]) {
-        for job in self.waiters.take_concerned(foreign) {
+    fn put_concerned_aside(&mut self, remote_wakes: &[Wake]) {
+        for job in self.waiters.take_concerned(remote_wakes) {
             self.put_aside(vec![job], Instant::now());
         }
     }
 
-    fn put_aside(&self, mut jobs: Vec<Job>, begun_at: Instant) {
+    fn put_aside(&self, mut jobs: Vec<Submission>, begun_at: Instant) {
         for job in &mut jobs {
-            job.give_up_at.get_or_insert(begun_at + LONGEST);
+            job.give_up_at.get_or_insert(begun_at + CONTENTION_DEADLINE);
         }
         let now = Instant::now();
-        let (mut jobs, told): (Vec<Job>, Vec<Job>) =
+        let (mut jobs, told): (Vec<Submission>, Vec<Submission>) =
             jobs.into_iter().partition(|job| job.give_up_at.is_some_and(|at| now < at));
         told.into_iter().for_each(|job| self.answerer.fail(job, &StoreError::Conflict.into()));
         match jobs.len() {
@@ -206,14 +211,14 @@ impl Batcher {
 
     async fn try_batch(
         &mut self,
-        mut jobs: Vec<Job>,
-        foreign: &[Wake],
-        turn: &mut Turn,
-    ) -> Verdict {
-        let (mut conflicts, mut ahead, begun_at) = (0, BTreeSet::new(), Instant::now());
+        mut jobs: Vec<Submission>,
+        remote_wakes: &[Wake],
+        turn: &mut ConflictPolicy,
+    ) -> Disposition {
+        let (mut conflicts, mut preload, begun_at) = (0, BTreeSet::new(), Instant::now());
         loop {
             let (clock_at, batch_began) = (self.timer.clock(), Instant::now());
-            let begun = self.begin(turn.hurry).await;
+            let begun = self.begin(turn.lock_wait).await;
             if begun.is_ok() && std::mem::take(&mut turn.may_grow) {
                 // Jobs may have been queued while the transaction was opened.
                 self.inbox.fill_up(&mut jobs);
@@ -223,25 +228,26 @@ impl Batcher {
             let hints = std::mem::take(&mut self.hints);
             let tried = match begun {
                 Ok(tx) => {
-                    attempt(tx, &mut jobs, foreign, &mut self.waiters, &mut ahead, hints).await
+                    attempt(tx, &mut jobs, remote_wakes, &mut self.waiters, &mut preload, hints)
+                        .await
                 }
-                Err(error) => Tried::Failed(error),
+                Err(error) => BatchResult::Failed(error),
             };
             let error = match tried {
-                Tried::Committed(batch) => {
+                BatchResult::Committed(batch) => {
                     self.timer.adjust(batch.at, clock_at);
                     self.finish(jobs, batch, batch_began);
-                    return Verdict::Done;
+                    return Disposition::Done;
                 }
-                Tried::Unknown(batch, ticket) => match self.look_up(&ticket).await {
+                BatchResult::Unknown(batch, ticket) => match self.resolve_outcome(&ticket).await {
                     Some(true) => {
                         self.finish(jobs, batch, batch_began);
-                        return Verdict::Done;
+                        return Disposition::Done;
                     }
                     Some(false) => StoreError::Conflict,
-                    None => return Verdict::Answer(jobs, Error::OutcomeUnknown),
+                    None => return Disposition::Answer(jobs, Error::OutcomeUnknown),
                 },
-                Tried::Failed(error) => error,
+                BatchResult::Failed(error) => error,
             };
             // Claims that joined for tasks of this failed batch are parked again.
             let over = self.waiters.restore(jobs.split_off(own));
@@ -250,41 +256,41 @@ impl Batcher {
                 StoreError::Conflict => {
                     add(&self.counters.conflicts, 1);
                     conflicts += 1;
-                    let long = begun_at.elapsed() >= turn.hurry.unwrap_or(LONG);
+                    let long = begun_at.elapsed() >= turn.lock_wait.unwrap_or(SLOW_CONFLICT);
                     turn.share(jobs.len(), long);
-                    if long && (jobs.len() <= 1 || turn.begun_at.elapsed() >= APART) {
-                        return Verdict::Aside(jobs);
+                    if long && (jobs.len() <= 1 || turn.begun_at.elapsed() >= ISOLATE_AFTER) {
+                        return Disposition::Defer(jobs);
                     }
                     if jobs.len() > 1 && (long || conflicts >= CONFLICTS_BEFORE_SPLIT) {
-                        return Verdict::Split(jobs);
+                        return Disposition::Split(jobs);
                     }
                     if conflicts >= MOST_CONFLICTS {
-                        return Verdict::Answer(jobs, error.into());
+                        return Disposition::Answer(jobs, error.into());
                     }
                     tokio::task::yield_now().await;
                 }
                 StoreError::Refused(_) if jobs.len() > 1 => {
-                    turn.one_by_one |= begun_at.elapsed() >= LONG;
-                    return Verdict::Split(jobs);
+                    turn.one_by_one |= begun_at.elapsed() >= SLOW_CONFLICT;
+                    return Disposition::Split(jobs);
                 }
                 other => {
                     tracing::warn!(error = %other, jobs = jobs.len(), "batch failed");
-                    return Verdict::Answer(jobs, other.into());
+                    return Disposition::Answer(jobs, other.into());
                 }
             }
         }
     }
 
-    async fn begin(&self, hurry: Option<Duration>) -> Result<Box<dyn Tx>, StoreError> {
+    async fn begin(&self, lock_wait: Option<Duration>) -> Result<Box<dyn Tx>, StoreError> {
         let mut tx = self.store.begin().await?;
-        if let Some(patience) = hurry {
-            tx.hurry(patience).await?;
+        if let Some(patience) = lock_wait {
+            tx.set_lock_timeout(patience).await?;
         }
         Ok(tx)
     }
 
     /// Whether a commit with a lost response took effect; none if that cannot be determined.
-    async fn look_up(&self, ticket: &Ticket) -> Option<bool> {
+    async fn resolve_outcome(&self, ticket: &CommitId) -> Option<bool> {
         let mut pause = Duration::from_millis(50);
         for _ in 0..MOST_LOOKUPS {
             match self.store.outcome(ticket).await {
@@ -299,7 +305,7 @@ impl Batcher {
         None
     }
 
-    fn finish(&mut self, jobs: Vec<Job>, batch: Committed, batch_began: Instant) {
+    fn finish(&mut self, jobs: Vec<Submission>, batch: Committed, batch_began: Instant) {
         let Committed { answers, changes, hints, rounds, .. } = batch;
         self.hints = hints;
         add(&self.counters.batches, 1);
@@ -313,12 +319,12 @@ impl Batcher {
         }
         let wakes = !changes.wakes.is_empty() || !changes.left_ready.is_empty();
         if wakes && self.inbox.has_others() {
-            self.inbox.push_notice(Some(self.number), &Notice::with_left(&changes));
+            self.inbox.push_notice(Some(self.number), &Notification::with_left(&changes));
         }
         let mut answered = Vec::with_capacity(jobs.len());
         for (job, answers) in jobs.into_iter().zip(answers) {
             let parked = if job.waits() && answers.iter().all(found_nothing) {
-                self.waiters.add(Job { give_up_at: None, ..job })
+                self.waiters.add(Submission { give_up_at: None, ..job })
             } else {
                 Some(job)
             };
@@ -328,7 +334,7 @@ impl Batcher {
     }
 
     /// Replies with an empty result to claims whose wait is over.
-    fn answer_empty(&self, claims: Vec<Job>, batch_began: Instant) {
+    fn answer_empty(&self, claims: Vec<Submission>, batch_began: Instant) {
         let nothing = || vec![Ok(Outcome::Claimed(Vec::new()))];
         let answered = claims.into_iter().map(|job| (job.reply, nothing())).collect();
         self.answerer.answer(answered, batch_began);
@@ -336,12 +342,12 @@ impl Batcher {
 }
 
 /// Whether a caller still waits: a lease for a caller that has left would be wasted.
-fn is_wanted(job: &Job) -> bool {
+fn is_wanted(job: &Submission) -> bool {
     !(matches!(job.reply, Reply::Claim { .. }) && job.reply.is_closed())
 }
 
 /// Runs a future; returns false if it panicked.
-async fn survives(work: impl Future<Output = ()>) -> bool {
+async fn catch_panic(work: impl Future<Output = ()>) -> bool {
     let mut work = std::pin::pin!(work);
     poll_fn(|context| {
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
@@ -350,7 +356,7 @@ async fn survives(work: impl Future<Output = ()>) -> bool {
     .await
 }
 
-struct End(Arc<Inbox>);
+struct End(Arc<CommandQueue>);
 
 impl Drop for End {
     fn drop(&mut self) {

@@ -4,20 +4,20 @@ use windlass_core::{Outcome, Task, Wake};
 
 use crate::answer::Answer;
 use crate::batch::found_nothing;
-use crate::inbox::Job;
+use crate::inbox::Submission;
 use crate::waiters::{Waiters, concerns};
 
 /// Matches wakes to waiting claims: one claim for each task that became ready. A claim may lease a
 /// different task than the one that woke it, so a wake is consumed only by a task of the same
 /// lane and route, or by a matching claim that found nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Calls {
+pub(crate) struct WakeMatcher {
     open: BTreeMap<Wake, u32>,
     /// Wakes of whole lanes; each wakes every matching claim.
     lanes: Vec<Wake>,
 }
 
-impl Calls {
+impl WakeMatcher {
     pub(crate) fn of(wakes: &[Wake]) -> Self {
         let mut calls = Self::default();
         calls.add(wakes);
@@ -34,7 +34,7 @@ impl Calls {
     }
 
     /// Takes the claims to wake out of `waiters`.
-    pub(crate) fn call(&mut self, fresh: &[Wake], waiters: &mut Waiters) -> Vec<Job> {
+    pub(crate) fn call(&mut self, fresh: &[Wake], waiters: &mut Waiters) -> Vec<Submission> {
         self.add(fresh);
         let mut called = waiters.take(self.lanes.drain(..).collect::<Vec<_>>().iter());
         for (wake, count) in &self.open {
@@ -44,7 +44,7 @@ impl Calls {
     }
 
     /// Consumes the wakes that the results of a job account for.
-    pub(crate) fn answered(&mut self, job: &Job, answers: &[Option<Answer>]) {
+    pub(crate) fn answered(&mut self, job: &Submission, answers: &[Option<Answer>]) {
         for answer in answers.iter().flatten() {
             if let Ok(Outcome::Claimed(tasks)) = answer {
                 tasks.iter().for_each(|task| self.take(task));

@@ -15,7 +15,7 @@ const AT_ONCE: usize = 500;
 /// A bulk delete of workflows before their retention ends: set the filters, then await it.
 ///
 /// Skips workflows that have not ended unless forced, and deletes children with their root
-/// workflow. Each call does a bounded amount of work; [`Cleared::next`] is the cursor of the next
+/// workflow. Each call does a bounded amount of work; [`BulkDeleted::next`] is the cursor of the next
 /// page.
 ///
 /// ```
@@ -32,7 +32,7 @@ const AT_ONCE: usize = 500;
 /// let mut after = None;
 /// loop {
 ///     let cleared = engine
-///         .clear_workflows()
+///         .delete_workflows()
 ///         .kind("order")
 ///         .state(PublicState::Cancelled)
 ///         .after(after)
@@ -48,7 +48,7 @@ const AT_ONCE: usize = 500;
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is deleted before this is awaited"]
-pub struct Clearing<'e> {
+pub struct BulkDelete<'e> {
     engine: &'e Engine,
     tenant: Tenant,
     filter: TaskFilter,
@@ -60,7 +60,7 @@ pub struct Clearing<'e> {
 
 /// The result of one call.
 #[derive(Debug, Default)]
-pub struct Cleared {
+pub struct BulkDeleted {
     /// The deleted workflows, each with the number of deleted tasks including itself.
     pub forgotten: Vec<(TaskId, usize)>,
     /// Workflows that were not deleted, and why: for example a child still runs.
@@ -70,9 +70,9 @@ pub struct Cleared {
 }
 
 impl Engine {
-    /// Deletes workflows that match a filter, with their histories and children: see [`Clearing`].
-    pub fn clear_workflows(&self) -> Clearing<'_> {
-        Clearing {
+    /// Deletes workflows that match a filter, with their histories and children: see [`BulkDelete`].
+    pub fn delete_workflows(&self) -> BulkDelete<'_> {
+        BulkDelete {
             engine: self,
             tenant: Tenant::default(),
             filter: TaskFilter::default(),
@@ -84,7 +84,7 @@ impl Engine {
     }
 }
 
-impl<'e> Clearing<'e> {
+impl<'e> BulkDelete<'e> {
     pub fn tenant(mut self, tenant: impl Into<Tenant>) -> Self {
         self.tenant = tenant.into();
         self
@@ -112,7 +112,7 @@ impl<'e> Clearing<'e> {
         self
     }
 
-    /// Selects ids after this one: [`Cleared::next`] of the previous call.
+    /// Selects ids after this one: [`BulkDeleted::next`] of the previous call.
     pub fn after(mut self, id: Option<TaskId>) -> Self {
         self.after = id;
         self
@@ -156,9 +156,9 @@ impl<'e> Clearing<'e> {
         task.workflow.is_some() && task.parent.is_none() && in_time && may_go
     }
 
-    async fn clear(self) -> Result<Cleared, Error> {
+    async fn clear(self) -> Result<BulkDeleted, Error> {
         let (found, next) = self.find().await?;
-        let mut cleared = Cleared { next, ..Cleared::default() };
+        let mut cleared = BulkDeleted { next, ..BulkDeleted::default() };
         for workflow in found {
             match self.engine.delete_workflow(&workflow.task_key(), self.force).await {
                 Ok(tasks) => cleared.forgotten.push((workflow.id.clone(), tasks)),
@@ -172,8 +172,8 @@ impl<'e> Clearing<'e> {
     }
 }
 
-impl<'e> IntoFuture for Clearing<'e> {
-    type Output = Result<Cleared, Error>;
+impl<'e> IntoFuture for BulkDelete<'e> {
+    type Output = Result<BulkDeleted, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'e>>;
 
     fn into_future(self) -> Self::IntoFuture {

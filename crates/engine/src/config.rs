@@ -32,7 +32,7 @@ pub struct Config {
     pub node_name: Option<String>,
     /// Interval of node heartbeats in a shared store. A node is declared dead after 3.5 intervals
     /// without one. An embedded store has no heartbeats.
-    pub beat_every: Duration,
+    pub heartbeat_interval: Duration,
     /// Policy for idempotent requests; see [`crate::Engine::admit`].
     pub requests: RequestPolicy,
     /// Clock of this engine's timers. The time of a batch comes from the store.
@@ -53,7 +53,7 @@ impl Default for Config {
             event_retention: Duration::from_secs(7 * 24 * 3_600),
             background: true,
             node_name: None,
-            beat_every: Duration::from_secs(5),
+            heartbeat_interval: Duration::from_secs(5),
             requests: RequestPolicy::default(),
             clock: Arc::new(SystemClock),
         }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use windlass_core::command::{Create, Idempotency, NewTask, NewWorkflow, Start};
+use windlass_core::command::{Create, IdempotencyWindow, NewTask, NewWorkflow, Start};
 use windlass_core::{
-    GateKey, IdempotencyKey, Kind, LaneName, Outcome, Payload, RetryPolicy, TaskId, TaskKey,
+    IdempotencyKey, Kind, LaneName, LimitKey, Outcome, Payload, RetryPolicy, TaskId, TaskKey,
     Tenant, limits,
 };
 
@@ -19,7 +19,7 @@ use crate::handle::TaskHandle;
 /// Options that are not set default to those of [`NewTask::new`], with a generated id.
 #[derive(Debug)]
 #[must_use = "a task is created when this is awaited"]
-pub struct Creation<'e> {
+pub struct TaskBuilder<'e> {
     engine: &'e Engine,
     tenant: Tenant,
     task: NewTask,
@@ -29,13 +29,13 @@ pub struct Creation<'e> {
 
 impl Engine {
     /// Creates a task of this kind.
-    pub fn create(&self, kind: impl Into<Kind>) -> Creation<'_> {
+    pub fn create(&self, kind: impl Into<Kind>) -> TaskBuilder<'_> {
         let task = NewTask::new(Self::new_id(), kind);
-        Creation { engine: self, tenant: Tenant::default(), task, payload: Ok(None) }
+        TaskBuilder { engine: self, tenant: Tenant::default(), task, payload: Ok(None) }
     }
 }
 
-impl<'e> Creation<'e> {
+impl<'e> TaskBuilder<'e> {
     pub(crate) fn engine(&self) -> &'e Engine {
         self.engine
     }
@@ -136,22 +136,23 @@ impl<'e> Creation<'e> {
 
     /// Sets the concurrency key. Tasks with the same key run one at a time, or up to the quota of
     /// the key.
-    pub fn key(mut self, key: impl Into<String>) -> Self {
-        self.task.gate = Some(GateKey::Key(key.into()));
+    pub fn concurrency_key(mut self, key: impl Into<String>) -> Self {
+        self.task.gate = Some(LimitKey::Concurrency(key.into()));
         self
     }
 
     /// Sets the session. Its tasks run on one worker, one at a time or up to the quota of the
     /// session. A task has either a concurrency key or a session.
     pub fn session(mut self, session: impl Into<String>) -> Self {
-        self.task.gate = Some(GateKey::Session(session.into()));
+        self.task.gate = Some(LimitKey::Session(session.into()));
         self
     }
 
     /// Makes the creation idempotent for one day. The same request again returns the first task; a
     /// different request under the same key is a conflict.
     pub fn idempotency_key(mut self, key: impl Into<IdempotencyKey>) -> Self {
-        let idempotency = Idempotency { key: key.into(), window_ms: limits::DEFAULT_WINDOW_MS };
+        let idempotency =
+            IdempotencyWindow { key: key.into(), window_ms: limits::DEFAULT_WINDOW_MS };
         self.task.idempotency = Some(idempotency);
         self
     }
@@ -170,7 +171,7 @@ impl<'e> Creation<'e> {
     }
 }
 
-impl<'e> IntoFuture for Creation<'e> {
+impl<'e> IntoFuture for TaskBuilder<'e> {
     type Output = Result<TaskHandle, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'e>>;
 

@@ -1,4 +1,4 @@
-use windlass_core::command::{Cancel, PruneExecutions, Reap};
+use windlass_core::command::{Cancel, DeleteTask, PruneExecutions};
 use windlass_core::{Outcome, Rejection, Task, TaskKey, Timestamp, limits};
 
 use crate::engine::Engine;
@@ -57,7 +57,7 @@ impl Engine {
         }
     }
 
-    /// Whether the parent of a workflow is open. A closed parent stays closed, and [`Reap`] rejects
+    /// Whether the parent of a workflow is open. A closed parent stays closed, and [`DeleteTask`] rejects
     /// for the same reason, so this early check rejects nothing that could be deleted.
     async fn is_awaited(&self, child: &Task) -> Result<bool, Error> {
         let Some(parent) = child.parent.as_ref().filter(|_| child.step.is_some()) else {
@@ -95,7 +95,7 @@ impl Engine {
     /// Deletes a task; a long history takes several pages.
     async fn reap_whole(&self, key: &TaskKey) -> Result<(), Error> {
         loop {
-            match self.submit(Reap { task: key.clone() }).await {
+            match self.submit(DeleteTask { task: key.clone() }).await {
                 Ok(_) => {}
                 Err(Error::Rejected(Rejection::TaskNotFound)) => return Ok(()),
                 Err(error) => return Err(error),

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::command::{ClaimEffect, SettleEffect};
-use windlass_core::{Caller, Fence, Keyring, Outcome, Payload, fingerprint};
+use windlass_core::{EffectOwner, Fence, Keyring, Outcome, Payload, fingerprint};
 
 use crate::engine::Engine;
 use crate::error::Error;
 
 /// An external service whose calls must not be made twice.
-pub trait Downstream: Sync {
+pub trait ExternalService: Sync {
     type Request: Serialize + Sync;
     type Answer: Serialize + DeserializeOwned + Send;
     type Error: fmt::Display + Send;
@@ -27,7 +27,7 @@ pub trait Downstream: Sync {
 }
 
 /// A shared service behaves like the service itself.
-impl<D: Downstream + Send> Downstream for Arc<D> {
+impl<D: ExternalService + Send> ExternalService for Arc<D> {
     type Request = D::Request;
     type Answer = D::Answer;
     type Error = D::Error;
@@ -46,7 +46,7 @@ impl<D: Downstream + Send> Downstream for Arc<D> {
 pub enum Lookup<A> {
     Found(A),
     /// The call was certainly not made.
-    NoRecord,
+    NotFound,
     /// Unknown: no connection, an error of the provider, or an invalid response.
     Ambiguous(String),
 }
@@ -80,7 +80,7 @@ pub enum EffectError {
 #[must_use = "nothing is called before `run` is awaited"]
 pub struct EffectCall {
     engine: Engine,
-    caller: Caller,
+    caller: EffectOwner,
     provider: String,
     name: String,
     is_threaded: bool,
@@ -95,7 +95,7 @@ impl fmt::Debug for Call {
 
 impl Engine {
     /// A call to a provider on behalf of a leased task or an admitted request.
-    pub fn effect(&self, caller: Caller, provider: impl Into<String>) -> EffectCall {
+    pub fn effect(&self, caller: EffectOwner, provider: impl Into<String>) -> EffectCall {
         EffectCall {
             engine: self.clone(),
             caller,
@@ -115,7 +115,7 @@ impl EffectCall {
 
     /// For a provider that deduplicates by an idempotency key: retries repeat the call, with a key
     /// derived from the caller and the provider, instead of looking it up.
-    pub fn threaded(mut self) -> Self {
+    pub fn idempotent_provider(mut self) -> Self {
         self.is_threaded = true;
         self
     }
@@ -125,7 +125,7 @@ impl EffectCall {
     /// The request id is durable before the call is made. A retry first looks that id up at the
     /// provider: a result that is found is stored, a call that was certainly not made is made, and
     /// anything else is an error without side effects.
-    pub async fn run<D: Downstream>(
+    pub async fn run<D: ExternalService>(
         self,
         downstream: &D,
         request: &D::Request,
@@ -138,7 +138,7 @@ impl EffectCall {
             fingerprint: fingerprint(&self.name, &body, &[]),
             request_id: self.fresh_id().await?.into(),
         };
-        let claimed = self.engine.submit_for_sure(claim).await?;
+        let claimed = self.engine.submit_until_known(claim).await?;
         let Outcome::EffectClaimed { request_id, known, answer } = claimed else {
             unreachable!("unexpected outcome of a claim: {claimed:?}")
         };
@@ -148,14 +148,14 @@ impl EffectCall {
             return Ok(serde_json::from_slice(&kept.bytes).map_err(Error::payload)?);
         }
         let fence = match &self.caller {
-            Caller::Task(fence) => Some(fence.clone()),
-            Caller::Request { .. } => None,
+            EffectOwner::Task(fence) => Some(fence.clone()),
+            EffectOwner::Request { .. } => None,
         };
         let call = Call { request_id: request_id.reveal().to_owned(), fence };
         let found = if known && !self.is_threaded {
             match downstream.lookup(&call).await {
                 Lookup::Found(answer) => Some(answer),
-                Lookup::NoRecord => None,
+                Lookup::NotFound => None,
                 Lookup::Ambiguous(reason) => {
                     let (provider, reason) = (self.provider.clone(), self.strip(&reason, &call));
                     return Err(EffectError::Ambiguous { provider, reason });
@@ -178,7 +178,7 @@ impl EffectCall {
 
     async fn settle(self, answer: Payload) -> Result<(), Error> {
         let Self { engine, caller, provider, name, .. } = self;
-        engine.submit_for_sure(SettleEffect { caller, provider, name, answer }).await.map(drop)
+        engine.submit_until_known(SettleEffect { caller, provider, name, answer }).await.map(drop)
     }
 
     /// The request id to persist if the effect is claimed for the first time.
@@ -187,8 +187,8 @@ impl EffectCall {
             return Ok(Engine::new_id().to_string());
         }
         let tenant = match &self.caller {
-            Caller::Task(fence) => &fence.task.tenant,
-            Caller::Request { request, .. } => &request.tenant,
+            EffectOwner::Task(fence) => &fence.task.tenant,
+            EffectOwner::Request { request, .. } => &request.tenant,
         };
         self.engine.ensure_key(tenant).await?;
         let ring = self.engine.one::<Keyring>(Keyring::key_of(tenant)).await?;
@@ -199,8 +199,8 @@ impl EffectCall {
     /// The provider's error text, without the request id and the idempotency key.
     fn strip(&self, text: &str, call: &Call) -> String {
         let key = match &self.caller {
-            Caller::Task(_) => None,
-            Caller::Request { request, .. } => Some(request.key.reveal()),
+            EffectOwner::Task(_) => None,
+            EffectOwner::Request { request, .. } => Some(request.key.reveal()),
         };
         let secrets = std::iter::once(call.request_id.as_str()).chain(key);
         secrets.fold(text.to_owned(), |text, secret| without(&text, secret))

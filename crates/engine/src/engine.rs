@@ -11,16 +11,16 @@ use windlass_core::{Command, Cursor, Hints, Outcome, RequestKey, TaskId, Timesta
 use windlass_store::{Store, StoreError};
 
 use crate::answer::{Answer, Answerer, Answers, Claimed, Reply};
-use crate::apart::Apart;
+use crate::apart::DedicatedRuntime;
 use crate::batcher::Batcher;
 use crate::claim_wait::ClaimWait;
 use crate::config::Config;
 use crate::endings::Endings;
 use crate::error::Error;
 use crate::filter::Filter;
-use crate::heart::Heart;
+use crate::heart::NodeHeartbeat;
 use crate::holders::Holders;
-use crate::inbox::{Inbox, Job};
+use crate::inbox::{CommandQueue, Submission};
 use crate::offers::Offers;
 use crate::stats::{Counters, Stats, add};
 use crate::subscription::{Commits, Subscription};
@@ -49,9 +49,9 @@ impl fmt::Debug for Engine {
 struct Inner {
     store: Arc<dyn Store>,
     config: Config,
-    inbox: Arc<Inbox>,
+    inbox: Arc<CommandQueue>,
     timer: Arc<Timer>,
-    heart: Arc<Heart>,
+    heart: Arc<NodeHeartbeat>,
     commits: Arc<Commits>,
     counters: Arc<Counters>,
     holders: Arc<Holders>,
@@ -62,7 +62,7 @@ struct Inner {
     batchers: tokio::sync::Mutex<Vec<JoinHandle<()>>>,
     background: Mutex<Vec<JoinHandle<()>>>,
     runtime: Handle,
-    _apart: Option<Apart>,
+    _apart: Option<DedicatedRuntime>,
 }
 
 impl Drop for Inner {
@@ -85,14 +85,14 @@ impl Engine {
 
     /// Opens a store and starts an engine on its own runtime, so that code that blocks the calling
     /// runtime's threads does not delay it.
-    pub async fn start_apart<S>(open: S, config: Config) -> Result<Self, Error>
+    pub async fn start_on_own_runtime<S>(open: S, config: Config) -> Result<Self, Error>
     where
         S: Future<Output = Result<Arc<dyn Store>, StoreError>> + Send + 'static,
     {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
             Error::from(StoreError::Unavailable(error))
         };
-        let apart = Apart::new().map_err(|error| failed(error.into()))?;
+        let apart = DedicatedRuntime::new().map_err(|error| failed(error.into()))?;
         let start = |apart| async move { Self::assemble(open.await?, config, Some(apart)).await };
         let started = apart.handle().spawn(start(apart)).await;
         started.map_err(|error| failed(error.into()))?
@@ -102,12 +102,12 @@ impl Engine {
     async fn assemble(
         store: Arc<dyn Store>,
         config: Config,
-        apart: Option<Apart>,
+        apart: Option<DedicatedRuntime>,
     ) -> Result<Self, Error> {
         config.requests.check()?;
         let has_server = store.describe().await?.traffic.is_some();
         let batchers = config.batches_at_once.unwrap_or(if has_server { 2 } else { 1 }).max(1);
-        let inbox = Arc::new(Inbox::new(&config, batchers));
+        let inbox = Arc::new(CommandQueue::new(&config, batchers));
         let timer = Arc::new(Timer::new(config.clock.clone()));
         let commits = Arc::new(Commits::default());
         let (counters, endings) = (Arc::new(Counters::default()), Arc::new(Endings::default()));
@@ -131,7 +131,7 @@ impl Engine {
             hints: Hints::default(),
         };
         let batchers = (0..batchers).map(|number| tokio::spawn(batcher(number).run())).collect();
-        let heart = Arc::new(Heart::new(store.clone(), inbox.clone(), &config));
+        let heart = Arc::new(NodeHeartbeat::new(store.clone(), inbox.clone(), &config));
         let engine = Self(Arc::new(Inner {
             store,
             config,
@@ -182,7 +182,7 @@ impl Engine {
     /// least one command.
     pub async fn submit_timed(&self, commands: Vec<Command>) -> Result<Answers, Error> {
         let (sender, receiver) = oneshot::channel();
-        self.0.inbox.push(Job::new(commands, Reply::Plain(sender)))?;
+        self.0.inbox.push(Submission::new(commands, Reply::Plain(sender)))?;
         Ok(receiver.await.map_err(|_| self.0.inbox.no_answer())?.take())
     }
 
@@ -196,7 +196,7 @@ impl Engine {
         let (sender, mut receiver) = oneshot::channel();
         let parking = (!wait.is_zero()).then(ClaimWait::default);
         let reply = Reply::Claim { sender, wait: parking.clone() };
-        self.0.inbox.push(Job::new(vec![claim.into()], reply))?;
+        self.0.inbox.push(Submission::new(vec![claim.into()], reply))?;
         let answer = match parking {
             None => receiver.await,
             Some(parking) => match tokio::time::timeout(wait, &mut receiver).await {
@@ -212,7 +212,7 @@ impl Engine {
     pub(crate) async fn lease(&self, command: Command) -> Result<Vec<Claimed>, Error> {
         let (sender, receiver) = oneshot::channel();
         let reply = Reply::Claim { sender, wait: None };
-        self.0.inbox.push(Job::new(vec![command], reply))?;
+        self.0.inbox.push(Submission::new(vec![command], reply))?;
         receiver.await.map_err(|_| self.0.inbox.no_answer())?.take()
     }
 
@@ -292,7 +292,7 @@ impl Engine {
     /// Accepts no more commands, decides those that are queued, deregisters the node and closes the
     /// store. Waiting claims fail with `shutting_down`.
     pub async fn shutdown(&self) -> Result<(), Error> {
-        self.0.inbox.close(self.0.heart.farewell());
+        self.0.inbox.close(self.0.heart.deregister_job());
         let background = {
             let mut tasks = self.0.background.lock().expect("no code panics while holding them");
             std::mem::take(&mut *tasks)
@@ -350,7 +350,7 @@ impl Engine {
 
     async fn submit_own(&self, command: Command) -> Result<Outcome, Error> {
         let (sender, receiver) = oneshot::channel();
-        self.0.inbox.push_own(Job::new(vec![command], Reply::Plain(sender)))?;
+        self.0.inbox.push_own(Submission::new(vec![command], Reply::Plain(sender)))?;
         let mut answers = receiver.await.map_err(|_| self.0.inbox.no_answer())?.take();
         answers.each.pop().expect("one command, one result")
     }

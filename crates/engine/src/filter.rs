@@ -1,12 +1,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_core::{Family, Kind, LaneName, Logged, Tenant};
+use windlass_core::{EventCategory, Kind, LaneName, LogEvent, Tenant};
 
 /// Selects log events. An event must match every field that is set; empty fields match all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// One of these families.
-    pub families: BTreeSet<Family>,
+    pub families: BTreeSet<EventCategory>,
     pub tenant: Option<Tenant>,
     /// One of these lanes.
     pub lanes: BTreeSet<LaneName>,
@@ -17,8 +17,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    pub fn takes(&self, event: &Logged) -> bool {
-        let of_family = |family: &Family| family.as_str() == event.family;
+    pub fn takes(&self, event: &LogEvent) -> bool {
+        let of_family = |family: &EventCategory| family.as_str() == event.family;
         (self.families.is_empty() || self.families.iter().any(of_family))
             && self.tenant.as_ref().is_none_or(|tenant| *tenant == event.tenant)
             && (self.lanes.is_empty() || self.lanes.contains(&event.lane))
@@ -28,7 +28,7 @@ impl Filter {
     }
 
     /// Parses the event body only if labels are requested.
-    fn takes_labels(&self, event: &Logged) -> bool {
+    fn takes_labels(&self, event: &LogEvent) -> bool {
         if self.labels.is_empty() {
             return true;
         }
@@ -41,8 +41,8 @@ impl Filter {
 mod tests {
     use super::*;
 
-    fn event(body: &str) -> Logged {
-        Logged {
+    fn event(body: &str) -> LogEvent {
+        LogEvent {
             seq: 1,
             at: windlass_core::Timestamp::default(),
             tenant: "acme".into(),
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn a_filter_takes_events_that_match_all_its_fields() {
         let labelled = event(r#"{"change":"claimed","labels":{"who":"me","region":"eu"}}"#);
-        let of_lane = Logged { task: None, kind: None, family: "lane".into(), ..event("{}") };
+        let of_lane = LogEvent { task: None, kind: None, family: "lane".into(), ..event("{}") };
         let any = Filter::default;
         let labels = |pairs: &[(&str, &str)]| Filter {
             labels: pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
@@ -66,8 +66,12 @@ mod tests {
         };
         for (filter, takes_labelled, takes_of_lane) in [
             (any(), true, true),
-            (Filter { families: [Family::Lease, Family::Task].into(), ..any() }, true, false),
-            (Filter { families: [Family::Lane].into(), ..any() }, false, true),
+            (
+                Filter { families: [EventCategory::Lease, EventCategory::Task].into(), ..any() },
+                true,
+                false,
+            ),
+            (Filter { families: [EventCategory::Lane].into(), ..any() }, false, true),
             (Filter { tenant: Some("acme".into()), ..any() }, true, true),
             (Filter { tenant: Some("other".into()), ..any() }, false, false),
             (Filter { lanes: ["mail".into()].into(), ..any() }, true, true),

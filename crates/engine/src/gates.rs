@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_core::{Gate, GateKey, GateKind, Table, Task, Tenant};
+use windlass_core::{ConcurrencyLimit, LimitKey, LimitKind, Table, Task, Tenant};
 use windlass_store::Query;
 
 use crate::engine::Engine;
@@ -14,10 +14,10 @@ impl Engine {
     pub async fn gate(
         &self,
         tenant: &Tenant,
-        kind: GateKind,
+        kind: LimitKind,
         name: &str,
-    ) -> Result<Option<Arc<Gate>>, Error> {
-        self.one::<Gate>(Gate::key_of(tenant, kind, name)).await
+    ) -> Result<Option<Arc<ConcurrencyLimit>>, Error> {
+        self.one::<ConcurrencyLimit>(ConcurrencyLimit::key_of(tenant, kind, name)).await
     }
 
     /// The limits of a tenant after `after`, by kind and name: their settings and the numbers of
@@ -25,20 +25,26 @@ impl Engine {
     pub async fn gates(
         &self,
         tenant: &Tenant,
-        kind: Option<GateKind>,
-        after: Option<&Gate>,
+        kind: Option<LimitKind>,
+        after: Option<&ConcurrencyLimit>,
         limit: usize,
-    ) -> Result<Vec<Arc<Gate>>, Error> {
+    ) -> Result<Vec<Arc<ConcurrencyLimit>>, Error> {
         let kinds = kind.map(|kind| kind.as_str().into());
         let prefix = [tenant.into()].into_iter().chain(kinds).collect();
-        let after = after.map(|gate| Gate::key_of(tenant, gate.kind, &gate.name).values);
-        self.list::<Gate>(Query { prefix, after, ..Query::all(Table::Gate, limit) }).await
+        let after =
+            after.map(|gate| ConcurrencyLimit::key_of(tenant, gate.kind, &gate.name).values);
+        self.list::<ConcurrencyLimit>(Query {
+            prefix,
+            after,
+            ..Query::all(Table::ConcurrencyLimit, limit)
+        })
+        .await
     }
 
     /// The limits that may block a task: its own, and the quotas of its lane and tenant.
-    pub(crate) async fn gates_of(&self, task: &Task) -> Result<Vec<Gate>, Error> {
-        let own = task.gate.as_ref().map(|gate: &GateKey| (gate.kind(), gate.name()));
-        let quotas = [(GateKind::Lane, task.lane.as_str()), (GateKind::Tenant, "")];
+    pub(crate) async fn gates_of(&self, task: &Task) -> Result<Vec<ConcurrencyLimit>, Error> {
+        let own = task.gate.as_ref().map(|gate: &LimitKey| (gate.kind(), gate.name()));
+        let quotas = [(LimitKind::Lane, task.lane.as_str()), (LimitKind::Tenant, "")];
         let mut gates = Vec::new();
         for (kind, name) in own.into_iter().chain(quotas) {
             let gate = self.gate(&task.tenant, kind, name).await?;

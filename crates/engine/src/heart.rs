@@ -3,14 +3,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use windlass_core::command::{Beat, Leave};
+use windlass_core::command::{DeregisterNode, HeartbeatNode};
 use windlass_core::{Command, NodeId, Outcome, limits};
 use windlass_store::{Clock, Store, StoreError};
 
 use crate::answer::{Answer, Reply};
 use crate::config::Config;
 use crate::error::Error;
-use crate::inbox::{Inbox, Job};
+use crate::inbox::{CommandQueue, Submission};
 
 /// Delay before a failed heartbeat is retried.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -18,9 +18,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Sends node heartbeats in a shared store. In an embedded store it sends none, so that an idle
 /// engine does no work.
 #[derive(Debug)]
-pub(crate) struct Heart {
+pub(crate) struct NodeHeartbeat {
     store: Arc<dyn Store>,
-    inbox: Arc<Inbox>,
+    inbox: Arc<CommandQueue>,
     clock: Arc<dyn Clock>,
     /// Creation time, on the clock's monotonic time.
     made_at: Duration,
@@ -31,8 +31,8 @@ pub(crate) struct Heart {
     beats: AtomicBool,
 }
 
-impl Heart {
-    pub(crate) fn new(store: Arc<dyn Store>, inbox: Arc<Inbox>, config: &Config) -> Self {
+impl NodeHeartbeat {
+    pub(crate) fn new(store: Arc<dyn Store>, inbox: Arc<CommandQueue>, config: &Config) -> Self {
         Self {
             store,
             inbox,
@@ -40,7 +40,7 @@ impl Heart {
             made_at: config.clock.steady(),
             id: uuid::Uuid::now_v7().to_string().into(),
             name: config.node_name.clone().unwrap_or_else(host_name),
-            every: config.beat_every,
+            every: config.heartbeat_interval,
             beats: AtomicBool::new(false),
         }
     }
@@ -83,7 +83,7 @@ impl Heart {
 
     async fn beat(&self, format: i64) -> Answer {
         let up = self.clock.steady().saturating_sub(self.made_at);
-        let beat = Beat {
+        let beat = HeartbeatNode {
             id: self.id.clone(),
             name: self.name.clone(),
             pid: std::process::id(),
@@ -105,14 +105,14 @@ impl Heart {
     }
 
     /// The last command of a registered node: its deregistration.
-    pub(crate) fn farewell(&self) -> Option<Job> {
-        let leave = Leave { id: self.id.clone() };
+    pub(crate) fn deregister_job(&self) -> Option<Submission> {
+        let leave = DeregisterNode { id: self.id.clone() };
         self.beats.load(Ordering::Relaxed).then(|| job(leave.into(), Reply::Nobody))
     }
 }
 
-fn job(command: Command, reply: Reply) -> Job {
-    Job::new(vec![command], reply)
+fn job(command: Command, reply: Reply) -> Submission {
+    Submission::new(vec![command], reply)
 }
 
 fn millis(duration: Duration) -> u64 {

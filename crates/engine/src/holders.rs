@@ -12,7 +12,7 @@ pub(crate) struct Holders(Mutex<BTreeMap<TaskKey, Arc<Notify>>>);
 
 /// Watches one lease for revocation until it is dropped.
 #[derive(Debug)]
-pub struct Holding {
+pub struct LeaseWatch {
     holders: Arc<Holders>,
     task: TaskKey,
     told: Arc<Notify>,
@@ -40,22 +40,22 @@ impl Holders {
 
 impl Engine {
     /// Watches the lease of a task that is being processed in this process.
-    pub fn holding(&self, task: &TaskKey) -> Holding {
+    pub fn watch_lease(&self, task: &TaskKey) -> LeaseWatch {
         let (holders, told) = (self.holders().clone(), Arc::new(Notify::new()));
         holders.held().insert(task.clone(), told.clone());
-        Holding { holders, task: task.clone(), told }
+        LeaseWatch { holders, task: task.clone(), told }
     }
 }
 
-impl Holding {
+impl LeaseWatch {
     /// Waits for a notification that the lease may have been revoked. It is only a hint: read the
     /// task or renew the lease to be sure.
-    pub async fn disturbed(&self) {
+    pub async fn revoked(&self) {
         self.told.notified().await;
     }
 }
 
-impl Drop for Holding {
+impl Drop for LeaseWatch {
     fn drop(&mut self) {
         let mut held = self.holders.held();
         if held.get(&self.task).is_some_and(|told| Arc::ptr_eq(told, &self.told)) {

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use windlass_core::Command;
-use windlass_store::Notice;
+use windlass_store::Notification;
 
 use crate::answer::Reply;
 use crate::claim_wait::ClaimWait;
@@ -13,14 +13,14 @@ use crate::error::Error;
 
 /// Commands of one caller, decided in order within one batch.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct Submission {
     pub(crate) commands: Vec<Command>,
     pub(crate) reply: Reply,
     /// When a deferred job fails with `store_conflict`; set when it is first deferred.
     pub(crate) give_up_at: Option<Instant>,
 }
 
-impl Job {
+impl Submission {
     pub(crate) fn new(commands: Vec<Command>, reply: Reply) -> Self {
         Self { commands, reply, give_up_at: None }
     }
@@ -41,19 +41,19 @@ impl Job {
 
 /// The input of the next batch.
 #[derive(Debug, Default)]
-pub(crate) struct Intake {
-    pub(crate) jobs: Vec<Job>,
-    pub(crate) notices: Vec<Notice>,
-    pub(crate) hand: Hand,
+pub(crate) struct BatchInput {
+    pub(crate) jobs: Vec<Submission>,
+    pub(crate) notices: Vec<Notification>,
+    pub(crate) hand: ExclusiveQueues,
 }
 
 /// The queues that only one batcher may drain at a time, until it releases them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Hand {
+pub(crate) struct ExclusiveQueues {
     /// Internal commands of the engine, which run in order.
     own: bool,
     /// Deferred jobs.
-    pub(crate) aside: bool,
+    pub(crate) deferred: bool,
 }
 
 /// The bounded command queue of the batchers. Commands that end or renew a lease go first, except
@@ -63,7 +63,7 @@ pub(crate) struct Hand {
 /// Jobs that met a lock held by another transaction are deferred. One batcher at a time retries
 /// them, between regular batches, so that uncontended jobs are not delayed.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub(crate) struct CommandQueue {
     queues: Mutex<Queues>,
     arrived: Notify,
     /// For each batcher: signals a queued notification.
@@ -75,16 +75,16 @@ pub(crate) struct Inbox {
 
 #[derive(Debug, Default)]
 struct Queues {
-    urgent: VecDeque<Job>,
-    normal: VecDeque<Job>,
-    own: VecDeque<Job>,
-    aside: VecDeque<Job>,
+    urgent: VecDeque<Submission>,
+    normal: VecDeque<Submission>,
+    own: VecDeque<Submission>,
+    deferred: VecDeque<Submission>,
     /// Which of the two queues above some batcher holds.
-    hand: Hand,
+    hand: ExclusiveQueues,
     /// The internal command that runs after all others, on shutdown.
-    last: Option<Job>,
+    last: Option<Submission>,
     /// For each batcher, the commit notifications of other batchers and nodes.
-    notices: Vec<Vec<Notice>>,
+    notices: Vec<Vec<Notification>>,
     /// Number of running batchers.
     batchers: usize,
     load: Load,
@@ -104,7 +104,7 @@ struct Load {
 }
 
 impl Load {
-    fn of(job: &Job) -> Self {
+    fn of(job: &Submission) -> Self {
         Self {
             commands: job.commands.len(),
             rows: job.commands.iter().map(Command::rows).sum(),
@@ -135,15 +135,15 @@ impl Load {
 
 impl Queues {
     /// The last internal command does not overtake deferred jobs.
-    fn next_own(&mut self) -> Option<Job> {
+    fn next_own(&mut self) -> Option<Submission> {
         if let Some(job) = self.own.pop_front() {
             self.load = self.load.minus(Load::of(&job));
             return Some(job);
         }
-        self.last.take_if(|_| self.aside.is_empty() && !self.hand.aside)
+        self.last.take_if(|_| self.deferred.is_empty() && !self.hand.deferred)
     }
 
-    fn next_of_callers(&mut self) -> Option<Job> {
+    fn next_of_callers(&mut self) -> Option<Submission> {
         // Even batches may serve the deferred queue, so the exception is an odd one.
         let (first, second) = match self.batches % 4 {
             1 => (&mut self.normal, &mut self.urgent),
@@ -153,7 +153,7 @@ impl Queues {
     }
 }
 
-impl Inbox {
+impl CommandQueue {
     pub(crate) fn new(config: &Config, batchers: usize) -> Self {
         let notices = vec![Vec::new(); batchers];
         Self {
@@ -175,7 +175,7 @@ impl Inbox {
     }
 
     /// Queues a caller's job, or rejects it immediately.
-    pub(crate) fn push(&self, job: Job) -> Result<(), Error> {
+    pub(crate) fn push(&self, job: Submission) -> Result<(), Error> {
         let load = Load::of(&job);
         let mut queues = self.lock();
         if queues.closed {
@@ -200,7 +200,7 @@ impl Inbox {
     }
 
     /// Queues an internal command. There are few, so they are not limited.
-    pub(crate) fn push_own(&self, job: Job) -> Result<(), Error> {
+    pub(crate) fn push_own(&self, job: Submission) -> Result<(), Error> {
         let mut queues = self.lock();
         if queues.closed {
             return Err(Error::ShuttingDown);
@@ -213,7 +213,7 @@ impl Inbox {
     }
 
     /// Queues releases of leases. They are bounded: each lease was admitted as a claim.
-    pub(crate) fn push_release(&self, job: Job) {
+    pub(crate) fn push_release(&self, job: Submission) {
         let mut queues = self.lock();
         if !queues.done {
             queues.load = queues.load.plus(Load::of(&job));
@@ -224,31 +224,31 @@ impl Inbox {
     }
 
     /// Defers a job that met a lock held by another transaction.
-    pub(crate) fn put_aside(&self, job: Job) {
+    pub(crate) fn put_aside(&self, job: Submission) {
         let mut queues = self.lock();
         queues.load = queues.load.plus(Load::of(&job));
-        queues.aside.push_back(job);
+        queues.deferred.push_back(job);
         drop(queues);
         self.arrived.notify_one();
     }
 
     /// Defers jobs of which some met a lock. They are retried before jobs known to conflict.
-    pub(crate) fn put_aside_first(&self, jobs: Vec<Job>) {
+    pub(crate) fn put_aside_first(&self, jobs: Vec<Submission>) {
         let mut queues = self.lock();
         for job in jobs.into_iter().rev() {
             queues.load = queues.load.plus(Load::of(&job));
-            queues.aside.push_front(job);
+            queues.deferred.push_front(job);
         }
         drop(queues);
         self.arrived.notify_one();
     }
 
     /// Releases the exclusive queues at the end of a batch.
-    pub(crate) fn put_down(&self, hand: Hand) {
+    pub(crate) fn release(&self, hand: ExclusiveQueues) {
         let mut queues = self.lock();
         queues.hand.own &= !hand.own;
-        queues.hand.aside &= !hand.aside;
-        let more = !queues.own.is_empty() || !queues.aside.is_empty() || queues.last.is_some();
+        queues.hand.deferred &= !hand.deferred;
+        let more = !queues.own.is_empty() || !queues.deferred.is_empty() || queues.last.is_some();
         drop(queues);
         if more {
             self.arrived.notify_one();
@@ -266,7 +266,7 @@ impl Inbox {
     }
 
     /// Notifies every batcher except the sender, if the sender is a batcher.
-    pub(crate) fn push_notice(&self, from: Option<usize>, notice: &Notice) {
+    pub(crate) fn push_notice(&self, from: Option<usize>, notice: &Notification) {
         let mut queues = self.lock();
         for (batcher, told) in self.told.iter().enumerate().filter(|(n, _)| Some(*n) != from) {
             queues.notices[batcher].push(notice.clone());
@@ -276,7 +276,7 @@ impl Inbox {
 
     /// Rejects further jobs. Queued jobs are still decided, and `last` runs after all other
     /// internal commands.
-    pub(crate) fn close(&self, last: Option<Job>) {
+    pub(crate) fn close(&self, last: Option<Submission>) {
         let mut queues = self.lock();
         if !queues.closed {
             queues.last = last;
@@ -299,7 +299,7 @@ impl Inbox {
 
     /// The next batch: everything queued, without waiting for more. None once the queue is closed
     /// and empty.
-    pub(crate) async fn next(&self, batcher: usize) -> Option<Intake> {
+    pub(crate) async fn next(&self, batcher: usize) -> Option<BatchInput> {
         loop {
             let (arrived, told) = (self.arrived.notified(), self.told[batcher].notified());
             {
@@ -307,10 +307,10 @@ impl Inbox {
                 queues.batches += 1;
                 let (jobs, hand) = self.take_turn(&mut queues, batcher);
                 // Deferred jobs are retried without the notifications.
-                let noticed = if hand.aside { None } else { queues.notices.get_mut(batcher) };
+                let noticed = if hand.deferred { None } else { queues.notices.get_mut(batcher) };
                 let notices = noticed.map(std::mem::take).unwrap_or_default();
                 if !jobs.is_empty() || !notices.is_empty() {
-                    return Some(Intake { jobs, notices, hand });
+                    return Some(BatchInput { jobs, notices, hand });
                 }
                 if queues.closed {
                     return None;
@@ -325,23 +325,23 @@ impl Inbox {
         }
     }
 
-    fn take_turn(&self, queues: &mut Queues, batcher: usize) -> (Vec<Job>, Hand) {
+    fn take_turn(&self, queues: &mut Queues, batcher: usize) -> (Vec<Submission>, ExclusiveQueues) {
         let of_callers = queues.urgent.len() + queues.normal.len();
         let waiting = of_callers + queues.own.len() + queues.notices[batcher].len();
         let turn = waiting == 0 || queues.batches.is_multiple_of(2);
-        if turn && !queues.aside.is_empty() && !queues.hand.aside {
-            queues.hand.aside = true;
-            let jobs = self.take(queues, Vec::new(), |queues| queues.aside.pop_front());
-            return (jobs, Hand { aside: true, own: false });
+        if turn && !queues.deferred.is_empty() && !queues.hand.deferred {
+            queues.hand.deferred = true;
+            let jobs = self.take(queues, Vec::new(), |queues| queues.deferred.pop_front());
+            return (jobs, ExclusiveQueues { deferred: true, own: false });
         }
         let own = if queues.hand.own { None } else { queues.next_own() };
-        let hand = Hand { own: own.is_some(), aside: false };
+        let hand = ExclusiveQueues { own: own.is_some(), deferred: false };
         queues.hand.own |= hand.own;
         (self.take(queues, own.into_iter().collect(), Queues::next_of_callers), hand)
     }
 
     /// Adds jobs that were queued in the meantime.
-    pub(crate) fn fill_up(&self, jobs: &mut Vec<Job>) {
+    pub(crate) fn fill_up(&self, jobs: &mut Vec<Submission>) {
         *jobs = self.take(&mut self.lock(), std::mem::take(jobs), Queues::next_of_callers);
     }
 
@@ -353,9 +353,9 @@ impl Inbox {
     fn take(
         &self,
         queues: &mut Queues,
-        mut jobs: Vec<Job>,
-        next: impl Fn(&mut Queues) -> Option<Job>,
-    ) -> Vec<Job> {
+        mut jobs: Vec<Submission>,
+        next: impl Fn(&mut Queues) -> Option<Submission>,
+    ) -> Vec<Submission> {
         let mut taken = jobs.iter().map(Load::of).fold(Load::default(), Load::plus);
         while self.has_room(taken) {
             let Some(job) = next(queues) else { break };
@@ -375,17 +375,17 @@ mod tests {
 
     use super::*;
 
-    fn normal() -> Job {
-        Job::new(vec![Create::one(NewTask::new("t", "k")).into()], Reply::Nobody)
+    fn normal() -> Submission {
+        Submission::new(vec![Create::one(NewTask::new("t", "k")).into()], Reply::Nobody)
     }
 
-    fn urgent() -> Job {
+    fn urgent() -> Submission {
         let task = TaskKey { tenant: Tenant::default(), id: "t".into() };
-        Job::new(vec![Release { fence: Fence { task, epoch: 1 } }.into()], Reply::Nobody)
+        Submission::new(vec![Release { fence: Fence { task, epoch: 1 } }.into()], Reply::Nobody)
     }
 
-    fn inbox(queue_commands: usize, batch_commands: usize) -> Inbox {
-        Inbox::new(&Config { queue_commands, batch_commands, ..Config::default() }, 1)
+    fn inbox(queue_commands: usize, batch_commands: usize) -> CommandQueue {
+        CommandQueue::new(&Config { queue_commands, batch_commands, ..Config::default() }, 1)
     }
 
     #[test]
@@ -394,7 +394,7 @@ mod tests {
         (0..3).for_each(|_| inbox.put_aside(normal()));
         assert!(matches!(inbox.push(normal()), Err(Error::Overloaded)));
         let (jobs, hand) = inbox.take_turn(&mut inbox.lock(), 0);
-        assert!((hand.aside, jobs.len()) == (true, 2), "at most one batch");
+        assert!((hand.deferred, jobs.len()) == (true, 2), "at most one batch");
         inbox.push(normal()).unwrap();
     }
 
@@ -406,10 +406,10 @@ mod tests {
         while turns[2] == 0 {
             inbox.push_release(urgent());
             inbox.put_aside(normal());
-            let Intake { jobs, hand, .. } = inbox.next(0).await.unwrap();
+            let BatchInput { jobs, hand, .. } = inbox.next(0).await.unwrap();
             let of_caller = !jobs[0].commands[0].is_urgent();
-            turns[if hand.aside { 0 } else { 1 + usize::from(of_caller) }] += 1;
-            inbox.put_down(hand);
+            turns[if hand.deferred { 0 } else { 1 + usize::from(of_caller) }] += 1;
+            inbox.release(hand);
             assert!(turns.iter().sum::<i32>() < 20, "{turns:?}");
         }
     }

@@ -59,25 +59,26 @@ mod workers;
 mod workflows;
 
 pub use answer::{Answers, Claimed, Input};
-pub use clearing::{Cleared, Clearing};
+pub use clearing::{BulkDelete, BulkDeleted};
 pub use config::Config;
-pub use creation::Creation;
-pub use effects::{Call, Downstream, EffectCall, EffectError, Lookup};
+pub use creation::TaskBuilder;
+pub use effects::{Call, EffectCall, EffectError, ExternalService, Lookup};
 pub use engine::Engine;
 pub use error::Error;
 pub use filter::Filter;
 pub use handle::TaskHandle;
-pub use holders::Holding;
+pub use holders::LeaseWatch;
 pub use keys::KeyInfo;
-pub use mail::{Received, Suspended};
-pub use named::NamedSubscription;
-pub use posting::Posting;
+pub use mail::{ReceivedMessage, Suspended};
+pub use named::DurableSubscription;
+pub use posting::SignalBuilder;
 pub use read::TaskFilter;
 pub use requests::{
-    AdmitError, Admitted, Begun, Racers, RequestContext, RequestPolicy, Scope, Ticket,
+    AdmitError, AdmittedResponse, OnInFlight, RequestAdmission, RequestContext, RequestGuard,
+    RequestPolicy, RequestScope,
 };
 pub use stats::Stats;
 pub use stream::Events;
 pub use subscription::Subscription;
-pub use turns::Came;
-pub use workflows::{Starting, Status, WorkflowHandle};
+pub use turns::PendingInput;
+pub use workflows::{Status, WorkflowBuilder, WorkflowHandle};

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use windlass_core::command::{
-    CreateWaitpoint, MadeWaitpoint, NewMessage, NewWaitpoint, Post, Posted, Resume, Suspend,
+    CreateWaitpoint, CreatedWaitpoint, NewMessage, NewWaitpoint, Post, Posted, Resume, Suspend,
     TakeMessages,
 };
 use windlass_core::{
@@ -17,12 +17,12 @@ use crate::error::Error;
 
 /// A message with its payload.
 #[derive(Clone, Debug)]
-pub struct Received {
+pub struct ReceivedMessage {
     pub message: Arc<Message>,
     pub payload: Option<Payload>,
 }
 
-impl Received {
+impl ReceivedMessage {
     /// Decodes the payload as JSON; no payload decodes as `null`. A lost payload is an error.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
         self.check()?;
@@ -43,7 +43,7 @@ impl Received {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Suspended {
     /// The lease has ended. Contains the waitpoints created with it.
-    Waiting(Vec<MadeWaitpoint>),
+    Waiting(Vec<CreatedWaitpoint>),
     /// The condition is already satisfied: the lease continues.
     AlreadySatisfied(Resumption),
 }
@@ -68,7 +68,7 @@ impl Engine {
         task: &TaskKey,
         id: impl Into<WaitpointId>,
         expires: Duration,
-    ) -> Result<MadeWaitpoint, Error> {
+    ) -> Result<CreatedWaitpoint, Error> {
         self.make_waitpoint(task, None, id.into(), expires).await
     }
 
@@ -78,7 +78,7 @@ impl Engine {
         fence: &Fence,
         id: impl Into<WaitpointId>,
         expires: Duration,
-    ) -> Result<MadeWaitpoint, Error> {
+    ) -> Result<CreatedWaitpoint, Error> {
         self.make_waitpoint(&fence.task, Some(fence.epoch), id.into(), expires).await
     }
 
@@ -88,12 +88,12 @@ impl Engine {
         epoch: Option<u64>,
         id: WaitpointId,
         expires: Duration,
-    ) -> Result<MadeWaitpoint, Error> {
+    ) -> Result<CreatedWaitpoint, Error> {
         let expires_ms = u64::try_from(expires.as_millis()).unwrap_or(u64::MAX);
         let waitpoint = NewWaitpoint { id, expires_ms };
         let create = CreateWaitpoint { task: task.clone(), epoch, waitpoint };
         match self.submit_signed(&task.tenant, create).await? {
-            Outcome::WaitpointMade(made) => Ok(made),
+            Outcome::WaitpointCreated(made) => Ok(made),
             other => unreachable!("unexpected outcome of a waitpoint: {other:?}"),
         }
     }
@@ -128,7 +128,7 @@ impl Engine {
         task: &TaskKey,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<Received>, Error> {
+    ) -> Result<Vec<ReceivedMessage>, Error> {
         let messages = self.list::<Message>(Query { limit, ..behind(task, after) }).await?;
         self.with_payloads(messages).await
     }
@@ -151,7 +151,7 @@ impl Engine {
 
     /// The messages that last resumed a task, with payloads. Omits messages that have been consumed
     /// since.
-    pub async fn observe_signals(&self, task: &TaskKey) -> Result<Vec<Received>, Error> {
+    pub async fn resuming_signals(&self, task: &TaskKey) -> Result<Vec<ReceivedMessage>, Error> {
         let known = self.task(task).await?.ok_or(Rejection::TaskNotFound)?;
         match &known.resumption {
             Some(resumption) => self.received(task, &resumption.messages).await,
@@ -160,7 +160,11 @@ impl Engine {
     }
 
     /// Messages by sequence number, with payloads.
-    pub async fn received(&self, task: &TaskKey, seqs: &[u64]) -> Result<Vec<Received>, Error> {
+    pub async fn received(
+        &self,
+        task: &TaskKey,
+        seqs: &[u64],
+    ) -> Result<Vec<ReceivedMessage>, Error> {
         let Some(first) = seqs.iter().min() else { return Ok(Vec::new()) };
         let mut messages = self.list::<Message>(behind(task, first.saturating_sub(1))).await?;
         messages.retain(|message| seqs.contains(&message.seq));
@@ -170,14 +174,14 @@ impl Engine {
     pub(crate) async fn with_payloads(
         &self,
         messages: Vec<Arc<Message>>,
-    ) -> Result<Vec<Received>, Error> {
+    ) -> Result<Vec<ReceivedMessage>, Error> {
         let keys: Vec<PayloadKey> = messages.iter().filter_map(|m| m.payload_key()).collect();
         let payloads =
             if keys.is_empty() { Vec::new() } else { self.store().payloads(&keys).await? };
         let mut payloads = payloads.into_iter();
         let received = messages.into_iter().map(|message| {
             let payload = message.bytes.and_then(|_| payloads.next().flatten());
-            Received { message, payload }
+            ReceivedMessage { message, payload }
         });
         Ok(received.collect())
     }

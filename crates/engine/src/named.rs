@@ -3,8 +3,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
-use windlass_core::command::{DropBookmark, MoveBookmark};
-use windlass_core::{Bookmark, Cursor, Logged, Outcome, Table, Tenant};
+use windlass_core::command::{DeleteSubscription, MoveSubscriptionCursor};
+use windlass_core::{Cursor, LogEvent, Outcome, SubscriptionCursor, Table, Tenant};
 use windlass_store::Query;
 
 use crate::engine::Engine;
@@ -26,7 +26,7 @@ const PASSED_FOR: Duration = Duration::from_secs(60);
 /// While it waits and every delivered event is acknowledged, the cursor advances past filtered-out
 /// events, so that a subscription to rare events does not fall behind the log.
 #[derive(Debug)]
-pub struct NamedSubscription {
+pub struct DurableSubscription {
     engine: Engine,
     tenant: Tenant,
     name: String,
@@ -40,18 +40,18 @@ pub struct NamedSubscription {
 impl Engine {
     /// Continues the log from the stored cursor of this name, or from the oldest event if it has
     /// none. The name belongs to the filter's tenant, or to the default tenant.
-    pub async fn subscribe_named(
+    pub async fn subscribe_durable(
         &self,
         name: impl Into<String>,
         filter: Filter,
-    ) -> Result<NamedSubscription, Error> {
+    ) -> Result<DurableSubscription, Error> {
         let (name, tenant) = (name.into(), filter.tenant.clone().unwrap_or_default());
         let known = self.bookmark(&tenant, &name).await?;
         let cursor = known.map(|known| known.cursor.clone());
         let subscription = self.subscribe_with(filter, cursor).await?;
         let start = subscription.cursor().seq;
         let (engine, done) = (self.clone(), AtomicU64::new(start));
-        Ok(NamedSubscription { engine, tenant, name, subscription, shown: start, done })
+        Ok(DurableSubscription { engine, tenant, name, subscription, shown: start, done })
     }
 
     /// The cursor of a durable subscription, if it has acknowledged anything.
@@ -59,8 +59,8 @@ impl Engine {
         &self,
         tenant: &Tenant,
         name: &str,
-    ) -> Result<Option<Arc<Bookmark>>, Error> {
-        self.one::<Bookmark>(Bookmark::key_of(tenant, name)).await
+    ) -> Result<Option<Arc<SubscriptionCursor>>, Error> {
+        self.one::<SubscriptionCursor>(SubscriptionCursor::key_of(tenant, name)).await
     }
 
     /// The durable subscriptions of a tenant after `after`, by name.
@@ -69,16 +69,16 @@ impl Engine {
         tenant: &Tenant,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<Arc<Bookmark>>, Error> {
+    ) -> Result<Vec<Arc<SubscriptionCursor>>, Error> {
         let after = after.map(|name| vec![tenant.into(), name.into()]);
-        let query = Query::all(Table::Bookmark, limit);
-        self.list::<Bookmark>(Query { prefix: vec![tenant.into()], after, ..query }).await
+        let query = Query::all(Table::SubscriptionCursor, limit);
+        self.list::<SubscriptionCursor>(Query { prefix: vec![tenant.into()], after, ..query }).await
     }
 
     /// Deletes a durable subscription: its name starts again at the oldest event. Returns whether
     /// it existed.
-    pub async fn forget_subscriber(&self, tenant: &Tenant, name: &str) -> Result<bool, Error> {
-        let forget = DropBookmark { tenant: tenant.clone(), name: name.to_owned() };
+    pub async fn delete_subscription(&self, tenant: &Tenant, name: &str) -> Result<bool, Error> {
+        let forget = DeleteSubscription { tenant: tenant.clone(), name: name.to_owned() };
         match self.submit(forget).await? {
             Outcome::BookmarkDropped { known } => Ok(known),
             other => unreachable!("unexpected outcome of a delete: {other:?}"),
@@ -86,7 +86,7 @@ impl Engine {
     }
 }
 
-impl NamedSubscription {
+impl DurableSubscription {
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -104,7 +104,7 @@ impl NamedSubscription {
     }
 
     /// The next events; see [`Subscription::next`].
-    pub async fn next(&mut self) -> Result<Vec<Logged>, Error> {
+    pub async fn next(&mut self) -> Result<Vec<LogEvent>, Error> {
         let mut moves_at = Instant::now() + PASSED_FOR;
         loop {
             let events = self.subscription.look().await?;
@@ -131,12 +131,12 @@ impl NamedSubscription {
     }
 
     /// The next events, without waiting.
-    pub async fn read(&mut self) -> Result<Vec<Logged>, Error> {
+    pub async fn read(&mut self) -> Result<Vec<LogEvent>, Error> {
         let events = self.subscription.read().await?;
         Ok(self.show(events))
     }
 
-    fn show(&mut self, events: Vec<Logged>) -> Vec<Logged> {
+    fn show(&mut self, events: Vec<LogEvent>) -> Vec<LogEvent> {
         self.shown = events.last().map_or(self.shown, |last| last.seq);
         events
     }
@@ -145,7 +145,7 @@ impl NamedSubscription {
     /// moves forward, so a late acknowledgement is harmless. Returns the stored cursor.
     pub async fn ack(&self, cursor: &Cursor) -> Result<Cursor, Error> {
         let (tenant, name) = (self.tenant.clone(), self.name.clone());
-        let moved = MoveBookmark { tenant, name, cursor: cursor.clone() };
+        let moved = MoveSubscriptionCursor { tenant, name, cursor: cursor.clone() };
         match self.engine.submit(moved).await? {
             Outcome::BookmarkAt(moved) => {
                 self.done.fetch_max(cursor.seq, Ordering::Relaxed);

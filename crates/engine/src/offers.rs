@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use windlass_core::command::Claim;
-use windlass_core::{LaneName, Offer, Tenant, WorkerId};
+use windlass_core::{LaneName, Tenant, WorkerCapabilities, WorkerId};
 
 const REMEMBERED: Duration = Duration::from_secs(60);
 const REFRESHED: Duration = Duration::from_secs(10);
@@ -11,7 +11,7 @@ const MOST: usize = 4_096;
 
 /// Capabilities of workers that recently claimed from each lane, to explain why a task waits.
 #[derive(Debug, Default)]
-pub(crate) struct Offers(Mutex<BTreeMap<Asker, (Offer, Instant)>>);
+pub(crate) struct Offers(Mutex<BTreeMap<Asker, (WorkerCapabilities, Instant)>>);
 
 type Asker = (Tenant, LaneName, WorkerId);
 
@@ -21,8 +21,9 @@ impl Offers {
         let mut offers = self.0.lock().expect("no code panics while holding the offers");
         for lane in &claim.lanes {
             let key = (claim.tenant.clone(), lane.clone(), claim.worker.clone());
-            let fresh =
-                |known: &(Offer, Instant)| known.0 == claim.offer && now - known.1 < REFRESHED;
+            let fresh = |known: &(WorkerCapabilities, Instant)| {
+                known.0 == claim.offer && now - known.1 < REFRESHED
+            };
             if offers.get(&key).is_some_and(fresh) {
                 continue;
             }
@@ -36,7 +37,7 @@ impl Offers {
     }
 
     /// None if no worker has claimed through this engine.
-    pub(crate) fn of(&self, tenant: &Tenant, lane: &LaneName) -> Option<Vec<Offer>> {
+    pub(crate) fn of(&self, tenant: &Tenant, lane: &LaneName) -> Option<Vec<WorkerCapabilities>> {
         let now = Instant::now();
         let offers = self.0.lock().expect("no code panics while holding the offers");
         if offers.is_empty() {

@@ -3,7 +3,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use serde::Serialize;
-use windlass_core::command::{Idempotency, NewMessage, Post, Posted, Signal};
+use windlass_core::command::{IdempotencyWindow, NewMessage, Post, Posted, Signal};
 use windlass_core::{Command, IdempotencyKey, Outcome, Payload, TaskId, Tenant, Token, limits};
 
 use crate::creation::written;
@@ -13,7 +13,7 @@ use crate::error::Error;
 /// A builder for a message: set its options, then await it.
 #[derive(Debug)]
 #[must_use = "a message is posted when this is awaited"]
-pub struct Posting<'e> {
+pub struct SignalBuilder<'e> {
     engine: &'e Engine,
     tenant: Tenant,
     /// Completes a waitpoint; without a token, the message goes to the named task.
@@ -25,21 +25,21 @@ pub struct Posting<'e> {
 
 impl Engine {
     /// Sends a signal to a task.
-    pub fn post(&self, task: impl Into<TaskId>, name: impl Into<String>) -> Posting<'_> {
+    pub fn post(&self, task: impl Into<TaskId>, name: impl Into<String>) -> SignalBuilder<'_> {
         self.posting(None, NewMessage::new(task, name, "api"))
     }
 
     /// Completes a waitpoint by its token.
-    pub fn signal(&self, token: &Token, name: impl Into<String>) -> Posting<'_> {
+    pub fn signal(&self, token: &Token, name: impl Into<String>) -> SignalBuilder<'_> {
         self.posting(Some(token.clone()), NewMessage::new("", name, "api"))
     }
 
-    fn posting(&self, token: Option<Token>, message: NewMessage) -> Posting<'_> {
-        Posting { engine: self, tenant: Tenant::default(), token, message, payload: Ok(None) }
+    fn posting(&self, token: Option<Token>, message: NewMessage) -> SignalBuilder<'_> {
+        SignalBuilder { engine: self, tenant: Tenant::default(), token, message, payload: Ok(None) }
     }
 }
 
-impl Posting<'_> {
+impl SignalBuilder<'_> {
     pub fn tenant(mut self, tenant: impl Into<Tenant>) -> Self {
         self.tenant = tenant.into();
         self
@@ -65,7 +65,8 @@ impl Posting<'_> {
 
     /// Makes the signal idempotent for one day: a repetition returns the first sequence number.
     pub fn idempotency_key(mut self, key: impl Into<IdempotencyKey>) -> Self {
-        let idempotency = Idempotency { key: key.into(), window_ms: limits::DEFAULT_WINDOW_MS };
+        let idempotency =
+            IdempotencyWindow { key: key.into(), window_ms: limits::DEFAULT_WINDOW_MS };
         self.message.idempotency = Some(idempotency);
         self
     }
@@ -79,7 +80,7 @@ impl Posting<'_> {
     /// Buffers the message for this long if the task does not exist, for a workflow started later
     /// under its id, so that sender and starter need no order. By default an unknown id is rejected
     /// with `task_not_found`. The number of buffered messages is [limited][limits::EARLY_MESSAGES].
-    pub fn or_keep(mut self, keep: Duration) -> Self {
+    pub fn buffer_for(mut self, keep: Duration) -> Self {
         self.message.keep_ms = Some(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX));
         self
     }
@@ -101,7 +102,7 @@ impl Posting<'_> {
     }
 }
 
-impl<'e> IntoFuture for Posting<'e> {
+impl<'e> IntoFuture for SignalBuilder<'e> {
     type Output = Result<Posted, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'e>>;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use windlass_core::{
-    Around, ChildCounts, Children, Filed, Kind, Lane, LaneName, Node, NodeId, Payload, PayloadKey,
-    PublicState, Rejection, RowKey, StoredRow, Table, Task, TaskId, TaskKey, Tenant, Value, Why,
-    read_row, why,
+    ChildCounts, Children, Kind, Lane, LaneName, Node, NodeId, Payload, PayloadKey, PublicState,
+    Rejection, RowKey, StoredRecord, StoredRow, Table, Task, TaskId, TaskKey, Tenant, Value, Why,
+    WhyContext, read_row, why,
 };
 use windlass_store::{Count, Description, Query};
 
@@ -145,7 +145,7 @@ impl Engine {
         let lane = self.lane(&task.tenant, &task.lane).await?;
         let offers = self.offers_for(&task).await?;
         let gates = self.gates_of(&task).await?;
-        let around = Around {
+        let around = WhyContext {
             lane: lane.as_deref(),
             gates: &gates,
             offers: offers.as_deref(),
@@ -162,7 +162,7 @@ impl Engine {
         Ok(self.store().describe().await?)
     }
 
-    pub(crate) async fn one<R: Filed>(&self, key: RowKey) -> Result<Option<Arc<R>>, Error> {
+    pub(crate) async fn one<R: StoredRecord>(&self, key: RowKey) -> Result<Option<Arc<R>>, Error> {
         let rows = self.store().query(&Query::one(key)).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let quarantined = Rejection::Quarantined { table: R::TABLE.spec().name };
@@ -186,7 +186,10 @@ impl Engine {
     }
 
     /// All records of a list, read page by page.
-    pub(crate) async fn list_all<R: Filed>(&self, mut query: Query) -> Result<Vec<Arc<R>>, Error> {
+    pub(crate) async fn list_all<R: StoredRecord>(
+        &self,
+        mut query: Query,
+    ) -> Result<Vec<Arc<R>>, Error> {
         query.limit = MOST_ROWS;
         let mut found = Vec::new();
         loop {
@@ -201,7 +204,10 @@ impl Engine {
         }
     }
 
-    pub(crate) async fn list<R: Filed>(&self, mut query: Query) -> Result<Vec<Arc<R>>, Error> {
+    pub(crate) async fn list<R: StoredRecord>(
+        &self,
+        mut query: Query,
+    ) -> Result<Vec<Arc<R>>, Error> {
         query.limit = query.limit.min(MOST_ROWS);
         let limit = query.limit;
         loop {
@@ -218,7 +224,7 @@ impl Engine {
 }
 
 /// Decodes a row; none if this version cannot, or if the body belongs to another key.
-fn decode<R: Filed>(row: &StoredRow) -> Option<Arc<R>> {
+fn decode<R: StoredRecord>(row: &StoredRow) -> Option<Arc<R>> {
     let record = read_row::<R>(row.schema, &row.body)?;
     (R::row_key(record.key()) == row.key).then_some(record)
 }

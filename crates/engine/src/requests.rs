@@ -3,10 +3,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
-use windlass_core::command::{Admit, Answer, Withdraw};
+use windlass_core::command::{Admit, CompleteRequest, ReleaseRequest};
 use windlass_core::{
-    Caller, Digest, EXCLUDED, IdempotencyKey, Outcome, Payload, Rate, Rejection, RequestKey,
-    Tenant, Terms, Timestamp, fingerprint,
+    Digest, EXCLUDED, EffectOwner, IdempotencyKey, Outcome, Payload, Rate, Rejection, RequestKey,
+    RequestTtls, Tenant, Timestamp, fingerprint,
 };
 use windlass_store::StoreError;
 
@@ -22,20 +22,20 @@ const NOT_GIVEN_UP: &str = "a request could not be released; it is free after it
 /// Policy for idempotent requests.
 #[derive(Clone, Debug)]
 pub struct RequestPolicy {
-    pub terms: Terms,
-    pub racers: Racers,
+    pub ttls: RequestTtls,
+    pub on_in_flight: OnInFlight,
     /// Rate limit on accepted requests of one principal.
-    pub growth: Option<Rate>,
+    pub rate_limit: Option<Rate>,
     /// Top-level body fields that the fingerprint ignores.
-    pub excluded: Vec<String>,
+    pub ignored_fields: Vec<String>,
     /// Accepts keys of 1 to 255 printable characters. By default a key has 16 to 255 letters,
     /// digits and `_ . : -`, so that keys cannot be guessed.
-    pub any_key: bool,
+    pub allow_weak_keys: bool,
 }
 
 /// What a duplicate gets while the first request is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Racers {
+pub enum OnInFlight {
     /// The response, if it is committed within this time.
     Wait(Duration),
     /// `idempotency_in_flight`, immediately.
@@ -44,7 +44,7 @@ pub enum Racers {
 
 /// The owner and the operation of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scope {
+pub struct RequestScope {
     pub tenant: Tenant,
     /// The authenticated caller.
     pub principal: String,
@@ -56,14 +56,14 @@ pub struct Scope {
 
 /// An accepted request: owned by this caller, or already answered.
 #[derive(Debug)]
-pub enum Begun {
-    First(Ticket),
-    Answered(Payload),
+pub enum RequestAdmission {
+    Owner(RequestGuard),
+    Replay(Payload),
 }
 
 /// The right to answer a request, until a deadline. Dropping it releases the request.
 #[derive(Debug)]
-pub struct Ticket {
+pub struct RequestGuard {
     context: RequestContext,
     /// When to stop retrying to store the response.
     deadline: Instant,
@@ -81,8 +81,8 @@ pub struct RequestContext {
 
 /// The response of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Admitted<T> {
-    pub answer: T,
+pub struct AdmittedResponse<T> {
+    pub response: T,
     /// The response was stored by an earlier request; the handler did not run.
     pub replayed: bool,
 }
@@ -102,11 +102,11 @@ pub enum AdmitError<E> {
 impl Default for RequestPolicy {
     fn default() -> Self {
         Self {
-            terms: Terms::default(),
-            racers: Racers::Wait(Duration::from_secs(10)),
-            growth: None,
-            excluded: EXCLUDED.iter().map(|&field| field.to_owned()).collect(),
-            any_key: false,
+            ttls: RequestTtls::default(),
+            on_in_flight: OnInFlight::Wait(Duration::from_secs(10)),
+            rate_limit: None,
+            ignored_fields: EXCLUDED.iter().map(|&field| field.to_owned()).collect(),
+            allow_weak_keys: false,
         }
     }
 }
@@ -114,16 +114,16 @@ impl Default for RequestPolicy {
 impl RequestPolicy {
     /// Whether the TTLs and the rate are within their limits.
     pub(crate) fn check(&self) -> Result<(), Rejection> {
-        self.terms.check()?;
-        self.growth.map_or(Ok(()), Rate::check)
+        self.ttls.check()?;
+        self.rate_limit.map_or(Ok(()), Rate::check)
     }
 
     fn check_key(&self, key: &IdempotencyKey) -> Result<(), Rejection> {
-        if self.any_key { key.check() } else { key.check_plain() }
+        if self.allow_weak_keys { key.check() } else { key.check_plain() }
     }
 }
 
-impl Scope {
+impl RequestScope {
     pub fn new(principal: impl Into<String>, operation: impl Into<String>) -> Self {
         Self {
             tenant: Tenant::default(),
@@ -163,11 +163,11 @@ impl Engine {
     /// External calls of `run` that must not be repeated go through [`RequestContext::effect`].
     pub async fn admit<I, O, E, F>(
         &self,
-        scope: &Scope,
+        scope: &RequestScope,
         key: impl Into<IdempotencyKey>,
         request: &I,
         run: impl FnOnce(RequestContext) -> F,
-    ) -> Result<Admitted<O>, AdmitError<E>>
+    ) -> Result<AdmittedResponse<O>, AdmitError<E>>
     where
         I: Serialize,
         O: Serialize + DeserializeOwned,
@@ -175,15 +175,15 @@ impl Engine {
     {
         let body = serde_json::to_vec(request).map_err(Error::payload)?;
         match self.begin_request(scope, key, &body).await? {
-            Begun::Answered(answer) => {
+            RequestAdmission::Replay(answer) => {
                 let answer = serde_json::from_slice(&answer.bytes).map_err(Error::payload)?;
-                Ok(Admitted { answer, replayed: true })
+                Ok(AdmittedResponse { response: answer, replayed: true })
             }
-            Begun::First(ticket) => match run(ticket.context()).await {
+            RequestAdmission::Owner(ticket) => match run(ticket.context()).await {
                 Ok(answer) => {
                     let body = serde_json::to_string(&answer).map_err(Error::payload)?;
                     ticket.answer(Payload::json(body)).await?;
-                    Ok(Admitted { answer, replayed: false })
+                    Ok(AdmittedResponse { response: answer, replayed: false })
                 }
                 Err(failed) => {
                     if let Err(error) = ticket.give_up().await {
@@ -198,50 +198,50 @@ impl Engine {
     /// Admits a request with this body, for callers that encode responses themselves.
     pub async fn begin_request(
         &self,
-        scope: &Scope,
+        scope: &RequestScope,
         key: impl Into<IdempotencyKey>,
         body: &[u8],
-    ) -> Result<Begun, Error> {
+    ) -> Result<RequestAdmission, Error> {
         let policy = &self.config().requests;
         let request = scope.request(key.into());
         policy.check_key(&request.key)?;
-        let excluded: Vec<&str> = policy.excluded.iter().map(String::as_str).collect();
-        self.ask_to_answer(request, fingerprint(&scope.operation, body, &excluded)).await
+        let ignored_fields: Vec<&str> = policy.ignored_fields.iter().map(String::as_str).collect();
+        self.acquire(request, fingerprint(&scope.operation, body, &ignored_fields)).await
     }
 
-    async fn ask_to_answer(
+    async fn acquire(
         &self,
         request: RequestKey,
         fingerprint: Digest,
-    ) -> Result<Begun, Error> {
-        let RequestPolicy { terms, racers, growth, .. } = &self.config().requests;
+    ) -> Result<RequestAdmission, Error> {
+        let RequestPolicy { ttls, on_in_flight, rate_limit, .. } = &self.config().requests;
         let (owner, began) = (Self::new_id().to_string(), Instant::now());
-        let admit = Admit { request, fingerprint, owner, terms: *terms, growth: *growth };
+        let admit = Admit { request, fingerprint, owner, ttls: *ttls, rate_limit: *rate_limit };
         let (mut look, mut is_missed) = (FIRST_LOOK, false);
         loop {
-            let deadline = Instant::now() + Duration::from_millis(terms.in_flight_ms);
+            let deadline = Instant::now() + Duration::from_millis(ttls.in_flight_ms);
             // Changes after this call are not missed.
             let mut watch = self.request_watchers().watch(&admit.request);
             // If this future is dropped meanwhile, the ticket releases an admitted request.
             let mut ticket = self.ticket(&admit, deadline);
-            let asked = self.submit_for_sure(admit.clone()).await;
+            let asked = self.submit_until_known(admit.clone()).await;
             ticket.is_open = matches!(asked, Ok(Outcome::Admitted { .. }));
             match asked {
                 Ok(Outcome::Admitted { until }) => {
                     ticket.context.until = until;
-                    return Ok(Begun::First(ticket));
+                    return Ok(RequestAdmission::Owner(ticket));
                 }
                 Ok(Outcome::Answered(key)) => match self.payload(&key).await? {
-                    Some(answer) => return Ok(Begun::Answered(answer)),
+                    Some(answer) => return Ok(RequestAdmission::Replay(answer)),
                     // The response expired meanwhile; the next attempt is admitted or rejected.
                     None if !is_missed => is_missed = true,
                     None => return Err(Error::OutcomeUnknown),
                 },
                 Ok(other) => unreachable!("unexpected outcome of an admit: {other:?}"),
                 Err(refused) => {
-                    let left = match racers {
-                        Racers::Wait(bound) => bound.saturating_sub(began.elapsed()),
-                        Racers::Reject => Duration::ZERO,
+                    let left = match on_in_flight {
+                        OnInFlight::Wait(bound) => bound.saturating_sub(began.elapsed()),
+                        OnInFlight::Reject => Duration::ZERO,
                     };
                     if !is_in_flight(&refused) || left.is_zero() {
                         return Err(refused);
@@ -254,15 +254,15 @@ impl Engine {
         }
     }
 
-    fn ticket(&self, admit: &Admit, deadline: Instant) -> Ticket {
+    fn ticket(&self, admit: &Admit, deadline: Instant) -> RequestGuard {
         let (request, owner) = (admit.request.clone(), admit.owner.clone());
         let until = Timestamp::default();
         let context = RequestContext { engine: self.clone(), request, owner, until };
-        Ticket { context, deadline, is_open: true }
+        RequestGuard { context, deadline, is_open: true }
     }
 
     /// Retries an idempotent command until its outcome is known.
-    pub(crate) async fn submit_for_sure(
+    pub(crate) async fn submit_until_known(
         &self,
         command: impl Into<windlass_core::Command>,
     ) -> Result<Outcome, Error> {
@@ -276,7 +276,7 @@ impl Engine {
     }
 }
 
-fn may_pass(error: &Error) -> bool {
+fn is_retryable(error: &Error) -> bool {
     match error {
         Error::Overloaded => true,
         Error::Store(error) => {
@@ -301,12 +301,12 @@ impl RequestContext {
         self.engine.effect(self.caller(), provider)
     }
 
-    fn caller(&self) -> Caller {
-        Caller::Request { request: self.request.clone(), owner: self.owner.clone() }
+    fn caller(&self) -> EffectOwner {
+        EffectOwner::Request { request: self.request.clone(), owner: self.owner.clone() }
     }
 
-    fn withdraw(&self) -> Withdraw {
-        Withdraw { request: self.request.clone(), owner: self.owner.clone() }
+    fn withdraw(&self) -> ReleaseRequest {
+        ReleaseRequest { request: self.request.clone(), owner: self.owner.clone() }
     }
 
     /// Wakes local callers that wait for the response.
@@ -315,7 +315,7 @@ impl RequestContext {
     }
 }
 
-impl Ticket {
+impl RequestGuard {
     /// The context for the handler, which cannot answer the request.
     pub fn context(&self) -> RequestContext {
         self.context.clone()
@@ -332,10 +332,10 @@ impl Ticket {
 
     async fn keep(mut self, answer: Payload) -> Result<(), Error> {
         let RequestContext { engine, request, owner, .. } = self.context();
-        let (answer, mut pause) = (Answer { request, owner, answer }, FIRST_LOOK);
+        let (answer, mut pause) = (CompleteRequest { request, owner, answer }, FIRST_LOOK);
         let answered = loop {
-            match engine.submit_for_sure(answer.clone()).await {
-                Err(error) if may_pass(&error) && Instant::now() + pause < self.deadline => {
+            match engine.submit_until_known(answer.clone()).await {
+                Err(error) if is_retryable(&error) && Instant::now() + pause < self.deadline => {
                     tracing::warn!(%error, "storing a response failed, retrying");
                     sleep(pause).await;
                     pause = (2 * pause).min(LAST_LOOK);
@@ -351,13 +351,13 @@ impl Ticket {
     /// Releases the request: the next caller with its key is admitted.
     pub async fn give_up(mut self) -> Result<(), Error> {
         self.is_open = false;
-        let withdrawn = self.context.engine.submit_for_sure(self.context.withdraw()).await;
+        let withdrawn = self.context.engine.submit_until_known(self.context.withdraw()).await;
         self.context.tell();
         withdrawn.map(drop)
     }
 }
 
-impl Drop for Ticket {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         if !self.is_open {
             return;

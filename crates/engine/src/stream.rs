@@ -4,19 +4,19 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use windlass_core::Logged;
+use windlass_core::LogEvent;
 
 use crate::error::Error;
 use crate::subscription::Subscription;
 
 /// The events of a [`Subscription`], one by one.
 pub struct Events {
-    read: VecDeque<Logged>,
+    read: VecDeque<LogEvent>,
     /// The pending read; none after an error has ended the stream.
     reader: Option<Reader>,
 }
 
-type Page = Result<Vec<Logged>, Error>;
+type Page = Result<Vec<LogEvent>, Error>;
 type Reader = Pin<Box<dyn Future<Output = (Subscription, Page)> + Send>>;
 
 impl Events {
@@ -33,7 +33,7 @@ fn reader(mut subscription: Subscription) -> Reader {
 }
 
 impl Stream for Events {
-    type Item = Result<Logged, Error>;
+    type Item = Result<LogEvent, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use windlass_core::{Cursor, Log, Logged, read_row};
+use windlass_core::{Cursor, Log, LogEvent, read_row};
 use windlass_store::{Query, Store};
 
 use crate::error::Error;
@@ -82,7 +82,7 @@ impl Subscription {
     /// The next events; waits if none exist. [`Error::CursorExpired`] if unread events were
     /// trimmed, [`Error::Disconnected`] if the engine has shut down or the store fails; a later
     /// subscription can continue from its cursor.
-    pub async fn next(&mut self) -> Result<Vec<Logged>, Error> {
+    pub async fn next(&mut self) -> Result<Vec<LogEvent>, Error> {
         loop {
             let events = self.look().await?;
             if !events.is_empty() {
@@ -93,7 +93,7 @@ impl Subscription {
     }
 
     /// The next events, without waiting; [`Subscription::changed`] waits for later ones.
-    pub(crate) async fn look(&mut self) -> Result<Vec<Logged>, Error> {
+    pub(crate) async fn look(&mut self) -> Result<Vec<LogEvent>, Error> {
         if *self.commits.borrow_and_update() == ENDED {
             return Err(self.disconnected(Error::ShuttingDown));
         }
@@ -128,7 +128,7 @@ impl Subscription {
     }
 
     /// The next events, without waiting.
-    pub async fn read(&mut self) -> Result<Vec<Logged>, Error> {
+    pub async fn read(&mut self) -> Result<Vec<LogEvent>, Error> {
         loop {
             let mut events = self.read_page().await?;
             let more = !events.is_empty();
@@ -140,7 +140,7 @@ impl Subscription {
     }
 
     /// The next events, before filtering.
-    async fn read_page(&mut self) -> Result<Vec<Logged>, Error> {
+    async fn read_page(&mut self) -> Result<Vec<LogEvent>, Error> {
         let events = self.store.events(self.cursor.seq, self.page).await?;
         // The floor is read after the events: events trimmed before that read are below it.
         let floor = floor(&*self.store).await?;

@@ -1,14 +1,15 @@
 use std::sync::Arc;
 
 use windlass_core::{
-    Arrival, Carried, Execution, Lifecycle, Message, Note, Payload, PayloadKey, Report,
-    StepOutcome, Table, Task, TaskKey, Timestamp, Turned, limits,
+    Execution, HistoryPayload, Lifecycle, Message, Payload, PayloadKey, StepCompletion,
+    StepOutcome, Table, Task, TaskKey, Timestamp, TurnRecord, WorkflowInput, WorkflowProperty,
+    limits,
 };
 use windlass_store::Query;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::mail::Received;
+use crate::mail::ReceivedMessage;
 use crate::stats::add;
 
 /// History rows per read.
@@ -21,10 +22,10 @@ const PAYLOADS_AT_ONCE: usize = 32;
 
 /// A pending input of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Came {
+pub struct PendingInput {
     /// The sequence number by which a turn consumes it.
     pub seq: u64,
-    pub arrival: Arrival,
+    pub arrival: WorkflowInput,
 }
 
 impl Engine {
@@ -34,7 +35,7 @@ impl Engine {
     }
 
     /// The pending inputs of a workflow, in order: at most as many as one turn takes.
-    pub async fn came(&self, workflow: &Task) -> Result<Vec<Came>, Error> {
+    pub async fn pending_inputs(&self, workflow: &Task) -> Result<Vec<PendingInput>, Error> {
         if !workflow.has_mail {
             return Ok(Vec::new());
         }
@@ -54,7 +55,7 @@ impl Engine {
                     if bytes > BYTES_AT_ONCE && !came.is_empty() {
                         return Ok(came);
                     }
-                    came.push(Came::of(workflow, one));
+                    came.push(PendingInput::of(workflow, one));
                 }
             }
             if is_last || came.len() == most {
@@ -64,24 +65,27 @@ impl Engine {
     }
 
     /// The history rows of a workflow's current execution, from row `from` on.
-    pub async fn history(&self, workflow: &Task, from: u32) -> Result<Vec<Turned>, Error> {
+    pub async fn history(&self, workflow: &Task, from: u32) -> Result<Vec<TurnRecord>, Error> {
         let turns = workflow.workflow.as_ref().map_or(0, |workflow| workflow.turns);
         whole(self.rows(from, turns, |turn| workflow.turn_key(turn)).await)
     }
 
     /// The history of a past execution.
-    pub async fn past_history(&self, execution: &Execution) -> Result<Vec<Turned>, Error> {
-        whole(self.past_history_as_far(execution).await)
+    pub async fn past_history(&self, execution: &Execution) -> Result<Vec<TurnRecord>, Error> {
+        whole(self.readable_history_of_execution(execution).await)
     }
 
     /// Like [`Engine::history`], for diagnosis: the readable prefix, and the error that ends it.
-    pub async fn history_as_far(&self, workflow: &Task) -> (Vec<Turned>, Option<Error>) {
+    pub async fn readable_history(&self, workflow: &Task) -> (Vec<TurnRecord>, Option<Error>) {
         let turns = workflow.workflow.as_ref().map_or(0, |workflow| workflow.turns);
         self.rows(0, turns, |turn| workflow.turn_key(turn)).await
     }
 
     /// Like [`Engine::past_history`]: the readable prefix, and the error that ends it.
-    pub async fn past_history_as_far(&self, execution: &Execution) -> (Vec<Turned>, Option<Error>) {
+    pub async fn readable_history_of_execution(
+        &self,
+        execution: &Execution,
+    ) -> (Vec<TurnRecord>, Option<Error>) {
         self.rows(0, execution.turns, |turn| execution.turn_key(turn)).await
     }
 
@@ -90,7 +94,7 @@ impl Engine {
         from: u32,
         until: u32,
         key: impl Fn(u32) -> PayloadKey,
-    ) -> (Vec<Turned>, Option<Error>) {
+    ) -> (Vec<TurnRecord>, Option<Error>) {
         let (mut rows, mut next) = (Vec::new(), from);
         while next < until {
             let end = until.min(next + ROWS_AT_ONCE);
@@ -112,9 +116,14 @@ impl Engine {
     }
 
     /// The published status and values of a workflow, by name; the status has an empty name.
-    pub async fn notes(&self, workflow: &TaskKey) -> Result<Vec<Note>, Error> {
+    pub async fn properties(&self, workflow: &TaskKey) -> Result<Vec<WorkflowProperty>, Error> {
         let prefix = vec![(&workflow.tenant).into(), (&workflow.id).into()];
-        let notes = self.list_all::<Note>(Query { prefix, ..Query::all(Table::Note, 0) }).await?;
+        let notes = self
+            .list_all::<WorkflowProperty>(Query {
+                prefix,
+                ..Query::all(Table::WorkflowProperty, 0)
+            })
+            .await?;
         Ok(notes.iter().map(|note| (**note).clone()).collect())
     }
 
@@ -134,36 +143,36 @@ impl Engine {
     }
 }
 
-fn whole((rows, error): (Vec<Turned>, Option<Error>)) -> Result<Vec<Turned>, Error> {
+fn whole((rows, error): (Vec<TurnRecord>, Option<Error>)) -> Result<Vec<TurnRecord>, Error> {
     error.map_or(Ok(rows), Err)
 }
 
-fn turned(row: Option<Payload>, turn: u32) -> Result<Turned, Error> {
+fn turned(row: Option<Payload>, turn: u32) -> Result<TurnRecord, Error> {
     let row = row.ok_or(Error::NoHistory { turn })?;
     let unreadable = |error| Error::BadHistory { turn, error: Arc::new(error) };
     serde_json::from_slice(&row.bytes).map_err(unreadable)
 }
 
-impl Came {
-    fn of(workflow: &Task, received: Received) -> Self {
+impl PendingInput {
+    fn of(workflow: &Task, received: ReceivedMessage) -> Self {
         Self { seq: received.message.seq, arrival: arrival(workflow, received) }
     }
 }
 
 /// A message as an input of workflow code.
-fn arrival(workflow: &Task, received: Received) -> Arrival {
-    let Received { message, payload } = received;
-    if let Some(Report { step, task }) = &message.report {
+fn arrival(workflow: &Task, received: ReceivedMessage) -> WorkflowInput {
+    let ReceivedMessage { message, payload } = received;
+    if let Some(StepCompletion { step, task }) = &message.report {
         let outcome =
             task.as_ref().map_or(StepOutcome::Fired, |task| outcome(&task.ended, payload));
-        return Arrival::Report { step: *step, outcome };
+        return WorkflowInput::Report { step: *step, outcome };
     }
     if message.source == Message::ENGINE && message.name == Message::CANCEL {
         let asked = workflow.workflow.as_ref().and_then(|workflow| workflow.cancelling.clone());
-        return Arrival::Cancel { reason: asked.unwrap_or_default() };
+        return WorkflowInput::Cancel { reason: asked.unwrap_or_default() };
     }
     let (name, source) = (message.name.clone(), message.source.clone());
-    Arrival::Message { name, source, payload: payload.map(Carried) }
+    WorkflowInput::Message { name, source, payload: payload.map(HistoryPayload) }
 }
 
 fn outcome(ended: &Lifecycle, result: Option<Payload>) -> StepOutcome {
@@ -173,6 +182,6 @@ fn outcome(ended: &Lifecycle, result: Option<Payload>) -> StepOutcome {
         }
         Lifecycle::Cancelled { reason, .. } => StepOutcome::Cancelled { reason: reason.clone() },
         Lifecycle::Expired { .. } => StepOutcome::Expired,
-        _ => StepOutcome::Completed { result: result.map(Carried) },
+        _ => StepOutcome::Completed { result: result.map(HistoryPayload) },
     }
 }

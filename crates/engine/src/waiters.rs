@@ -1,12 +1,12 @@
 use windlass_core::{Command, Wake};
 
 use crate::claim_wait::ClaimWait;
-use crate::inbox::Job;
+use crate::inbox::Submission;
 
 /// Parked claims that found nothing, in order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    claims: Vec<Job>,
+    claims: Vec<Submission>,
     /// Length at which claims of departed callers are removed.
     crowded: usize,
 }
@@ -14,7 +14,7 @@ pub(crate) struct Waiters {
 impl Waiters {
     /// Parks a claim. Returns it if its caller no longer waits.
     #[must_use]
-    pub(crate) fn add(&mut self, job: Job) -> Option<Job> {
+    pub(crate) fn add(&mut self, job: Submission) -> Option<Submission> {
         if !job.wait().is_some_and(ClaimWait::park) {
             return Some(job);
         }
@@ -28,7 +28,7 @@ impl Waiters {
 
     /// Takes the claims to wake: for each ready task the first matching claim, and all matching
     /// claims for the wake of a whole lane.
-    pub(crate) fn take<'w>(&mut self, wakes: impl Iterator<Item = &'w Wake>) -> Vec<Job> {
+    pub(crate) fn take<'w>(&mut self, wakes: impl Iterator<Item = &'w Wake>) -> Vec<Submission> {
         let mut woken = Vec::new();
         if self.claims.is_empty() {
             return woken;
@@ -47,7 +47,7 @@ impl Waiters {
     }
 
     /// Takes the first matching claim whose caller still waits.
-    fn take_first(&mut self, wake: &Wake) -> Option<Job> {
+    fn take_first(&mut self, wake: &Wake) -> Option<Submission> {
         loop {
             let first = self.claims.iter().position(|job| concerns(wake, job))?;
             if let Some(job) = unparked([self.claims.remove(first)]).next() {
@@ -62,32 +62,32 @@ impl Waiters {
     }
 
     /// Takes every claim that matches one of these wakes.
-    pub(crate) fn take_concerned(&mut self, wakes: &[Wake]) -> Vec<Job> {
-        let concerned = |job: &mut Job| wakes.iter().any(|wake| concerns(wake, job));
+    pub(crate) fn take_concerned(&mut self, wakes: &[Wake]) -> Vec<Submission> {
+        let concerned = |job: &mut Submission| wakes.iter().any(|wake| concerns(wake, job));
         unparked(self.claims.extract_if(.., concerned)).collect()
     }
 
     /// Parks claims again at the front. Returns those whose caller no longer waits.
     #[must_use]
-    pub(crate) fn restore(&mut self, jobs: Vec<Job>) -> Vec<Job> {
-        let parks = |job: &Job| job.wait().is_some_and(ClaimWait::park);
-        let (parked, over): (Vec<Job>, _) = jobs.into_iter().partition(parks);
+    pub(crate) fn restore(&mut self, jobs: Vec<Submission>) -> Vec<Submission> {
+        let parks = |job: &Submission| job.wait().is_some_and(ClaimWait::park);
+        let (parked, over): (Vec<Submission>, _) = jobs.into_iter().partition(parks);
         self.claims.splice(..0, parked);
         over
     }
 
-    pub(crate) fn take_all(&mut self) -> Vec<Job> {
+    pub(crate) fn take_all(&mut self) -> Vec<Submission> {
         unparked(std::mem::take(&mut self.claims)).collect()
     }
 }
 
 /// The claims whose callers still wait.
-fn unparked(jobs: impl IntoIterator<Item = Job>) -> impl Iterator<Item = Job> {
+fn unparked(jobs: impl IntoIterator<Item = Submission>) -> impl Iterator<Item = Submission> {
     jobs.into_iter().filter(|job| job.wait().is_some_and(ClaimWait::unpark))
 }
 
 /// Whether a waiting claim may find a task after this wake.
-pub(crate) fn concerns(wake: &Wake, job: &Job) -> bool {
+pub(crate) fn concerns(wake: &Wake, job: &Submission) -> bool {
     let [Command::Claim(claim)] = &job.commands[..] else { unreachable!("only claims wait") };
     wake.tenant == claim.tenant
         && claim.lanes.iter().any(|lane| wake.is_from(lane))

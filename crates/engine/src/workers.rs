@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::command::{Consume, Grant, Revoke};
-use windlass_core::{Offer, Outcome, Table, Task, TaskKey, Tenant, Timestamp, Worker, WorkerId};
+use windlass_core::command::{ClaimGranted, Grant, Revoke};
+use windlass_core::{
+    Outcome, Table, Task, TaskKey, Tenant, Timestamp, Worker, WorkerCapabilities, WorkerId,
+};
 use windlass_store::Query;
 
 use crate::answer::Claimed;
@@ -46,7 +48,7 @@ impl Engine {
     /// Leases the task granted to a worker, with its payload.
     ///
     /// If the caller drops this future, the lease is released.
-    pub async fn consume(&self, consume: Consume) -> Result<Claimed, Error> {
+    pub async fn claim_granted(&self, consume: ClaimGranted) -> Result<Claimed, Error> {
         let mut claimed = self.lease(consume.into()).await?;
         Ok(claimed.pop().expect("an accepted grant leases one task"))
     }
@@ -59,7 +61,10 @@ impl Engine {
 
     /// Capabilities of the workers that serve the task's lane: recent claims through this engine,
     /// and registered workers. None if no worker is known.
-    pub(crate) async fn offers_for(&self, task: &Task) -> Result<Option<Vec<Offer>>, Error> {
+    pub(crate) async fn offers_for(
+        &self,
+        task: &Task,
+    ) -> Result<Option<Vec<WorkerCapabilities>>, Error> {
         let local = self.offers().of(&task.tenant, &task.lane);
         let mut workers: Vec<Arc<Worker>> = Vec::new();
         loop {

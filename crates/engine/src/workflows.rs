@@ -9,21 +9,21 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::command::{Cancel, RequestCancel};
 use windlass_core::{
-    Execution, Kind, LaneName, Note, Rejection, Task, TaskId, TaskKey, Tenant, Timestamp, Turned,
-    limits,
+    Execution, Kind, LaneName, Rejection, Task, TaskId, TaskKey, Tenant, Timestamp, TurnRecord,
+    WorkflowProperty, limits,
 };
 
-use crate::creation::Creation;
+use crate::creation::TaskBuilder;
 use crate::endings::Endings;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::handle::TaskHandle;
-use crate::posting::Posting;
+use crate::posting::SignalBuilder;
 
 /// A builder for a workflow: set its options, then await it.
 #[must_use = "a workflow is started when this is awaited"]
-pub struct Starting<'e, O> {
-    creation: Creation<'e>,
+pub struct WorkflowBuilder<'e, O> {
+    creation: TaskBuilder<'e>,
     version: Option<String>,
     output: PhantomData<fn() -> O>,
 }
@@ -50,9 +50,9 @@ impl Engine {
         &self,
         name: impl Into<Kind>,
         input: &(impl Serialize + ?Sized),
-    ) -> Starting<'_, O> {
+    ) -> WorkflowBuilder<'_, O> {
         let creation = self.create(name).payload(input);
-        Starting { creation, version: None, output: PhantomData }
+        WorkflowBuilder { creation, version: None, output: PhantomData }
     }
 
     /// A handle to an existing workflow, started by any process. Its existence is checked on use.
@@ -61,8 +61,8 @@ impl Engine {
     }
 }
 
-impl<'e, O> Starting<'e, O> {
-    fn with(self, set: impl FnOnce(Creation<'e>) -> Creation<'e>) -> Self {
+impl<'e, O> WorkflowBuilder<'e, O> {
+    fn with(self, set: impl FnOnce(TaskBuilder<'e>) -> TaskBuilder<'e>) -> Self {
         Self { creation: set(self.creation), ..self }
     }
 
@@ -112,7 +112,7 @@ impl<'e, O> Starting<'e, O> {
     }
 }
 
-impl<'e, O: 'e> IntoFuture for Starting<'e, O> {
+impl<'e, O: 'e> IntoFuture for WorkflowBuilder<'e, O> {
     type Output = Result<WorkflowHandle<O>, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'e>>;
 
@@ -179,7 +179,7 @@ impl<O> WorkflowHandle<O> {
         &self,
         name: impl Into<String>,
         payload: &(impl Serialize + ?Sized),
-    ) -> Posting<'_> {
+    ) -> SignalBuilder<'_> {
         let TaskKey { tenant, id } = self.key().clone();
         self.engine.post(id, name).tenant(tenant).payload(payload)
     }
@@ -208,8 +208,9 @@ impl<O> WorkflowHandle<O> {
 
     /// The published status, if any.
     pub async fn status(&self) -> Result<Option<Status>, Error> {
-        let key = Note::key_of(&self.key().tenant, &self.key().id, Note::STATUS);
-        let note = self.engine.one::<Note>(key).await?;
+        let key =
+            WorkflowProperty::key_of(&self.key().tenant, &self.key().id, WorkflowProperty::STATUS);
+        let note = self.engine.one::<WorkflowProperty>(key).await?;
         Ok(note.map(|note| Status { text: note.text.clone(), change: note.change }))
     }
 
@@ -239,20 +240,20 @@ impl<O> WorkflowHandle<O> {
     }
 
     /// The published values, as JSON, by name.
-    pub async fn values(&self) -> Result<Vec<Note>, Error> {
-        let notes = self.engine.notes(self.key()).await?;
-        Ok(notes.into_iter().filter(|note| note.name != Note::STATUS).collect())
+    pub async fn properties(&self) -> Result<Vec<WorkflowProperty>, Error> {
+        let notes = self.engine.properties(self.key()).await?;
+        Ok(notes.into_iter().filter(|note| note.name != WorkflowProperty::STATUS).collect())
     }
 
     /// One published value.
     pub async fn value<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Error> {
-        let key = Note::key_of(&self.key().tenant, &self.key().id, name);
-        let note = self.engine.one::<Note>(key).await?;
+        let key = WorkflowProperty::key_of(&self.key().tenant, &self.key().id, name);
+        let note = self.engine.one::<WorkflowProperty>(key).await?;
         note.map(|note| serde_json::from_str(&note.text).map_err(Error::payload)).transpose()
     }
 
     /// The history of the current execution: one row per turn.
-    pub async fn history(&self) -> Result<Vec<Turned>, Error> {
+    pub async fn history(&self) -> Result<Vec<TurnRecord>, Error> {
         self.engine.history(&*self.info().await?, 0).await
     }
 
@@ -283,7 +284,7 @@ impl<O> fmt::Debug for WorkflowHandle<O> {
     }
 }
 
-impl<O> fmt::Debug for Starting<'_, O> {
+impl<O> fmt::Debug for WorkflowBuilder<'_, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Starting").field("creation", &self.creation).finish_non_exhaustive()
     }

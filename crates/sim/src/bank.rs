@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use windlass_engine::{Call, Downstream, EffectCall, EffectError, Lookup};
+use windlass_engine::{Call, EffectCall, EffectError, ExternalService, Lookup};
 use windlass_store_test::Random;
 
 use crate::coverage::Happening;
@@ -48,14 +48,25 @@ pub(crate) struct Teller {
     watch: Watch,
     call: CallName,
     right: Right,
-    threaded: bool,
+    idempotent_provider: bool,
     /// The service has said that it has no record.
     looked: AtomicBool,
 }
 
 impl Teller {
-    pub(crate) fn new(watch: &Watch, call: CallName, right: Right, threaded: bool) -> Self {
-        Self { watch: watch.clone(), call, right, threaded, looked: AtomicBool::new(false) }
+    pub(crate) fn new(
+        watch: &Watch,
+        call: CallName,
+        right: Right,
+        idempotent_provider: bool,
+    ) -> Self {
+        Self {
+            watch: watch.clone(),
+            call,
+            right,
+            idempotent_provider,
+            looked: AtomicBool::new(false),
+        }
     }
 
     /// Makes the call, and says in few words why there is no answer.
@@ -71,9 +82,10 @@ impl Teller {
     fn does(&self, id: &str) -> String {
         let mut seen = self.watch.see();
         let looked = self.looked.load(Ordering::Relaxed);
-        let Self { call, right, threaded, .. } = self;
+        let Self { call, right, idempotent_provider, .. } = self;
         seen.note(format_args!("the bank does {call:?} for {right:?}"));
-        let made = Made { call, id, right: *right, looked, threaded: *threaded };
+        let made =
+            Made { call, id, right: *right, looked, idempotent_provider: *idempotent_provider };
         let judged = seen.model.makes_call(&made);
         seen.judge(judged);
         seen.count_met();
@@ -84,7 +96,7 @@ impl Teller {
     }
 }
 
-impl Downstream for Teller {
+impl ExternalService for Teller {
     type Request = String;
     type Answer = String;
     type Error = String;
@@ -120,7 +132,7 @@ impl Downstream for Teller {
             None => {
                 seen.count(Happening::LookupNoRecord);
                 self.looked.store(true, Ordering::Relaxed);
-                Lookup::NoRecord
+                Lookup::NotFound
             }
         }
     }

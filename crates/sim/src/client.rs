@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use windlass_core::command::{
-    Admit, Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail,
-    Idempotency, LimitLane, NewTask, Reap, Release, Renew, Replay, ReportProgress, SetLaneState,
-    Start, Sweep, WaitChildren,
+    Admit, Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, DeleteTask, Fail,
+    IdempotencyWindow, LimitLane, NewTask, Release, Renew, Replay, ReportProgress, SetLaneState,
+    Snooze, Start, Sweep, WaitChildren,
 };
 use windlass_core::{
-    Backoff, Command, FailureClass, Fence, Offer, Outcome, Payload, RequestKey, Retry, RetryPolicy,
-    SESSIONS, TaskKey, Tenant, Token, limits,
+    Backoff, Command, FailureClass, Fence, Outcome, Payload, RequestKey, Retry, RetryPolicy,
+    SESSIONS, TaskKey, Tenant, Token, WorkerCapabilities, limits,
 };
 use windlass_engine::{Claimed, Engine, Error, Input};
 
@@ -117,7 +117,7 @@ impl Client<'_> {
                 let (fence, class) = (self.fence(lease)?, FailureClass::Transient);
                 Fail { fence, class, reason: format!("client {reason} {after_ms:?}"), retry }.into()
             }
-            Wish::Delay { lease, ms } => Delay { fence: self.fence(lease)?, delay_ms: ms }.into(),
+            Wish::Delay { lease, ms } => Snooze { fence: self.fence(lease)?, delay_ms: ms }.into(),
             Wish::Release { lease } => Release { fence: self.fence(lease)? }.into(),
             Wish::CancelHeld { lease } => {
                 CancelHeld { fence: self.fence(lease)?, reason: "holder".into() }.into()
@@ -163,7 +163,7 @@ impl Client<'_> {
             Wish::ChangePriority { task, id, priority } => {
                 ChangePriority { task: self.key(task, id), priority }.into()
             }
-            Wish::Reap { task, id } => Reap { task: self.key(task, id) }.into(),
+            Wish::Reap { task, id } => DeleteTask { task: self.key(task, id) }.into(),
             Wish::SetLaneState { lane, state } => {
                 SetLaneState { tenant, lane: lane_name(lane).into(), state }.into()
             }
@@ -184,7 +184,7 @@ impl Client<'_> {
         let capabilities = special.into_iter().chain(sessions).collect();
         Claim {
             lanes: lanes.into_iter().map(Into::into).collect(),
-            offer: Offer { capabilities, ..Offer::default() },
+            offer: WorkerCapabilities { capabilities, ..WorkerCapabilities::default() },
             lease_ms,
             limit,
             begin,
@@ -276,12 +276,12 @@ pub(crate) fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
     new.parent = spec.parent.as_deref().map(Into::into);
     new.gate = spec.gate.clone();
     new.policy.attempt_timeout_ms = spec.timeout_ms;
-    new.policy.max_reclaims = spec.max_reclaims;
+    new.policy.max_lost_leases = spec.max_lost_leases;
     new.policy.max_replays = spec.max_replays;
-    new.policy.accept_late = spec.accept_late;
+    new.policy.accept_expired_lease = spec.accept_expired_lease;
     new.policy.retention_ms = spec.retention_ms.unwrap_or(limits::DEFAULT_RETENTION_MS);
     let window_ms = spec.window_ms;
-    new.idempotency = spec.key.clone().map(|key| Idempotency { key: key.into(), window_ms });
+    new.idempotency = spec.key.clone().map(|key| IdempotencyWindow { key: key.into(), window_ms });
     new
 }
 
@@ -371,10 +371,10 @@ async fn replays<'c>(
 fn show_input(watch: &Watch, claimed: &Claimed) {
     let fenced = (claimed.task.id.clone(), claimed.task.epoch);
     let text: Option<String> = match &claimed.input {
-        Input::Here(payload) => serde_json::from_slice(&payload.bytes).ok(),
+        Input::Inline(payload) => serde_json::from_slice(&payload.bytes).ok(),
         Input::None => None,
         // The store could not be read.
-        Input::Elsewhere(_) => return,
+        Input::ByKey(_) => return,
     };
     let mut seen = watch.see();
     let judged = seen.model.input_shown(&fenced, text.as_deref());
@@ -398,20 +398,20 @@ pub(crate) fn brief(command: &Command) -> String {
         Command::ReportProgress(report) => format!("{} {}%", under(&report.fence), report.percent),
         Command::Complete(complete) => under(&complete.fence),
         Command::Fail(fail) => format!("{} {:?}", under(&fail.fence), fail.reason),
-        Command::Delay(delay) => format!("{} {} ms", under(&delay.fence), delay.delay_ms),
+        Command::Snooze(delay) => format!("{} {} ms", under(&delay.fence), delay.delay_ms),
         Command::Release(release) => under(&release.fence),
         Command::CancelHeld(cancel) => under(&cancel.fence),
         Command::Cancel(cancel) => cancel.task.id.to_string(),
         Command::PruneExecutions(prune) => prune.task.id.to_string(),
-        Command::Unstick(unstick) => unstick.worker.to_string(),
+        Command::ClearSticky(unstick) => unstick.worker.to_string(),
         Command::RequestCancel(cancel) => cancel.task.id.to_string(),
         Command::CommitTurn(turn) => format!("{} {}", under(&turn.fence), turn.turn),
-        Command::Advance(advance) => {
+        Command::CompleteAndCommitTurn(advance) => {
             format!("{} {}", under(&advance.complete.fence), advance.turn.turn)
         }
         Command::ChangePriority(change) => format!("{} {}", change.task.id, change.priority),
         Command::Replay(replay) => format!("{} {}", replay.task.id, replay.generation),
-        Command::Reap(reap) => reap.task.id.to_string(),
+        Command::DeleteTask(reap) => reap.task.id.to_string(),
         Command::SetLaneState(set) => format!("{} {}", set.lane, set.state.as_str()),
         Command::LimitLane(limit) => format!("{} {:?}", limit.lane, limit.limit),
         Command::WaitChildren(wait) => under(&wait.fence),
@@ -419,8 +419,8 @@ pub(crate) fn brief(command: &Command) -> String {
         Command::ReleaseSession(release) => release.session.clone(),
         Command::RenewSessions(renew) => format!("{:?}", renew.workers),
         Command::Send(send) => send.parcel.task.to_string(),
-        Command::Decline(decline) => under(&decline.fence),
-        Command::Discard(discard) => under(&discard.fence),
+        Command::AbandonTurn(decline) => under(&decline.fence),
+        Command::DropActivity(discard) => under(&discard.fence),
         Command::Post(post) => format!("{} messages", post.messages.len()),
         Command::Signal(signal) => signal.name.clone(),
         Command::CreateWaitpoint(create) => create.waitpoint.id.to_string(),
@@ -429,21 +429,24 @@ pub(crate) fn brief(command: &Command) -> String {
         Command::TakeMessages(take) => under(&take.fence),
         Command::RotateKey(rotate) => rotate.id.clone(),
         Command::RegisterWorker(register) => register.id.to_string(),
-        Command::RetireWorker(retire) => retire.id.to_string(),
+        Command::DeregisterWorker(retire) => retire.id.to_string(),
         Command::Grant(grant) => format!("{} to {}", grant.task.id, grant.worker),
-        Command::Consume(consume) => format!("{} by {}", consume.task.id, consume.worker),
+        Command::ClaimGranted(consume) => format!("{} by {}", consume.task.id, consume.worker),
         Command::Revoke(revoke) => revoke.task.id.to_string(),
-        Command::MoveBookmark(moved) => format!("{} to {}", moved.name, moved.cursor.seq),
-        Command::DropBookmark(dropped) => dropped.name.clone(),
+        Command::MoveSubscriptionCursor(moved) => format!("{} to {}", moved.name, moved.cursor.seq),
+        Command::DeleteSubscription(dropped) => dropped.name.clone(),
         Command::Admit(admit) => format!("{:?} by {}", admit.request.key, admit.owner),
-        Command::Answer(answer) => format!("{:?} by {}", answer.request.key, answer.owner),
-        Command::Withdraw(withdraw) => format!("{:?} by {}", withdraw.request.key, withdraw.owner),
+        Command::CompleteRequest(answer) => format!("{:?} by {}", answer.request.key, answer.owner),
+        Command::ReleaseRequest(withdraw) => {
+            format!("{:?} by {}", withdraw.request.key, withdraw.owner)
+        }
         Command::ClaimEffect(claim) => format!("{} {}", claim.provider, claim.name),
         Command::SettleEffect(settle) => format!("{} {}", settle.provider, settle.name),
         Command::Spend(spend) => format!("{:?}", spend.charges),
-        Command::Sweep(_) | Command::TrimLog(_) | Command::Beat(_) | Command::Leave(_) => {
-            String::new()
-        }
+        Command::Sweep(_)
+        | Command::TrimLog(_)
+        | Command::HeartbeatNode(_)
+        | Command::DeregisterNode(_) => String::new(),
     };
     format!("{} {rest}", command.name())
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use windlass_core::{Change, Command, Logged, Outcome, ResumeCause};
+use windlass_core::{Change, Command, LogEvent, Outcome, ResumeCause};
 use windlass_engine::Error;
 
 use crate::model::ORPHANED;
@@ -325,7 +325,7 @@ impl Coverage {
         self.add("request", told, 1);
     }
 
-    pub(crate) fn logged(&mut self, entry: &Logged) {
+    pub(crate) fn logged(&mut self, entry: &LogEvent) {
         if let Some(change) = entry.change() {
             self.add("log", change.name(), 1);
             match &change {

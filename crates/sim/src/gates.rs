@@ -2,7 +2,7 @@
 //! them.
 
 use windlass_core::command::{QuotaScope, ReleaseSession, SetQuota};
-use windlass_core::{Command, GateKey, LaneState, Rate, Tenant};
+use windlass_core::{Command, LaneState, LimitKey, Rate, Tenant};
 use windlass_store_test::Random;
 
 use crate::generate::Writer;
@@ -15,8 +15,8 @@ const SESSIONS: [&str; 2] = ["s", "z"];
 /// Puts tasks behind gates, so many in a hundred.
 pub(crate) fn shut(random: &mut Random, percent: u64, tasks: &mut [TaskSpec]) {
     for task in tasks {
-        let key = |name: usize| GateKey::Key(KEYS[name].to_owned());
-        let session = |name: usize| GateKey::Session(SESSIONS[name].to_owned());
+        let key = |name: usize| LimitKey::Concurrency(KEYS[name].to_owned());
+        let session = |name: usize| LimitKey::Session(SESSIONS[name].to_owned());
         let gates = [key(0), key(0), key(1), session(0), session(0), session(1)];
         let gate = random.pick(&gates).clone();
         task.gate = random.percent(percent).then_some(gate);
@@ -88,9 +88,9 @@ impl Writer {
         let held = exactly(first, 0);
         let lane = u8::try_from(self.tasks[first].lane).unwrap_or(0);
         let scope = match &self.tasks[first].gate {
-            Some(GateKey::Session(name)) => 2 + u8::from(name != SESSIONS[0]),
-            Some(GateKey::Key(name)) => u8::from(name != KEYS[0]),
-            Some(GateKey::Affinity(_)) | None => 7,
+            Some(LimitKey::Session(name)) => 2 + u8::from(name != SESSIONS[0]),
+            Some(LimitKey::Concurrency(name)) => u8::from(name != KEYS[0]),
+            Some(LimitKey::Affinity(_)) | None => 7,
         };
         let lost = self.random.percent(30);
         if lost {

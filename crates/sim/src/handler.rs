@@ -4,7 +4,7 @@ use tokio::time::Instant;
 use windlass_core::command::SuspendTimeout;
 use windlass_core::{Command, FailureClass};
 use windlass_engine::Engine;
-use windlass_worker::{Context, Failure, Until, Worker};
+use windlass_worker::{Context, Failure, WaitFor, Worker};
 
 use crate::coverage::Happening;
 use crate::model::Fenced;
@@ -48,7 +48,7 @@ async fn attempt(
             Ok(result)
         }
         Err(failure) if failure.is_suspended() => Err(failure),
-        Err(failure) if failure.waits_for_children() => {
+        Err(failure) if failure.waiting_for_children() => {
             seen.model.may_start_again(&fenced);
             Err(failure)
         }
@@ -102,13 +102,13 @@ async fn act(deed: Deed, context: &Context, watch: &Watch) -> Result<(), Failure
         }
         Deed::Fail => Err(Failure::transient("it did not work")),
         Deed::FailForGood => Err(Failure::permanent("it never works")),
-        Deed::GiveUp => Err(Failure::give_up("it is of no use")),
+        Deed::GiveUp => Err(Failure::non_retryable("it is of no use")),
         Deed::RetryAfter { ms } => Err(Failure::retry_after("not yet", Duration::from_millis(ms))),
         Deed::Wait { .. } if context.resumption().is_some() => Ok(()),
         Deed::Wait { condition, timeout } => {
             let suspend = until(context.fence(), condition, timeout);
             watch.see().model.asked(&Command::Suspend(suspend.clone()));
-            let mut wish = Until::from(suspend.condition);
+            let mut wish = WaitFor::from(suspend.condition);
             if let Some(SuspendTimeout { after_ms, then }) = suspend.timeout {
                 wish = wish.timeout(Duration::from_millis(after_ms), then);
             }
@@ -122,8 +122,8 @@ async fn act(deed: Deed, context: &Context, watch: &Watch) -> Result<(), Failure
             }
             context.wait_children().await.map(drop)
         }
-        Deed::Call { name, threaded } => {
-            let called = requests::call_for_task(context, watch, name, threaded).await;
+        Deed::Call { name, idempotent_provider } => {
+            let called = requests::call_for_task(context, watch, name, idempotent_provider).await;
             called.map_err(Failure::transient)
         }
         // Without the message that a panic prints: this one is meant.

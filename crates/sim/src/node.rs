@@ -8,7 +8,7 @@ use windlass_core::command::Claim;
 use windlass_core::{Cursor, SESSIONS};
 use windlass_engine::{Config, Engine, Error};
 use windlass_store::MemoryStore;
-use windlass_worker::Running;
+use windlass_worker::WorkerHandle;
 
 use crate::clock::{Time, WallClock};
 use crate::coverage::Happening;
@@ -43,7 +43,7 @@ struct Process {
     runtime: Runtime,
     engine: Engine,
     store: SimStore,
-    workers: Vec<Running>,
+    workers: Vec<WorkerHandle>,
     /// The time that went by while it was stopped; none while it runs.
     stopped: Option<Duration>,
     retiring: Option<JoinHandle<()>>,
@@ -279,7 +279,11 @@ impl Process {
             .lease(lease)
             .concurrency(node.spec.slots.max(1))
             .session_idle(SESSION_IDLE)
-            .beat_every(if for_all { CALM } else { Duration::from_millis(node.spec.beat_ms) });
+            .heartbeat_interval(if for_all {
+                CALM
+            } else {
+                Duration::from_millis(node.spec.beat_ms)
+            });
         let lanes = if for_all { &LANES[..] } else { &LANES[..2] };
         worker = worker.lanes(lanes.iter().copied());
         let mut claim = Claim { lanes: Vec::new(), registered: true, ..Claim::new(name) };
@@ -313,8 +317,12 @@ impl Process {
             .lease(Duration::from_millis(lease_ms))
             .concurrency(if for_all { slots + 1 } else { slots })
             // With so few of them in memory, others are replayed.
-            .workflows_in_memory(slots)
-            .beat_every(if for_all { CALM } else { Duration::from_millis(node.spec.beat_ms) });
+            .workflow_cache_size(slots)
+            .heartbeat_interval(if for_all {
+                CALM
+            } else {
+                Duration::from_millis(node.spec.beat_ms)
+            });
         let _inside = self.runtime.enter();
         self.workers.push(worker.start().expect("its names are within their limits"));
     }

@@ -11,7 +11,7 @@ use crate::script::{Action, Deed, Fate, Point, Wish, exactly};
 /// A handler that calls somebody.
 pub(crate) fn call(random: &mut Random) -> Deed {
     let name = u8::from(random.percent(30));
-    Deed::Call { name, threaded: random.percent(40) }
+    Deed::Call { name, idempotent_provider: random.percent(40) }
 }
 
 impl Writer {
@@ -215,8 +215,8 @@ impl Writer {
     /// The process that handles a request ends or is stopped, and the request is sent elsewhere.
     fn plan_lost_handler(&mut self, node: u8, key: u8) {
         let rival = node.wrapping_add(1);
-        let threaded = self.random.percent(35);
-        let (before_ms, call, after_ms) = (0, Some((0, threaded)), 900);
+        let idempotent_provider = self.random.percent(35);
+        let (before_ms, call, after_ms) = (0, Some((0, idempotent_provider)), 900);
         let handling = Handling { before_ms, call, after_ms, fails: false };
         let first = Wish::Send { key, variant: 0, deed: handling };
         let rounds = u8::try_from(self.random.below(40)).unwrap_or(0);

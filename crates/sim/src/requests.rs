@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use windlass_core::command::{
-    Admit, Answer, Charge, ClaimEffect, RotateKey, SettleEffect, Spend, Withdraw,
+    Admit, Charge, ClaimEffect, CompleteRequest, ReleaseRequest, RotateKey, SettleEffect, Spend,
 };
 use windlass_core::{
-    Caller, Command, Digest, EXCLUDED, Payload, Rate, Rejection, RequestKey, Secret, Tenant, Terms,
-    fingerprint,
+    Command, Digest, EXCLUDED, EffectOwner, Payload, Rate, Rejection, RequestKey, RequestTtls,
+    Secret, Tenant, fingerprint,
 };
-use windlass_engine::{AdmitError, Engine, Error, Racers, RequestContext, RequestPolicy, Scope};
+use windlass_engine::{
+    AdmitError, Engine, Error, OnInFlight, RequestContext, RequestPolicy, RequestScope,
+};
 
 use crate::bank::Teller;
 use crate::client::{Client, Place};
@@ -20,7 +22,7 @@ use crate::violation::{Kind, breach};
 use crate::watch::Watch;
 
 /// For how long everything about a request is kept: as short as it can be.
-pub(crate) const TERMS: Terms = Terms {
+pub(crate) const TERMS: RequestTtls = RequestTtls {
     replay_ms: 3_600_000,
     in_flight_ms: 2_000,
     tombstone_ms: 1_800_000,
@@ -80,9 +82,14 @@ pub(crate) struct Sent {
 }
 
 pub(crate) fn policy(node: usize) -> RequestPolicy {
-    let wait = Racers::Wait(Duration::from_millis(1_500));
-    let racers = if node.is_multiple_of(2) { wait } else { Racers::Reject };
-    RequestPolicy { terms: TERMS, racers, growth: Some(GROWTH), ..RequestPolicy::default() }
+    let wait = OnInFlight::Wait(Duration::from_millis(1_500));
+    let on_in_flight = if node.is_multiple_of(2) { wait } else { OnInFlight::Reject };
+    RequestPolicy {
+        ttls: TERMS,
+        on_in_flight,
+        rate_limit: Some(GROWTH),
+        ..RequestPolicy::default()
+    }
 }
 
 /// Whether this is the name that a client gave itself. Those of handlers are random.
@@ -152,17 +159,17 @@ impl Client<'_> {
             Wish::Admit { key, variant } => {
                 let (key, owner) = (usize::from(key) % KEYS.len(), self.name.clone());
                 let request = request(tenant, key);
-                let (fingerprint, growth) = (asks(pick(BODIES, variant)), Some(GROWTH));
-                Admit { request, fingerprint, owner, terms: TERMS, growth }.into()
+                let (fingerprint, rate_limit) = (asks(pick(BODIES, variant)), Some(GROWTH));
+                Admit { request, fingerprint, owner, ttls: TERMS, rate_limit }.into()
             }
             Wish::Answer { ticket, says } => {
                 let (request, owner) = self.ticket(ticket)?;
                 let answer = Payload::json(format!("\"{owner} says {says}\""));
-                Answer { request, owner, answer }.into()
+                CompleteRequest { request, owner, answer }.into()
             }
             Wish::Withdraw { ticket } => {
                 let (request, owner) = self.ticket(ticket)?;
-                Withdraw { request, owner }.into()
+                ReleaseRequest { request, owner }.into()
             }
             Wish::ClaimEffect { by, name, variant } => {
                 let (caller, provider) = self.caller(by)?;
@@ -191,13 +198,15 @@ impl Client<'_> {
         })
     }
 
-    fn caller(&self, by: Holder) -> Option<(Caller, String)> {
+    fn caller(&self, by: Holder) -> Option<(EffectOwner, String)> {
         match by {
-            Holder::Lease(back) => Some((Caller::Task(self.fence(back)?), PROVIDER.to_owned())),
+            Holder::Lease(back) => {
+                Some((EffectOwner::Task(self.fence(back)?), PROVIDER.to_owned()))
+            }
             Holder::Ticket(back) => {
                 let (request, owner) = self.ticket(back)?;
                 let key = KEYS.iter().position(|key| *key == request.key.reveal())?;
-                Some((Caller::Request { request, owner }, provider_of(key)))
+                Some((EffectOwner::Request { request, owner }, provider_of(key)))
             }
         }
     }
@@ -214,16 +223,16 @@ pub(crate) async fn call_for_task(
     context: &windlass_worker::Context,
     watch: &Watch,
     name: u8,
-    threaded: bool,
+    idempotent_provider: bool,
 ) -> Result<(), String> {
     let name = pick(CALLS, name);
     let call = (Parent::Task(context.id().clone()), name.to_owned());
     let right = Right::Epoch(context.fence().epoch);
-    let teller = Teller::new(watch, call, right, threaded);
+    let teller = Teller::new(watch, call, right, idempotent_provider);
     let mut effect = context.effect(PROVIDER).name(name);
-    if threaded {
+    if idempotent_provider {
         seed_key(context.engine()).await.map_err(|error| error.code().to_owned())?;
-        effect = effect.threaded();
+        effect = effect.idempotent_provider();
     }
     teller.run(effect).await
 }
@@ -263,7 +272,7 @@ pub(crate) async fn send(engine: Engine, sent: Sent, place: Place, watch: Watch)
     let mut whole = begin(None, since.moment);
     let plea = plea(name, fingerprint, since);
     let mut handler = None;
-    let scope = Scope::new(principal(key), OPERATION);
+    let scope = RequestScope::new(principal(key), OPERATION);
     let request: serde_json::Value = serde_json::from_str(body).expect("it is JSON");
     let answer = engine
         .admit(&scope, name, &request, |context| {
@@ -317,14 +326,14 @@ async fn act(
         seen.healed
     };
     tokio::time::sleep(Duration::from_millis(handling.before_ms)).await;
-    if let Some((name, threaded)) = handling.call {
+    if let Some((name, idempotent_provider)) = handling.call {
         let name = pick(CALLS, name);
         let call = (Parent::Request(KEYS[key].to_owned()), name.to_owned());
-        let teller = Teller::new(watch, call, Right::Until(until), threaded);
+        let teller = Teller::new(watch, call, Right::Until(until), idempotent_provider);
         let mut effect = context.effect(provider_of(key)).name(name);
-        if threaded {
+        if idempotent_provider {
             seed_key(&engine).await.map_err(|error| error.code().to_owned())?;
-            effect = effect.threaded();
+            effect = effect.idempotent_provider();
         }
         teller.run(effect).await?;
     }
@@ -338,7 +347,7 @@ async fn act(
     Ok(text)
 }
 
-type Told = Result<windlass_engine::Admitted<String>, AdmitError<String>>;
+type Told = Result<windlass_engine::AdmittedResponse<String>, AdmitError<String>>;
 
 fn judge(watch: &Watch, place: Place, plea: &Plea<'_>, handler: Option<&Handler>, answer: Told) {
     let mut seen = watch.see();
@@ -356,7 +365,7 @@ fn judge(watch: &Watch, place: Place, plea: &Plea<'_>, handler: Option<&Handler>
     seen.coverage.sent(told);
     let judged = match answer {
         Ok(admitted) => {
-            let text = format!("\"{}\"", admitted.answer);
+            let text = format!("\"{}\"", admitted.response);
             let own = format!("\"answer of call {call}\"");
             if admitted.replayed && seen.model.was_open(plea) {
                 seen.count(Happening::WaitedForAnswer);

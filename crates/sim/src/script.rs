@@ -1,6 +1,6 @@
 use std::fmt;
 
-use windlass_core::{GateKey, LaneState, OnTimeout};
+use windlass_core::{LaneState, LimitKey, OnTimeout};
 use windlass_store_test::CrashPoint;
 
 use crate::foreign::ForeignWish;
@@ -63,16 +63,16 @@ pub struct TaskSpec {
     /// The backoff doubles up to its cap.
     pub doubling: bool,
     pub timeout_ms: Option<u64>,
-    pub max_reclaims: u32,
+    pub max_lost_leases: u32,
     pub max_replays: u32,
     pub retention_ms: Option<u64>,
-    pub accept_late: bool,
+    pub accept_expired_lease: bool,
     /// Demands a capability that ordinary workers do not have.
     pub special: bool,
     /// The task that it is made for.
     pub parent: Option<String>,
     /// What it must pass before it runs.
-    pub gate: Option<GateKey>,
+    pub gate: Option<LimitKey>,
     /// What its handler does, attempt by attempt, over and over.
     pub deeds: Vec<Deed>,
 }
@@ -159,7 +159,7 @@ pub enum Deed {
     /// Calls somebody else, once however often it is tried.
     Call {
         name: u8,
-        threaded: bool,
+        idempotent_provider: bool,
     },
     /// Goes on for this long, whatever it is told.
     Hang {

@@ -1,7 +1,9 @@
 //! Workers as records in scripts, what is kept for them, and what is taken away from them.
 
-use windlass_core::command::{Claim, Consume, Grant, RegisterWorker, RetireWorker, Revoke};
-use windlass_core::{Command, Offer, SESSIONS, Tenant, WorkerId};
+use windlass_core::command::{
+    Claim, ClaimGranted, DeregisterWorker, Grant, RegisterWorker, Revoke,
+};
+use windlass_core::{Command, SESSIONS, Tenant, WorkerCapabilities, WorkerId};
 
 use crate::client::Client;
 use crate::generate::Writer;
@@ -17,9 +19,9 @@ fn name(worker: u8) -> WorkerId {
     NAMES[usize::from(worker) % NAMES.len()].into()
 }
 
-fn offer() -> Offer {
+fn offer() -> WorkerCapabilities {
     let capabilities = [CAPABILITY, SESSIONS].map(ToOwned::to_owned).into();
-    Offer { capabilities, ..Offer::default() }
+    WorkerCapabilities { capabilities, ..WorkerCapabilities::default() }
 }
 
 /// What these workers claim, always the same.
@@ -43,15 +45,15 @@ impl Client<'_> {
                 let lanes = LANES.iter().copied().map(Into::into).collect();
                 RegisterWorker { tenant, id, lanes, offer, every_ms, held: None }.into()
             }
-            Wish::RetireWorker { worker } => RetireWorker { tenant, id: name(worker) }.into(),
+            Wish::RetireWorker { worker } => DeregisterWorker { tenant, id: name(worker) }.into(),
             Wish::ClaimAs { worker, limit } => claim(&name(worker), limit).into(),
             Wish::Grant { task, worker, ttl_ms } => {
                 Grant { task: self.key(task, 0), worker: name(worker), ttl_ms }.into()
             }
             Wish::Consume { task, worker } => {
                 let (task, worker, lease_ms) = (self.key(task, 0), name(worker), LEASE_MS);
-                let consume = Consume { task, ..Consume::new("", worker) };
-                Consume { lease_ms, registered: true, ..consume }.into()
+                let consume = ClaimGranted { task, ..ClaimGranted::new("", worker) };
+                ClaimGranted { lease_ms, registered: true, ..consume }.into()
             }
             Wish::Revoke { task } => {
                 Revoke { task: self.key(task, 0), reason: crate::model::OPERATOR.into() }.into()

@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use tokio::sync::broadcast;
 use tokio::task::yield_now;
 use windlass_core::{
-    ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Table, Timestamp, Update, Value,
-    Wanted,
+    ChangeSet, LoadRequest, Loaded, LogEvent, Payload, PayloadKey, StoredRow, Table, Timestamp,
+    Update, Value,
 };
 use windlass_store::{
-    Count, Description, MemoryStore, Notices, Query, Store, StoreError, Ticket, Tx,
+    CommitId, Count, Description, MemoryStore, Notifications, Query, Store, StoreError, Tx,
 };
 use windlass_store_test::{FaultStore, Random};
 
@@ -102,7 +102,7 @@ impl SimStore {
         for update in changes.updates.iter().filter(stale) {
             match update.row.key.table {
                 Table::Children => seen.count(Happening::FamilyRaced),
-                Table::Gate => seen.count(Happening::GateRaced),
+                Table::ConcurrencyLimit => seen.count(Happening::GateRaced),
                 _ => {}
             }
         }
@@ -144,7 +144,7 @@ impl Store for SimStore {
         Ok(Box::new(SimTx { inner, store: self.clone(), view }))
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
+    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
         self.wait().await;
         let outcome = self.faults.outcome(ticket).await;
         self.wait().await;
@@ -168,16 +168,16 @@ impl Store for SimStore {
         payloads
     }
 
-    async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
+    async fn events(&self, after: u64, limit: usize) -> Result<Vec<LogEvent>, StoreError> {
         self.wait().await;
         let events = self.faults.events(after, limit).await;
         self.wait().await;
         events
     }
 
-    fn notices(&self) -> Notices {
+    fn notices(&self) -> Notifications {
         if self.deaf {
-            return Notices::new(broadcast::Sender::new(1).subscribe(), 0);
+            return Notifications::new(broadcast::Sender::new(1).subscribe(), 0);
         }
         self.faults.notices()
     }
@@ -205,7 +205,7 @@ impl Tx for SimTx {
         self.inner.now()
     }
 
-    async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
+    async fn load(&mut self, wanted: Arc<LoadRequest>) -> Result<Loaded, StoreError> {
         self.store.wait().await;
         let loaded = self.inner.load(wanted).await;
         self.store.wait().await;

@@ -2,7 +2,7 @@
 //! become.
 
 use windlass_core::command::{
-    CreateWaitpoint, Idempotency, NewMessage, NewWaitpoint, Post, Resume, RotateKey, Signal,
+    CreateWaitpoint, IdempotencyWindow, NewMessage, NewWaitpoint, Post, Resume, RotateKey, Signal,
     Suspend, SuspendTimeout, TakeMessages,
 };
 use windlass_core::{
@@ -201,8 +201,8 @@ impl<const N: usize> Pick for [&'static str; N] {
     }
 }
 
-fn message_key(number: u8) -> Idempotency {
-    Idempotency { key: format!("message-{number}").into(), window_ms: MESSAGE_WINDOW_MS }
+fn message_key(number: u8) -> IdempotencyWindow {
+    IdempotencyWindow { key: format!("message-{number}").into(), window_ms: MESSAGE_WINDOW_MS }
 }
 
 /// The waitpoints that a task can have.

@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use windlass_core::command::Admit;
-use windlass_core::{ChangeSet, Command, Fence, Logged, Outcome, RequestKey, Timestamp, Token};
+use windlass_core::{ChangeSet, Command, Fence, LogEvent, Outcome, RequestKey, Timestamp, Token};
 use windlass_engine::Error;
 use windlass_store::MemoryStore;
 
@@ -37,9 +37,9 @@ pub(crate) struct Seen {
     /// Whom handlers call.
     pub(crate) bank: Bank,
     /// What a reader of the log was shown.
-    pub(crate) shown: Vec<Logged>,
+    pub(crate) shown: Vec<LogEvent>,
     /// The log itself.
-    pub(crate) log: Vec<Logged>,
+    pub(crate) log: Vec<LogEvent>,
     /// Nodes that were told to end, by number and boot.
     pub(crate) retiring: BTreeSet<(usize, u64)>,
     /// Handlers that run, by the leases that they run under.
@@ -114,9 +114,9 @@ impl Seen {
         }
         let before = self.model.full_lanes();
         let Self { model, trace, log, coverage, .. } = self;
-        let mut tell = |entry: &Logged| {
+        let mut tell = |entry: &LogEvent| {
             let task = entry.task.as_ref().map_or("-", |task| task.as_str());
-            let Logged { seq, at, lane, body, .. } = entry;
+            let LogEvent { seq, at, lane, body, .. } = entry;
             trace.note(format_args!("log {seq} {at} {lane} {task} {body}"));
             coverage.logged(entry);
             log.push(entry.clone());
@@ -207,7 +207,7 @@ impl Seen {
                     self.tickets.push((request.clone(), owner.clone()));
                 }
             }
-            Ok(Outcome::WaitpointMade(made)) => self.tokens.push(made.token.clone()),
+            Ok(Outcome::WaitpointCreated(made)) => self.tokens.push(made.token.clone()),
             Ok(Outcome::Suspended { waitpoints }) => {
                 self.tokens.extend(waitpoints.iter().map(|made| made.token.clone()));
             }
@@ -216,7 +216,7 @@ impl Seen {
     }
 
     /// A reader of the log was shown more of it.
-    pub(crate) fn read(&mut self, entries: Vec<Logged>) {
+    pub(crate) fn read(&mut self, entries: Vec<LogEvent>) {
         for entry in entries {
             let next = self.log.get(self.shown.len());
             if next != Some(&entry) {

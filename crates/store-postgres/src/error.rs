@@ -6,7 +6,7 @@ use windlass_store::StoreError;
 
 /// Errors that Postgres does not report.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Oddity {
+pub(crate) enum DecodeError {
     #[error("{pair:?} in the URL of the database: this is {wanted}")]
     Value { pair: String, wanted: &'static str },
     #[error("the URL of the database: {0}")]
@@ -30,7 +30,7 @@ pub(crate) enum Oddity {
 /// Raised when a row count is wrong: see `sql::exactly`.
 pub(crate) const MISCOUNTED: SqlState = SqlState::DIVISION_BY_ZERO;
 
-pub(crate) fn refused(oddity: impl Into<Oddity>) -> StoreError {
+pub(crate) fn refused(oddity: impl Into<DecodeError>) -> StoreError {
     StoreError::Refused(Box::new(oddity.into()))
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn translate(error: tokio_postgres::Error) -> StoreError {
     match (code.code(), &code.code()[..2]) {
         ("53100", _) => StoreError::Full,
         // A statement that is unknown, or prepared twice; and one that timed out.
-        ("26000" | "42P05", _) => unavailable(Oddity::Pooler(error)),
+        ("26000" | "42P05", _) => unavailable(DecodeError::Pooler(error)),
         (_, "22" | "23" | "54") | ("57014", _) => StoreError::Refused(whole(&error).into()),
         _ => unavailable(error),
     }

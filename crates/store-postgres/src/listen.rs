@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::{AsyncMessage, Client, Error};
 use windlass_core::Timestamp;
 use windlass_postgres_link::Link;
-use windlass_store::{Notice, Word};
+use windlass_store::{CommitNotification, Notification};
 
 use crate::store::Shared;
 
@@ -24,7 +24,7 @@ const SOMEBODY: u64 = 1;
 pub(crate) async fn listen(
     link: Link,
     shared: Arc<Shared>,
-    notices: broadcast::Sender<(u64, Notice)>,
+    notices: broadcast::Sender<(u64, Notification)>,
     begun: oneshot::Sender<()>,
 ) {
     let mut begun = Some(begun);
@@ -40,7 +40,7 @@ pub(crate) async fn listen(
 async fn hear(
     link: &Link,
     shared: &Shared,
-    notices: &broadcast::Sender<(u64, Notice)>,
+    notices: &broadcast::Sender<(u64, Notification)>,
     begun: &mut Option<oneshot::Sender<()>>,
 ) -> Result<(), Error> {
     let Ok(connected) = timeout(shared.options.patience, link.connect()).await else {
@@ -88,7 +88,7 @@ async fn hear(
                     } else if repaired.elapsed() >= shared.options.patience {
                         repaired = Instant::now();
                         // A process that dies releases rows that others skipped, unnotified.
-                        let _ = notices.send((SOMEBODY, Notice::Anything));
+                        let _ = notices.send((SOMEBODY, Notification::Anything));
                     }
                 }
             }
@@ -100,14 +100,14 @@ async fn hear(
     }
 }
 
-fn tell(shared: &Shared, notices: &broadcast::Sender<(u64, Notice)>, word: &str) {
-    let Word { origin, at, lowest, notice } = Word::read(word);
+fn tell(shared: &Shared, notices: &broadcast::Sender<(u64, Notification)>, word: &str) {
+    let CommitNotification { origin, at, lowest, notice } = CommitNotification::read(word);
     if origin == shared.origin {
         return;
     }
     shared.heard(at);
     shared.starts.lower(&lowest);
-    if notice == Notice::Anything {
+    if notice == Notification::Anything {
         shared.starts.forget();
     }
     // There may be no receiver.
@@ -115,9 +115,9 @@ fn tell(shared: &Shared, notices: &broadcast::Sender<(u64, Notice)>, word: &str)
 }
 
 /// Signals that any record may have changed without notification.
-fn tell_anything(shared: &Shared, notices: &broadcast::Sender<(u64, Notice)>) {
+fn tell_anything(shared: &Shared, notices: &broadcast::Sender<(u64, Notification)>) {
     shared.starts.forget();
-    let _ = notices.send((SOMEBODY, Notice::Anything));
+    let _ = notices.send((SOMEBODY, Notification::Anything));
 }
 
 /// Whether a commit is later than all that were notified: its notification was lost.

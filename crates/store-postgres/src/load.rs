@@ -3,9 +3,9 @@
 use tokio_postgres::types::Type;
 use tokio_postgres::{Error, Row};
 use windlass_core::{
-    Loaded, LogEntry, PageRow, RowKey, StoredRow, Table, Timestamp, Value, Version, Wanted,
+    LoadRequest, Loaded, LogEntry, PageRow, RowKey, StoredRow, Table, Timestamp, Value, Version,
 };
-use windlass_store::{Look, Starts};
+use windlass_store::{HintProbe, ScanHints};
 
 use crate::flight::{Param, Request, Session};
 use crate::sql::{Sql, number};
@@ -13,11 +13,11 @@ use crate::sql::{Sql, number};
 pub(crate) async fn load<'w>(
     session: &Session,
     sql: &'w Sql,
-    starts: &Starts,
-    wanted: &'w Wanted,
+    starts: &ScanHints,
+    wanted: &'w LoadRequest,
     waits: bool,
 ) -> Result<Loaded, Error> {
-    let looks: Vec<Look> = wanted.scans.iter().map(|scan| starts.look(scan)).collect();
+    let looks: Vec<HintProbe> = wanted.scans.iter().map(|scan| starts.look(scan)).collect();
     let tables: Vec<&[RowKey]> = wanted.rows.chunk_by(|a, b| a.table == b.table).collect();
     let keys = |keys: &&'w [RowKey]| {
         let rows: Vec<_> = keys.iter().map(|key| (key, &[][..])).collect();

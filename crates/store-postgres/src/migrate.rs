@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{FromSqlOwned, ToSql, Type};
 use windlass_store::StoreError;
 
-use crate::error::{Oddity, translate, unavailable};
+use crate::error::{DecodeError, translate, unavailable};
 use crate::sql::Sql;
 
 /// The format that this program reads and writes. A database with a higher format can be opened if
@@ -58,7 +58,7 @@ async fn ask<T: FromSqlOwned>(
     params: &[(&(dyn ToSql + Sync), Type)],
 ) -> Result<T, StoreError> {
     let asked = timeout(PATIENCE, client.query_typed_one(text, params));
-    let row = asked.await.map_err(|_| unavailable(Oddity::Silent))?;
+    let row = asked.await.map_err(|_| unavailable(DecodeError::Silent))?;
     row.and_then(|row| row.try_get(0)).map_err(translate)
 }
 
@@ -98,7 +98,7 @@ async fn make(client: &Client, schema: &str) -> Result<(), StoreError> {
             return Ok(());
         }
         if Instant::now() > give_up_at {
-            return Err(unavailable(Oddity::Migrating));
+            return Err(unavailable(DecodeError::Migrating));
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }

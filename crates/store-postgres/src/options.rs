@@ -6,7 +6,7 @@ use tokio_postgres::{Client, Config};
 use windlass_postgres_link::{Address, Link, Trust};
 use windlass_store::{Clock, StoreError};
 
-use crate::error::{Oddity, refused, unavailable};
+use crate::error::{DecodeError, refused, unavailable};
 
 /// Settings for opening a database.
 #[derive(Clone, Debug)]
@@ -53,7 +53,8 @@ impl Options {
         let Address { config, trust, ours } = Address::parse(url, &ours).map_err(refused)?;
         let mut options = Self { trust, ..Self::default() };
         for (name, value) in ours {
-            let wrong = |wanted| refused(Oddity::Value { pair: format!("{name}={value}"), wanted });
+            let wrong =
+                |wanted| refused(DecodeError::Value { pair: format!("{name}={value}"), wanted });
             match (name.as_str(), value.as_str()) {
                 ("schema", schema) => options.schema = schema.to_owned(),
                 ("prepare", "on") => options.prepare = Some(true),
@@ -74,7 +75,7 @@ impl Options {
     /// Client-side timeout: the server times out every statement earlier, so a longer silence means
     /// a dead connection. The caller closes it.
     pub(crate) async fn in_time<T>(&self, it: impl Future<Output = T>) -> Result<T, StoreError> {
-        timeout(4 * self.patience, it).await.map_err(|_| unavailable(Oddity::Silent))
+        timeout(4 * self.patience, it).await.map_err(|_| unavailable(DecodeError::Silent))
     }
 
     /// How much earlier than its predecessor a log entry may be, in microseconds.
@@ -85,7 +86,7 @@ impl Options {
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         let named = (1..=54).contains(&self.schema.len()) && self.schema.chars().all(fits);
-        if named { Ok(()) } else { Err(refused(Oddity::Schema(self.schema.clone()))) }
+        if named { Ok(()) } else { Err(refused(DecodeError::Schema(self.schema.clone()))) }
     }
 }
 

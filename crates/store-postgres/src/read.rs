@@ -1,7 +1,7 @@
 //! Decodes payload and log rows.
 
 use tokio_postgres::{Error, Row};
-use windlass_core::{LaneName, Logged, Payload, Tenant, Timestamp};
+use windlass_core::{LaneName, LogEvent, Payload, Tenant, Timestamp};
 
 /// A payload, with the index of its key in the request.
 pub(crate) fn payload(row: &Row) -> Result<(usize, Payload), Error> {
@@ -14,10 +14,10 @@ pub(crate) fn unsigned(row: &Row, at: usize) -> Result<u64, Error> {
     Ok(row.try_get::<_, i64>(at)?.cast_unsigned())
 }
 
-pub(crate) fn logged(row: &Row) -> Result<Logged, Error> {
+pub(crate) fn logged(row: &Row) -> Result<LogEvent, Error> {
     let text = |at: usize| row.try_get::<_, &str>(at);
     let maybe = |at: usize| row.try_get::<_, Option<&str>>(at);
-    Ok(Logged {
+    Ok(LogEvent {
         seq: unsigned(row, 0)?,
         at: Timestamp::from_micros(row.try_get(1)?),
         tenant: Tenant::from(text(2)?),

@@ -37,11 +37,11 @@ pub(crate) fn commit<'c>(
         add("lock_log", vec![Param::Int(seal.log_lock)]);
         let at = || Param::Int(seal.at.micros());
         let (channel, word) = (Param::Text(seal.channel), Param::Text(seal.word));
-        let made = Param::Ints(changes.inserts.iter().map(|row| Some(row.key.mark())).collect());
+        let made = Param::Ints(changes.inserts.iter().map(|row| Some(row.key.hash64())).collect());
         let (deletion, follows) = (Param::Int(seal.deletion), Param::Int(seal.follows));
         add("seal", vec![at(), channel, word, deletion, made, follows]);
         if !changes.deletes.is_empty() {
-            let gone = changes.deletes.iter().map(|(key, _)| Some(key.mark())).collect();
+            let gone = changes.deletes.iter().map(|(key, _)| Some(key.hash64())).collect();
             add("note_deletion", vec![at(), Param::Ints(gone)]);
         }
         if !changes.events.is_empty() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use windlass_core::{Range, RowKey, Scan, Table, TableSpec, Value};
-use windlass_store::{Count, Query, Search};
+use windlass_store::{Count, Query, SqlFilter};
 
 use crate::flight::Param;
 
@@ -130,7 +130,7 @@ impl Sql {
         let spec = index.spec();
         let (same, rest) = spec.columns.split_at(prefix.len());
         let mut search = self.search(index.table(), &list(spec.columns, ""));
-        search.text += &format!(r#" AND "{}" IS NOT NULL"#, spec.present);
+        search.text += &format!(r#" AND "{}" IS NOT NULL"#, spec.indexed_when);
         search.compare(same, "=", prefix);
         let after = scan.after.as_deref().map(|after| (after, ">"));
         if let Some((from, how)) = after.or(start.map(|start| (start, ">="))) {
@@ -140,7 +140,7 @@ impl Sql {
             search.compare(&rest[..1], "<=", std::slice::from_ref(until));
         }
         let (mut text, params) = page(search, rest, scan.limit);
-        if index.is_taken_from() {
+        if index.is_consumed() {
             text += " FOR UPDATE SKIP LOCKED";
         }
         (text, params)
@@ -164,7 +164,7 @@ impl Sql {
     pub(crate) fn count<'c>(&self, count: &'c Count) -> (String, Vec<Param<'c>>) {
         let TableSpec { name, key, .. } = count.table.spec();
         let (by, table) = (list(&count.by, ""), self.name(name));
-        let mut search = Search::new(format!("SELECT {by}, count(*) FROM {table} WHERE true"));
+        let mut search = SqlFilter::new(format!("SELECT {by}, count(*) FROM {table} WHERE true"));
         search.compare(key, "=", &count.prefix);
         if let Some(present) = count.present {
             search.text += &format!(r#" AND "{present}" IS NOT NULL"#);
@@ -173,9 +173,9 @@ impl Sql {
         (search.text + &format!(" GROUP BY {by} ORDER BY {by}"), params)
     }
 
-    fn search<'v>(&self, table: Table, columns: &str) -> Search<'v> {
+    fn search<'v>(&self, table: Table, columns: &str) -> SqlFilter<'v> {
         let table = self.name(table.spec().name);
-        Search::new(format!("SELECT {columns}, version, schema, body FROM {table} WHERE true"))
+        SqlFilter::new(format!("SELECT {columns}, version, schema, body FROM {table} WHERE true"))
     }
 
     /// The key and column values of many rows, column by column.
@@ -221,8 +221,8 @@ fn same(key: &[&str]) -> String {
 }
 
 /// A page in this order.
-fn page<'v>(search: Search<'v>, order: &[&str], limit: usize) -> (String, Vec<Param<'v>>) {
-    let Search { mut text, values } = search;
+fn page<'v>(search: SqlFilter<'v>, order: &[&str], limit: usize) -> (String, Vec<Param<'v>>) {
+    let SqlFilter { mut text, values } = search;
     if !order.is_empty() {
         text += &format!(" ORDER BY {}", list(order, ""));
     }

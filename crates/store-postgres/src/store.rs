@@ -7,14 +7,14 @@ use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::{Config, Error, Row};
-use windlass_core::{Logged, Payload, PayloadKey, StoredRow, Timestamp, Value};
+use windlass_core::{LogEvent, Payload, PayloadKey, StoredRow, Timestamp, Value};
 use windlass_postgres_link::Link;
 use windlass_store::{
-    Clock as _, Count, Description, Notice, Notices, Pace, Query, Starts, Store, StoreError,
-    SystemClock, Ticket, TrafficCounter, Tx,
+    Clock as _, CommitId, Count, Description, MonotonicTime, Notification, Notifications, Query,
+    ScanHints, Store, StoreError, SystemClock, TrafficCounter, Tx,
 };
 
-use crate::error::{Oddity, refused, translate, unavailable};
+use crate::error::{DecodeError, refused, translate, unavailable};
 use crate::flight::{Param, Request, Session};
 use crate::load::{stored, values};
 use crate::migrate::Found;
@@ -33,7 +33,7 @@ const OWN: u64 = 0;
 pub struct PostgresStore {
     shared: Arc<Shared>,
     /// Never read from: a source of receivers that closes with the listener.
-    notices: broadcast::Receiver<(u64, Notice)>,
+    notices: broadcast::Receiver<(u64, Notification)>,
     listener: JoinHandle<()>,
 }
 
@@ -50,12 +50,12 @@ pub(crate) struct Shared {
     pub(crate) channel: String,
     pub(crate) commits: AtomicU64,
     counters: Arc<TrafficCounter>,
-    pub(crate) starts: Starts,
+    pub(crate) starts: ScanHints,
     /// The time of the latest commit that this handle made or was notified of.
     heard: AtomicI64,
     /// Number of transactions that are being rolled back.
     pub(crate) ending: watch::Sender<usize>,
-    pace: Mutex<Pace>,
+    pace: Mutex<MonotonicTime>,
 }
 
 impl PostgresStore {
@@ -95,7 +95,7 @@ impl PostgresStore {
             channel: format!("windlass_{}", options.schema),
             commits: AtomicU64::default(),
             counters: Arc::default(),
-            starts: Starts::default(),
+            starts: ScanHints::default(),
             heard: AtomicI64::default(),
             ending: watch::Sender::new(0),
             pace: Mutex::default(),
@@ -144,7 +144,7 @@ impl Shared {
         let session = self.session().await?;
         let Ok(answers) = self.options.in_time(session.all(&requests)).await else {
             drop(deadpool_postgres::Object::take(session.client));
-            return Err(unavailable(Oddity::Silent));
+            return Err(unavailable(DecodeError::Silent));
         };
         let rows = answers.map_err(translate)?.into_iter().nth(3).unwrap_or_default();
         rows.iter().map(decode).collect::<Result<_, _>>().map_err(translate)
@@ -171,7 +171,7 @@ impl Store for PostgresStore {
         Ok(Box::new(PostgresTx::begin(self.shared.clone()).await?))
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
+    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
         let xid = ticket.number.to_string();
         let params = [Param::Text(&xid), Param::Int(ticket.life), Param::Int(ticket.at.micros())];
         let text = self.shared.sql().written("outcome");
@@ -180,8 +180,8 @@ impl Store for PostgresStore {
         match rows.first().and_then(Option::as_deref) {
             Some("committed") => Ok(true),
             Some("aborted") => Ok(false),
-            Some(_) => Err(unavailable(Oddity::UnderWay)),
-            None => Err(unavailable(Oddity::NoTrace)),
+            Some(_) => Err(unavailable(DecodeError::UnderWay)),
+            None => Err(unavailable(DecodeError::NoTrace)),
         }
     }
 
@@ -205,20 +205,20 @@ impl Store for PostgresStore {
         Ok(found)
     }
 
-    async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
+    async fn events(&self, after: u64, limit: usize) -> Result<Vec<LogEvent>, StoreError> {
         let params = vec![Param::Int(number(after)), Param::Int(number(limit))];
         self.shared.read(Request::new(self.shared.sql().written("events"), params), logged).await
     }
 
-    fn notices(&self) -> Notices {
-        Notices::new(self.notices.resubscribe(), OWN)
+    fn notices(&self) -> Notifications {
+        Notifications::new(self.notices.resubscribe(), OWN)
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {
         let request = Request::plain(self.shared.sql().written("life_of_log"));
         let life = |row: &Row| Ok((unsigned(row, 0)?, row.try_get(1)?));
         let mut lives = self.shared.read(request, life).await?;
-        let (last_seq, incarnation) = lives.pop().ok_or_else(|| unavailable(Oddity::Ended))?;
+        let (last_seq, incarnation) = lives.pop().ok_or_else(|| unavailable(DecodeError::Ended))?;
         Ok(Description {
             backend: "postgres",
             format: migrate::FORMAT,

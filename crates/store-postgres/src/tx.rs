@@ -3,10 +3,10 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use tokio::time::timeout;
-use windlass_core::{ChangeSet, Loaded, Timestamp, Wanted};
-use windlass_store::{Lowest, Notice, StoreError, Ticket, Tx, Word};
+use windlass_core::{ChangeSet, LoadRequest, Loaded, Timestamp};
+use windlass_store::{CommitId, CommitNotification, LowWatermarks, Notification, StoreError, Tx};
 
-use crate::error::{Oddity, is_answer, translate, unavailable};
+use crate::error::{DecodeError, is_answer, translate, unavailable};
 use crate::flight::{Param, Request, Session};
 use crate::listen::LONGEST_WORD;
 use crate::load::load;
@@ -20,7 +20,7 @@ pub(crate) struct PostgresTx {
     session: Option<Session>,
     now: Timestamp,
     /// The transaction id in Postgres, and the time of the batch.
-    ticket: Ticket,
+    ticket: CommitId,
     /// The deletion counter at the start of the transaction.
     deletion: i64,
     /// Whether it may hold locks on scanned rows.
@@ -29,7 +29,7 @@ pub(crate) struct PostgresTx {
     /// time could deadlock.
     waited: bool,
     /// The queue positions that it read or wrote.
-    lowest: Lowest,
+    lowest: LowWatermarks,
 }
 
 impl PostgresTx {
@@ -40,7 +40,7 @@ impl PostgresTx {
         ending.wait_for(|ending| *ending == 0).await.map_err(unavailable)?;
         let session = shared.session().await?;
         let (now, session) = (Timestamp::default(), Some(session));
-        let (ticket, lowest) = (Ticket::default(), Lowest::default());
+        let (ticket, lowest) = (CommitId::default(), LowWatermarks::default());
         let mut tx =
             Self { shared, session, now, ticket, deletion: 0, locks: false, waited: false, lowest };
         let start = Request::plain(tx.shared.sql().written("start"));
@@ -51,17 +51,17 @@ impl PostgresTx {
         let answers =
             tx.shared.options.in_time(tx.session()?.all(&requests)).await?.map_err(translate)?;
         let row = answers.last().and_then(|rows| rows.first());
-        let row = row.ok_or_else(|| unavailable(Oddity::Ended))?;
+        let row = row.ok_or_else(|| unavailable(DecodeError::Ended))?;
         let read = |at: usize| row.try_get::<_, i64>(at).map_err(translate);
         let (xid, at, clock) = (read(0)?, read(1)?, read(2)?);
         tx.deletion = read(3)?;
         tx.now = tx.shared.time(Timestamp::from_micros(at), Timestamp::from_micros(clock));
-        tx.ticket = Ticket { number: xid.cast_unsigned(), life: read(4)?, at: tx.now };
+        tx.ticket = CommitId { number: xid.cast_unsigned(), life: read(4)?, at: tx.now };
         Ok(tx)
     }
 
     fn session(&self) -> Result<&Session, StoreError> {
-        self.session.as_ref().ok_or_else(|| unavailable(Oddity::Ended))
+        self.session.as_ref().ok_or_else(|| unavailable(DecodeError::Ended))
     }
 
     async fn fly(&mut self, requests: &[Request<'_>]) -> Result<(), StoreError> {
@@ -87,14 +87,15 @@ impl Tx for PostgresTx {
         self.now
     }
 
-    async fn hurry(&mut self, patience: std::time::Duration) -> Result<(), StoreError> {
+    async fn set_lock_timeout(&mut self, patience: std::time::Duration) -> Result<(), StoreError> {
         let ms = patience.as_millis().max(1).to_string();
-        let soon = [Request::new(self.shared.sql().written("hurry"), vec![Param::Text(&ms)])];
+        let soon =
+            [Request::new(self.shared.sql().written("set_lock_timeout"), vec![Param::Text(&ms)])];
         self.shared.options.in_time(self.session()?.all(&soon)).await?.map(drop).map_err(translate)
     }
 
-    async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
-        self.locks |= wanted.scans.iter().any(|scan| scan.range.index.is_taken_from());
+    async fn load(&mut self, wanted: Arc<LoadRequest>) -> Result<Loaded, StoreError> {
+        self.locks |= wanted.scans.iter().any(|scan| scan.range.index.is_consumed());
         let (sql, starts, waits) = (self.shared.sql(), &self.shared.starts, !self.waited);
         self.waited |= wanted.rows.iter().any(|key| key.table.spec().contended.is_some());
         let loaded = load(self.session()?, sql, starts, &wanted, waits);
@@ -111,7 +112,8 @@ impl Tx for PostgresTx {
         let shared = self.shared.clone();
         self.lowest.note_changes(&changes);
         let (origin, lowest) = (shared.origin.clone(), std::mem::take(&mut self.lowest));
-        let word = Word { origin, at, lowest, notice: Notice::with_left(&changes) };
+        let word =
+            CommitNotification { origin, at, lowest, notice: Notification::with_left(&changes) };
         let seal = Seal {
             log_lock: shared.found.log_lock,
             deletion: self.deletion,
@@ -145,7 +147,7 @@ impl Drop for PostgresTx {
         let shared = self.shared.clone();
         shared.ending.send_modify(|ending| *ending += 1);
         // Others may have skipped the locked rows, also in this handle, so the origin is anonymous.
-        let word = Word::of_anything().written(LONGEST_WORD);
+        let word = CommitNotification::of_anything().written(LONGEST_WORD);
         let tell = self.locks.then(|| format!("; NOTIFY \"{}\", '{word}'", shared.channel));
         runtime.spawn(async move {
             let end = format!("ROLLBACK{}", tell.unwrap_or_default());

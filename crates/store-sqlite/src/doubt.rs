@@ -1,16 +1,16 @@
 //! Resolves a commit with unknown outcome: closes the connection, reopens the file, and looks.
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Result, TransactionBehavior};
-use windlass_store::{StoreError, Ticket};
+use windlass_store::{CommitId, StoreError};
 
-use crate::error::Trouble;
+use crate::error::SqliteError;
 use crate::load::number;
 use crate::open;
 use crate::writer::{Writer, checkpoint};
 
 impl Writer {
     /// Determines the outcome of the last batch after its COMMIT failed. COMMIT is not retried.
-    pub(crate) fn settle_commit(&mut self, trouble: Trouble) -> Result<(), Trouble> {
+    pub(crate) fn settle_commit(&mut self, trouble: SqliteError) -> Result<(), SqliteError> {
         let batch = self.batch;
         if trouble.is(ErrorCode::DiskFull) || trouble.is(ErrorCode::DatabaseBusy) {
             // Both are reported before the commit is complete in the WAL, so this connection sees
@@ -28,21 +28,21 @@ impl Writer {
         self.conn = None;
         self.doubt = Some(batch);
         match self.ensure_open() {
-            Err(_) => Err(StoreError::OutcomeUnknown(Ticket::new(batch)).into()),
+            Err(_) => Err(StoreError::OutcomeUnknown(CommitId::new(batch)).into()),
             Ok(()) if self.lost.contains(&batch) => Err(trouble.into_error(&self.path).into()),
             Ok(()) => Ok(()),
         }
     }
 
     /// Whether the batch of a ticket was committed.
-    pub(crate) fn outcome(&mut self, ticket: &Ticket) -> Result<bool, Trouble> {
+    pub(crate) fn outcome(&mut self, ticket: &CommitId) -> Result<bool, SqliteError> {
         self.ensure_open()?;
         let seen = last_batch(self.conn(), &self.id)?;
         Ok(seen >= ticket.number && !self.lost.contains(&ticket.number))
     }
 
     /// Reopens the file if the connection was closed, and resolves an unknown outcome.
-    pub(crate) fn ensure_open(&mut self) -> Result<(), Trouble> {
+    pub(crate) fn ensure_open(&mut self) -> Result<(), SqliteError> {
         if self.conn.is_some() {
             return Ok(());
         }

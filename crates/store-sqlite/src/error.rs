@@ -7,12 +7,12 @@ use windlass_store::{Fault, StoreError};
 /// A SQLite error, or a store error determined before.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub(crate) enum Trouble {
+pub(crate) enum SqliteError {
     Sqlite(#[from] rusqlite::Error),
     Known(#[from] StoreError),
 }
 
-impl From<Fault> for Trouble {
+impl From<Fault> for SqliteError {
     /// The error that SQLite would return.
     fn from(fault: Fault) -> Self {
         let code = match fault {
@@ -24,22 +24,22 @@ impl From<Fault> for Trouble {
     }
 }
 
-impl Trouble {
+impl SqliteError {
     pub(crate) fn is(&self, code: Code) -> bool {
-        matches!(self, Trouble::Sqlite(error) if error.sqlite_error_code() == Some(code))
+        matches!(self, SqliteError::Sqlite(error) if error.sqlite_error_code() == Some(code))
     }
 
     pub(crate) fn into_error(self, path: &Path) -> StoreError {
         match self {
-            Trouble::Sqlite(error) => translate(error, path),
-            Trouble::Known(error) => error,
+            SqliteError::Sqlite(error) => translate(error, path),
+            SqliteError::Known(error) => error,
         }
     }
 }
 
 /// Errors that SQLite does not report.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Oddity {
+pub(crate) enum DecodeError {
     #[error("it contains tables that are not from Windlass")]
     Foreign,
     #[error("the file is empty")]
@@ -70,10 +70,10 @@ fn translate(error: rusqlite::Error, path: &Path) -> StoreError {
     match error.sqlite_error_code() {
         // The busy timeout is over by then.
         Some(Code::DatabaseBusy | Code::DatabaseLocked) => {
-            StoreError::Unavailable(Box::new(Oddity::Busy))
+            StoreError::Unavailable(Box::new(DecodeError::Busy))
         }
         Some(Code::ReadOnly | Code::CannotOpen) => {
-            StoreError::Unavailable(Box::new(Oddity::Unwritable(path.into())))
+            StoreError::Unavailable(Box::new(DecodeError::Unwritable(path.into())))
         }
         Some(Code::ConstraintViolation) if extended.is_some_and(|c| TAKEN.contains(&c)) => {
             StoreError::Conflict

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::types::{FromSqlError, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Result, Row, Statement};
 use windlass_core::{
-    Loaded, LogEntry, PageRow, RowKey, Scan, StoredRow, Timestamp, Value, Version, Wanted,
+    LoadRequest, Loaded, LogEntry, PageRow, RowKey, Scan, StoredRow, Timestamp, Value, Version,
 };
 
 use crate::sql;
@@ -36,7 +36,7 @@ pub(crate) fn number(n: impl TryInto<i64>) -> i64 {
     n.try_into().unwrap_or(i64::MAX)
 }
 
-pub(crate) fn load(conn: &Connection, wanted: &Wanted) -> Result<Loaded> {
+pub(crate) fn load(conn: &Connection, wanted: &LoadRequest) -> Result<Loaded> {
     let mut rows = Vec::with_capacity(wanted.rows.len());
     for keys in wanted.rows.chunk_by(|a, b| a.table == b.table) {
         let mut stmt = conn.prepare_cached(&sql::of(keys[0].table).select)?;

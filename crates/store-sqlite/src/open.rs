@@ -10,7 +10,7 @@ use uuid::Uuid;
 use windlass_core::{Range, Scan, Table};
 use windlass_store::{Clock, Failpoints, StoreError, SystemClock};
 
-use crate::error::{Oddity, Trouble, corrupt};
+use crate::error::{DecodeError, SqliteError, corrupt};
 use crate::sql;
 
 /// The format that this program reads and writes. A database with a higher format can be opened if
@@ -60,13 +60,13 @@ impl Default for Options {
 
 impl Options {
     /// Reaches a failpoint; fails if a test injects a fault.
-    pub(crate) fn hit(&self, step: &'static str) -> Result<(), Trouble> {
+    pub(crate) fn hit(&self, step: &'static str) -> Result<(), SqliteError> {
         self.failpoints.hit(step).map_or(Ok(()), |fault| Err(fault.into()))
     }
 }
 
 /// Opens the write connection, and creates the file if necessary.
-pub(crate) fn create(path: &Path, options: &Options) -> Result<Connection, Trouble> {
+pub(crate) fn create(path: &Path, options: &Options) -> Result<Connection, SqliteError> {
     let give_up_at = Instant::now() + options.busy_timeout;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     loop {
@@ -81,14 +81,14 @@ pub(crate) fn create(path: &Path, options: &Options) -> Result<Connection, Troub
 }
 
 /// The format of a file; none if it has no tables. Does not create the file.
-pub(crate) fn examine(path: &Path) -> Result<Option<i64>, Trouble> {
+pub(crate) fn examine(path: &Path) -> Result<Option<i64>, SqliteError> {
     // Writable, because SQLite must recover after a crash before it can read.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
     format(&connect(path, flags, Options::default().busy_timeout)?, path)
 }
 
 /// Opens the write connection of an existing file.
-pub(crate) fn reopen(path: &Path, options: &Options) -> Result<Connection, Trouble> {
+pub(crate) fn reopen(path: &Path, options: &Options) -> Result<Connection, SqliteError> {
     writer(path, options, OpenFlags::SQLITE_OPEN_READ_WRITE)
 }
 
@@ -111,14 +111,14 @@ fn connect(path: &Path, flags: OpenFlags, busy: Duration) -> rusqlite::Result<Co
     Ok(conn)
 }
 
-fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection, Trouble> {
+fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection, SqliteError> {
     let mut conn = connect(path, flags, options.busy_timeout)?;
     // Before any write: a foreign file must stay unchanged.
     let format = format(&conn, path)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     options.hit("sqlite.open")?;
     if format.is_none() && !flags.contains(OpenFlags::SQLITE_OPEN_CREATE) {
-        return Err(corrupt(path, Oddity::Empty).into());
+        return Err(corrupt(path, DecodeError::Empty).into());
     }
     tune(&conn, options)?;
     let found = durability(&conn)?;
@@ -133,14 +133,14 @@ fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection
 }
 
 /// The format of the database; none if it has no tables.
-fn format(conn: &Connection, path: &Path) -> Result<Option<i64>, Trouble> {
+fn format(conn: &Connection, path: &Path) -> Result<Option<i64>, SqliteError> {
     let names = "SELECT count(*), count(*) FILTER (WHERE name = 'meta') FROM sqlite_schema";
     let (any, meta): (i64, i64) = conn.query_row(names, [], |row| row.try_into())?;
     if any == 0 {
         return Ok(None);
     }
     if meta == 0 {
-        return Err(corrupt(path, Oddity::Foreign).into());
+        return Err(corrupt(path, DecodeError::Foreign).into());
     }
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
     let (format, lowest) = conn.query_row(sql::META, [], read)?;
@@ -181,7 +181,7 @@ pub(crate) fn durability(conn: &Connection) -> rusqlite::Result<String> {
 }
 
 /// Migrates the tables to [`FORMAT`]. A concurrent second caller finds them migrated.
-fn migrate(conn: &mut Connection, path: &Path, options: &Options) -> Result<(), Trouble> {
+fn migrate(conn: &mut Connection, path: &Path, options: &Options) -> Result<(), SqliteError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let applied = format(&tx, path)?.unwrap_or(0);
     for migration in MIGRATIONS.iter().skip(usize::try_from(applied).unwrap_or(usize::MAX)) {

@@ -7,11 +7,11 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Result, Row};
 use tokio::sync::Semaphore;
 use windlass_core::{
-    LaneName, Logged, Payload, PayloadKey, RowKey, StoredRow, Tenant, Timestamp, Value,
+    LaneName, LogEvent, Payload, PayloadKey, RowKey, StoredRow, Tenant, Timestamp, Value,
 };
 use windlass_store::{Count, Query, StoreError};
 
-use crate::error::{Oddity, Trouble};
+use crate::error::{DecodeError, SqliteError};
 use crate::load::{bind, number, seq, stored, values};
 use crate::open::Identity;
 use crate::{open, sql};
@@ -47,9 +47,9 @@ impl Readers {
         let reading = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             if open::identity(&readers.path) != readers.file {
-                return Err(StoreError::Unavailable(Box::new(Oddity::Gone)));
+                return Err(StoreError::Unavailable(Box::new(DecodeError::Gone)));
             }
-            readers.run(work).map_err(|found| Trouble::from(found).into_error(&readers.path))
+            readers.run(work).map_err(|found| SqliteError::from(found).into_error(&readers.path))
         });
         reading.await.unwrap_or_else(|failed| Err(StoreError::Unavailable(Box::new(failed))))
     }
@@ -127,15 +127,15 @@ fn payload(row: &Row<'_>) -> Result<Payload> {
     Ok(Payload::new(content_type, row.get_ref(1)?.as_blob()?))
 }
 
-pub(crate) fn events(conn: &Connection, after: u64, limit: usize) -> Result<Vec<Logged>> {
+pub(crate) fn events(conn: &Connection, after: u64, limit: usize) -> Result<Vec<LogEvent>> {
     let mut stmt = conn.prepare_cached(sql::EVENTS)?;
     stmt.query_map([number(after), number(limit)], logged)?.collect()
 }
 
-fn logged(row: &Row<'_>) -> Result<Logged> {
+fn logged(row: &Row<'_>) -> Result<LogEvent> {
     let text = |at| row.get::<_, String>(at);
     let maybe = |at| row.get::<_, Option<String>>(at);
-    Ok(Logged {
+    Ok(LogEvent {
         seq: seq(row, 0)?,
         at: Timestamp::from_micros(row.get(1)?),
         tenant: Tenant::from(text(2)?),

@@ -4,11 +4,11 @@ use rusqlite::{Connection, Result, Statement};
 use windlass_core::{ChangeSet, Event, Row, RowKey, Timestamp, Update, Version};
 use windlass_store::StoreError;
 
-use crate::error::Trouble;
+use crate::error::SqliteError;
 use crate::load::{bind, number};
 use crate::sql::{self, TableSql};
 
-type Done = Result<(), Trouble>;
+type Done = Result<(), SqliteError>;
 
 /// Writes everything except the commit mark. Events are numbered after `last_seq`.
 pub(crate) fn save(conn: &Connection, changes: &ChangeSet, last_seq: i64) -> Done {

@@ -73,7 +73,7 @@ impl TableSql {
 /// index regardless of statistics; SQLite allows it only if the index condition is repeated.
 pub(crate) fn scan(scan: &Scan) -> String {
     let Range { index, prefix, until } = &scan.range;
-    let IndexSpec { columns, present, .. } = index.spec();
+    let IndexSpec { columns, indexed_when: present, .. } = index.spec();
     let TableSpec { name, key, .. } = index.table().spec();
     let names = each(columns, "", ", ");
     let mut text = format!(r#"SELECT {names}, version, schema, body FROM "{name}""#);
@@ -99,12 +99,12 @@ pub(crate) fn scan(scan: &Scan) -> String {
 
 /// A list for people. Parameters are ordered prefix, filter, the rest of `after`, limit.
 pub(crate) fn list(query: &Query) -> String {
-    let TableSpec { name, key, listed_by, .. } = query.table.spec();
+    let TableSpec { name, key, list_indexes, .. } = query.table.spec();
     let keys = each(key, "", ", ");
     let mut text = format!(r#"SELECT {keys}, version, schema, body FROM "{name}""#);
     let mut filters = query.filter.iter().filter(|_| !query.prefix.is_empty());
     // Without statistics SQLite would prefer to scan the table in key order.
-    if let Some((column, _)) = filters.find(|(column, _)| listed_by.contains(column)) {
+    if let Some((column, _)) = filters.find(|(column, _)| list_indexes.contains(column)) {
         text += &format!(r#" INDEXED BY "{name}_{column}""#);
     }
     text += " WHERE true";
@@ -183,7 +183,7 @@ mod tests {
         let used = if spec.columns == *key {
             format!("SEARCH {name} USING PRIMARY KEY")
         } else {
-            format!("SEARCH {name} USING INDEX {name}_{}", spec.present)
+            format!("SEARCH {name} USING INDEX {name}_{}", spec.indexed_when)
         };
         let found = plan(conn, &scan(wanted));
         assert_eq!(found.len(), 1, "{wanted:?}: {found:?}");

@@ -7,11 +7,13 @@ use async_trait::async_trait;
 use tokio::sync::{Mutex, OwnedMutexGuard, broadcast, oneshot};
 use uuid::Uuid;
 use windlass_core::{
-    ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Value, Wanted,
+    ChangeSet, LoadRequest, Loaded, LogEvent, Payload, PayloadKey, StoredRow, Timestamp, Value,
 };
-use windlass_store::{Count, Description, Notice, Notices, Query, Store, StoreError, Ticket, Tx};
+use windlass_store::{
+    CommitId, Count, Description, Notification, Notifications, Query, Store, StoreError, Tx,
+};
 
-use crate::error::Trouble;
+use crate::error::SqliteError;
 use crate::open::{self, Options};
 use crate::read::{self, Readers};
 use crate::sql;
@@ -29,7 +31,7 @@ pub struct SqliteStore {
     turn: Arc<Mutex<()>>,
     readers: Arc<Readers>,
     /// Never read from: a source of receivers that closes with the writer.
-    notices: broadcast::Receiver<(u64, Notice)>,
+    notices: broadcast::Receiver<(u64, Notification)>,
     durability: String,
     commits: Arc<AtomicU64>,
 }
@@ -61,7 +63,7 @@ impl SqliteStore {
     /// before the file is opened: cursors of the lost incarnation then expire.
     pub fn renew_incarnation(path: impl AsRef<Path>) -> Result<(), StoreError> {
         let path = path.as_ref();
-        let renew = || -> Result<(), Trouble> {
+        let renew = || -> Result<(), SqliteError> {
             let conn = open::reopen(path, &Options::default())?;
             conn.execute(sql::RENEW, [Uuid::now_v7().to_string()])?;
             Ok(())
@@ -69,7 +71,7 @@ impl SqliteStore {
         renew().map_err(|trouble| trouble.into_error(path))
     }
 
-    fn start(path: &Path, options: Options) -> Result<Self, Trouble> {
+    fn start(path: &Path, options: Options) -> Result<Self, SqliteError> {
         let conn = open::create(path, &options)?;
         let durability = open::durability(&conn)?;
         let readers = Arc::new(Readers::new(path.to_owned(), options.busy_timeout));
@@ -104,7 +106,7 @@ impl Store for SqliteStore {
         Ok(Box::new(tx))
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
+    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
         ask(&self.jobs, |reply| Job::Outcome(ticket.clone(), reply)).await
     }
 
@@ -123,12 +125,12 @@ impl Store for SqliteStore {
         self.readers.read(move |conn| read::payloads(conn, &keys)).await
     }
 
-    async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
+    async fn events(&self, after: u64, limit: usize) -> Result<Vec<LogEvent>, StoreError> {
         self.readers.read(move |conn| read::events(conn, after, limit)).await
     }
 
-    fn notices(&self) -> Notices {
-        Notices::new(self.notices.resubscribe(), OWN)
+    fn notices(&self) -> Notifications {
+        Notifications::new(self.notices.resubscribe(), OWN)
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {
@@ -168,7 +170,7 @@ impl Tx for SqliteTx {
         self.now
     }
 
-    async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
+    async fn load(&mut self, wanted: Arc<LoadRequest>) -> Result<Loaded, StoreError> {
         ask(&self.jobs, |reply| Job::Load(wanted, reply)).await
     }
 
@@ -177,7 +179,7 @@ impl Tx for SqliteTx {
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job::Commit(changes, reply)).map_err(|_| StoreError::Closed)?;
         // A writer that ends during the commit drops the reply.
-        answer.await.unwrap_or(Err(StoreError::OutcomeUnknown(Ticket::new(u64::MAX))))
+        answer.await.unwrap_or(Err(StoreError::OutcomeUnknown(CommitId::new(u64::MAX))))
     }
 }
 

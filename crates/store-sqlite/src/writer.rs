@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{broadcast, oneshot};
 use uuid::Uuid;
-use windlass_core::{ChangeSet, Loaded, Timestamp, Wanted};
-use windlass_store::{Notice, Pace, StoreError, Ticket};
+use windlass_core::{ChangeSet, LoadRequest, Loaded, Timestamp};
+use windlass_store::{CommitId, MonotonicTime, Notification, StoreError};
 
-use crate::error::{Oddity, Trouble};
+use crate::error::{DecodeError, SqliteError};
 use crate::load::{load, number};
 use crate::open::{self, Identity, Options};
 use crate::save::{self, Mark};
@@ -33,10 +33,10 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 pub(crate) enum Job {
     Begin(Reply<Timestamp>),
-    Load(Arc<Wanted>, Reply<Loaded>),
+    Load(Arc<LoadRequest>, Reply<Loaded>),
     Commit(Arc<ChangeSet>, Reply<()>),
     Rollback,
-    Outcome(Ticket, Reply<bool>),
+    Outcome(CommitId, Reply<bool>),
     Close(Reply<()>),
 }
 
@@ -60,12 +60,12 @@ pub(crate) struct Writer {
     last_seq: i64,
     /// While the disk is full: when the next batch may try.
     probe_at: Option<Instant>,
-    pace: Pace,
+    pace: MonotonicTime,
     /// Identity of the opened file.
     pub(crate) file: Option<Identity>,
     /// SQLite's `data_version`, which changes with commits of others; none if they are unknown.
     pub(crate) data_version: Option<i64>,
-    notices: broadcast::Sender<(u64, Notice)>,
+    notices: broadcast::Sender<(u64, Notification)>,
     commits: Arc<AtomicU64>,
 }
 
@@ -74,7 +74,7 @@ impl Writer {
         path: PathBuf,
         options: Options,
         conn: Connection,
-        notices: broadcast::Sender<(u64, Notice)>,
+        notices: broadcast::Sender<(u64, Notification)>,
         commits: Arc<AtomicU64>,
     ) -> rusqlite::Result<Self> {
         let data_version = Some(data_version(&conn)?);
@@ -90,7 +90,7 @@ impl Writer {
             open: None,
             last_seq: 0,
             probe_at: None,
-            pace: Pace::default(),
+            pace: MonotonicTime::default(),
             file,
             data_version,
             notices,
@@ -142,12 +142,12 @@ impl Writer {
     }
 
     /// The caller may have left; dropping its transaction rolls it back.
-    fn answer<T>(&mut self, reply: Reply<T>, found: Result<T, Trouble>) {
+    fn answer<T>(&mut self, reply: Reply<T>, found: Result<T, SqliteError>) {
         let _ = reply.send(found.map_err(|trouble| self.give_up(trouble)));
     }
 
     /// Ends a transaction that failed before its commit: nothing was changed.
-    fn give_up(&mut self, trouble: Trouble) -> StoreError {
+    fn give_up(&mut self, trouble: SqliteError) -> StoreError {
         self.roll_back();
         if trouble.is(ErrorCode::SystemIoFailure) {
             self.conn = None;
@@ -158,7 +158,7 @@ impl Writer {
         trouble.into_error(&self.path)
     }
 
-    fn begin(&mut self) -> Result<Timestamp, Trouble> {
+    fn begin(&mut self) -> Result<Timestamp, SqliteError> {
         if let Some(probe_at) = self.probe_at {
             let now = Instant::now();
             if now < probe_at {
@@ -168,7 +168,7 @@ impl Writer {
         }
         self.ensure_open()?;
         if open::identity(&self.path) != self.file {
-            return Err(StoreError::Unavailable(Box::new(Oddity::Gone)).into());
+            return Err(StoreError::Unavailable(Box::new(DecodeError::Gone)).into());
         }
         self.hit("sqlite.begin")?;
         let conn = self.conn();
@@ -185,16 +185,16 @@ impl Writer {
 
     /// The time of the open transaction.
     fn opened(&self) -> Result<Timestamp, StoreError> {
-        self.open.ok_or_else(|| StoreError::Unavailable(Box::new(Oddity::Ended)))
+        self.open.ok_or_else(|| StoreError::Unavailable(Box::new(DecodeError::Ended)))
     }
 
-    fn load(&mut self, wanted: &Wanted) -> Result<Loaded, Trouble> {
+    fn load(&mut self, wanted: &LoadRequest) -> Result<Loaded, SqliteError> {
         self.opened()?;
         self.hit("sqlite.load")?;
         Ok(load(self.conn(), wanted)?)
     }
 
-    fn commit(&mut self, changes: &ChangeSet) -> Result<(), Trouble> {
+    fn commit(&mut self, changes: &ChangeSet) -> Result<(), SqliteError> {
         let at = self.opened()?;
         save::check(self.conn(), &changes.reads)?;
         if changes.is_empty() {
@@ -220,7 +220,7 @@ impl Writer {
         }
     }
 
-    fn try_commit(&self) -> Result<(), Trouble> {
+    fn try_commit(&self) -> Result<(), SqliteError> {
         self.hit("sqlite.commit.before")?;
         self.conn().prepare_cached("COMMIT")?.execute(())?;
         self.hit("sqlite.commit.after")
@@ -255,7 +255,7 @@ impl Writer {
         if found != self.data_version {
             self.data_version = found;
             // There may be no receiver.
-            let _ = self.notices.send((SOMEBODY, Notice::Anything));
+            let _ = self.notices.send((SOMEBODY, Notification::Anything));
         }
         Ok(())
     }
@@ -284,7 +284,7 @@ impl Writer {
         self.conn.as_ref().expect("an open transaction has a connection")
     }
 
-    pub(crate) fn hit(&self, step: &'static str) -> Result<(), Trouble> {
+    pub(crate) fn hit(&self, step: &'static str) -> Result<(), SqliteError> {
         self.options.hit(step)
     }
 }

@@ -1,7 +1,7 @@
 //! Hand-made rows, as a store sees them.
 
 use windlass_core::{
-    ChangeSet, Filed, Lane, LaneName, PayloadKey, Row, RowKey, Slot, Table, Task, Tenant,
+    ChangeSet, Lane, LaneName, PayloadKey, Row, RowKey, Slot, StoredRecord, Table, Task, Tenant,
     Timestamp, Value, Version,
 };
 
@@ -79,7 +79,10 @@ impl TaskSpot {
 
 pub(crate) fn queue_row(tenant: &str, lane: &str, route: &str, due_at: i64) -> Row {
     Row {
-        key: RowKey { table: Table::Queue, values: vec![tenant.into(), lane.into(), route.into()] },
+        key: RowKey {
+            table: Table::ReadyRoute,
+            values: vec![tenant.into(), lane.into(), route.into()],
+        },
         version: Version(1),
         columns: vec![Value::Int(0), due_at.into()],
         schema: 1,

@@ -2,7 +2,7 @@
 //!
 //! * [`conformance::run`]: named cases about rows, versions, ranges, the log, payloads and time.
 //! * [`differential::run`]: one seeded stream of commands through every store and the reference
-//!   [`windlass_core::Shelf`]; results and full snapshots are compared after every step.
+//!   [`windlass_core::ReferenceTables`]; results and full snapshots are compared after every step.
 //! * [`mishap::run`]: every fault at every call of a script, which must reach the same result.
 //! * [`FaultStore`]: wraps a store and makes chosen calls fail, crash or wait.
 //! * [`format::back_to`]: downgrades a database to an earlier format.

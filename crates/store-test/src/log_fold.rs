@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 
-use windlass_core::{AfterTurn, Change, Lifecycle, Logged, PublicState, Task, TaskKey, Timestamp};
+use windlass_core::{
+    AfterTurn, Change, Lifecycle, LogEvent, PublicState, Task, TaskKey, Timestamp,
+};
 
 /// The tasks of a log, reconstructed from its entries alone. It detects entries that do not follow
 /// from earlier ones, and records that do not match the log.
@@ -59,7 +61,7 @@ impl Default for Folded {
 
 impl LogFold {
     /// Reads the next entry of the log.
-    pub fn read(&mut self, entry: &Logged) -> Result<(), String> {
+    pub fn read(&mut self, entry: &LogEvent) -> Result<(), String> {
         let Some(change) = entry.change() else { return Err(format!("unknown: {}", entry.body)) };
         let Some(id) = &entry.task else { return Ok(()) };
         self.apply(&TaskKey::new(&entry.tenant, id), entry.at, &change)?;
@@ -122,7 +124,7 @@ impl LogFold {
     }
 
     /// The number of entries earlier than a previous one, and the maximum difference.
-    pub fn falls(entries: &[Logged]) -> (usize, u64) {
+    pub fn falls(entries: &[LogEvent]) -> (usize, u64) {
         let (mut latest, mut falls, mut most_ms) = (Timestamp::default(), 0, 0);
         for entry in entries {
             if entry.at < latest {
@@ -252,10 +254,10 @@ impl Folded {
     fn stay(&self, change: &Change) -> Option<Phase> {
         let stays = match change {
             Change::Promoted
-            | Change::Admitted
-            | Change::Recalled
-            | Change::Kept { .. }
-            | Change::Freed { .. }
+            | Change::Unblocked
+            | Change::BlockedAgain
+            | Change::SessionGranted { .. }
+            | Change::GrantReleased { .. }
             | Change::Granted { .. }
             | Change::GrantExpired { .. } => self.phase == Phase::Ready,
             Change::Escalated => self.phase == Phase::Suspended,
@@ -294,9 +296,9 @@ mod tests {
 
     use super::*;
 
-    fn entry(body: &str) -> Logged {
+    fn entry(body: &str) -> LogEvent {
         let change: Change = serde_json::from_str(body).expect("the body is a change");
-        Logged {
+        LogEvent {
             seq: 1,
             at: Timestamp::from_millis(1),
             tenant: Tenant::default(),
@@ -334,7 +336,7 @@ mod tests {
     fn the_time_of_a_task_does_not_decrease() {
         let mut fold = LogFold::default();
         fold.read(&entry(CREATED)).unwrap();
-        let early = Logged { at: Timestamp::default(), ..entry(CLAIMED) };
+        let early = LogEvent { at: Timestamp::default(), ..entry(CLAIMED) };
         assert!(fold.read(&early).unwrap_err().starts_with("time decreases"));
     }
 }

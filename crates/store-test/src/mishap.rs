@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use windlass_core::command::{Claim, Complete, Create, Fail, Idempotency, NewTask, Replay, Sweep};
+use windlass_core::command::{
+    Claim, Complete, Create, Fail, IdempotencyWindow, NewTask, Replay, Sweep,
+};
 use windlass_core::{
     Command, FailureClass, Hints, Outcome, Payload, Retry, RetryPolicy, Task, TaskKey, Tenant,
 };
@@ -130,7 +132,8 @@ fn task(id: &str) -> NewTask {
     let mut new = NewTask::new(id, "k");
     new.payload = Some(Payload::json(format!("{id:?}")));
     new.policy.retry = Some(RetryPolicy::fixed(3, 60_000));
-    new.idempotency = Some(Idempotency { key: format!("key-{id}").into(), window_ms: 3_600_000 });
+    new.idempotency =
+        Some(IdempotencyWindow { key: format!("key-{id}").into(), window_ms: 3_600_000 });
     new
 }
 

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
 use windlass_core::{
-    ChangeSet, Command, Decided, Hints, Outcome, Rejection, Shelf, Timestamp, Wanted, World,
-    decide, probe,
+    ChangeSet, Command, Decided, Hints, LoadRequest, Outcome, ReferenceTables, Rejection,
+    Timestamp, World, decide, probe,
 };
-use windlass_store::{Store, StoreError, Ticket};
+use windlass_store::{CommitId, Store, StoreError};
 
 /// The result of a command.
 pub type Answer = Result<Outcome, Rejection>;
@@ -66,13 +66,13 @@ pub(crate) async fn attempt(
     commands: &[Command],
     order: Order,
     hints: &Hints,
-) -> Result<(Batch, Option<Ticket>), StoreError> {
+) -> Result<(Batch, Option<CommitId>), StoreError> {
     let mut tx = store.begin().await?;
     let mut deciding = Deciding::new(tx.now(), commands, order, hints);
     while let Some(wanted) = deciding.round() {
         let wanted = Arc::new(wanted);
         let loaded = tx.load(wanted.clone()).await?;
-        deciding.world.learn(&wanted, loaded);
+        deciding.world.absorb(&wanted, loaded);
         if deciding.world.is_late() {
             return Err(StoreError::Conflict);
         }
@@ -87,7 +87,7 @@ pub(crate) async fn attempt(
 
 /// The same on reference tables, at a given time.
 pub(crate) fn execute_on_shelf(
-    shelf: &mut Shelf,
+    shelf: &mut ReferenceTables,
     now: Timestamp,
     commands: &[Command],
     order: Order,
@@ -95,7 +95,7 @@ pub(crate) fn execute_on_shelf(
     let mut deciding = Deciding::new(now, commands, order, &Hints::default());
     while let Some(wanted) = deciding.round() {
         let loaded = shelf.load(&wanted);
-        deciding.world.learn(&wanted, loaded);
+        deciding.world.absorb(&wanted, loaded);
     }
     let batch = deciding.finish();
     shelf.commit(&batch.changes).expect("the reference tables have one writer");
@@ -118,7 +118,7 @@ impl<'c> Deciding<'c> {
     }
 
     /// Decides what can be decided; returns the missing records, or none when all is decided.
-    fn round(&mut self) -> Option<Wanted> {
+    fn round(&mut self) -> Option<LoadRequest> {
         self.rounds += 1;
         assert!(self.rounds <= MOST_ROUNDS, "{:?} does not converge", self.commands);
         let mut waiting = false;

@@ -3,8 +3,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use windlass_core::{
-    Index, Logged, PageRow, Payload, PayloadKey, Range, Row, Scan, Shelf, Slot, StoredRow, Table,
-    Task, Value, Wanted, read_row,
+    Index, LoadRequest, LogEvent, PageRow, Payload, PayloadKey, Range, ReferenceTables, Row, Scan,
+    Slot, StoredRow, Table, Task, Value, read_row,
 };
 use windlass_store::{Query, Store, StoreError};
 
@@ -22,7 +22,7 @@ pub struct Snapshot {
     pub rows: Vec<StoredRow>,
     pub indexes: Vec<(Index, Vec<PageRow>)>,
     pub payloads: BTreeMap<PayloadKey, Payload>,
-    pub events: Vec<Logged>,
+    pub events: Vec<LogEvent>,
 }
 
 impl Snapshot {
@@ -51,14 +51,14 @@ impl Snapshot {
     }
 
     /// The expected snapshot of a store with these records.
-    pub fn of_shelf(shelf: &Shelf) -> Self {
+    pub fn of_shelf(shelf: &ReferenceTables) -> Self {
         let stored = |row: &Row| {
             let Row { key, version, schema, body, .. } = row.clone();
             StoredRow { key, version, schema, body }
         };
-        let wanted = Wanted {
+        let wanted = LoadRequest {
             scans: every_index().map(|index| page(index, None, usize::MAX)).collect(),
-            ..Wanted::default()
+            ..LoadRequest::default()
         };
         let pages = shelf.load(&wanted).pages;
         Self {
@@ -121,7 +121,7 @@ async fn indexes_of(store: &dyn Store) -> Result<Vec<(Index, Vec<PageRow>)>, Sto
         loop {
             let after = rows.last().map(|row| row.position.clone());
             let scans = vec![page(index, after.clone(), PAGE)];
-            let wanted = Arc::new(Wanted { scans, ..Wanted::default() });
+            let wanted = Arc::new(LoadRequest { scans, ..LoadRequest::default() });
             let found: Vec<_> = tx.load(wanted).await?.pages.into_iter().flatten().collect();
             let more = found.len() == PAGE && found[0].position > *start(&after);
             rows.extend(found);
@@ -145,8 +145,8 @@ fn page(index: Index, after: Option<Vec<Value>>, limit: usize) -> Scan {
     Scan { range: Range { index, prefix: Vec::new(), until: None }, after, limit }
 }
 
-async fn log_of(store: &dyn Store) -> Result<Vec<Logged>, StoreError> {
-    let mut events: Vec<Logged> = Vec::new();
+async fn log_of(store: &dyn Store) -> Result<Vec<LogEvent>, StoreError> {
+    let mut events: Vec<LogEvent> = Vec::new();
     loop {
         let after = events.last().map_or(0, |event| event.seq);
         let page = store.events(after, PAGE).await?;

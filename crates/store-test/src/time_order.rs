@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use windlass_core::command::{Claim, Complete, Create, NewTask, Post, Renew};
-use windlass_core::{Command, Logged, Outcome};
+use windlass_core::{Command, LogEvent, Outcome};
 use windlass_store::{Store, StoreError};
 
 use crate::log_fold::LogFold;
@@ -40,7 +40,7 @@ pub async fn run(handles: &[Arc<dyn Store>]) -> TimeOrder {
 }
 
 /// Checks the order of a log.
-pub fn check(entries: &[Logged]) -> TimeOrder {
+pub fn check(entries: &[LogEvent]) -> TimeOrder {
     let mut fold = LogFold::default();
     for entry in entries {
         fold.read(entry).unwrap_or_else(|what| panic!("entry {}: {what}", entry.seq));

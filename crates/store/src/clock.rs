@@ -16,16 +16,16 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 /// The time of batches: the clock's time, but later than every earlier commit. While the clock is
 /// behind the last commit, as after it was set back, time advances from there monotonically.
 #[derive(Debug, Default)]
-pub struct Pace {
+pub struct MonotonicTime {
     anchor: Option<(Timestamp, Duration)>,
 }
 
-impl Pace {
+impl MonotonicTime {
     pub fn now(&mut self, clock: &dyn Clock, last_commit_at: Timestamp) -> Timestamp {
         self.time(clock.now(), clock.steady(), last_commit_at)
     }
 
-    /// Like [`Pace::now`], with clock readings taken earlier.
+    /// Like [`MonotonicTime::now`], with clock readings taken earlier.
     pub fn time(
         &mut self,
         now: Timestamp,
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn time_advances_while_the_clock_is_behind() {
-        let mut pace = Pace::default();
+        let mut pace = MonotonicTime::default();
         for (clock, steady, last, expected) in [
             (100, 0, 50, 100),
             (100, 0, 100, 101),

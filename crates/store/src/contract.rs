@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_core::{
-    ChangeSet, Loaded, Logged, Payload, PayloadKey, RowKey, StoredRow, Table, Timestamp, Value,
-    Wanted,
+    ChangeSet, LoadRequest, Loaded, LogEvent, Payload, PayloadKey, RowKey, StoredRow, Table,
+    Timestamp, Value,
 };
 
-use crate::error::{StoreError, Ticket};
-use crate::notice::Notices;
-use crate::traffic::Traffic;
+use crate::error::{CommitId, StoreError};
+use crate::notice::Notifications;
+use crate::traffic::RoundTripStats;
 
 /// A store of records.
 #[async_trait]
@@ -19,7 +19,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn begin(&self) -> Result<Box<dyn Tx>, StoreError>;
 
     /// Whether a commit with a lost response took effect. The result is final.
-    async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError>;
+    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError>;
 
     /// A page of rows, for people. Not part of any optimistic check.
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError>;
@@ -31,10 +31,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError>;
 
     /// The first `limit` log events after `after`, in commit order.
-    async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError>;
+    async fn events(&self, after: u64, limit: usize) -> Result<Vec<LogEvent>, StoreError>;
 
     /// Commits that were not made through this handle. Hints only: some may be lost.
-    fn notices(&self) -> Notices;
+    fn notices(&self) -> Notifications;
 
     async fn describe(&self) -> Result<Description, StoreError>;
 
@@ -50,12 +50,12 @@ pub trait Tx: Send {
 
     /// A lock wait limit, as a hint: conflict rather than wait longer for a row lock. A no-op for
     /// stores without row locks.
-    async fn hurry(&mut self, patience: Duration) -> Result<(), StoreError> {
+    async fn set_lock_timeout(&mut self, patience: Duration) -> Result<(), StoreError> {
         let _ = patience;
         Ok(())
     }
 
-    async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError>;
+    async fn load(&mut self, wanted: Arc<LoadRequest>) -> Result<Loaded, StoreError>;
 
     /// Commits the changes atomically if everything that was read is unchanged; otherwise
     /// [`StoreError::Conflict`]. An empty change set is only checked.
@@ -112,5 +112,5 @@ pub struct Description {
     /// Commits with changes since this handle was opened.
     pub commits: u64,
     /// Traffic with the server; none for an embedded store, which nodes cannot share.
-    pub traffic: Option<Traffic>,
+    pub traffic: Option<RoundTripStats>,
 }

@@ -8,7 +8,7 @@ type Source = Box<dyn Error + Send + Sync>;
 
 /// Identifies a commit whose outcome is to be looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ticket {
+pub struct CommitId {
     pub number: u64,
     /// Server incarnation, if numbers can be reused by another one; otherwise zero.
     pub life: i64,
@@ -16,7 +16,7 @@ pub struct Ticket {
     pub at: Timestamp,
 }
 
-impl Ticket {
+impl CommitId {
     pub fn new(number: u64) -> Self {
         Self { number, ..Self::default() }
     }
@@ -30,7 +30,7 @@ pub enum StoreError {
     Conflict,
     /// The commit may have taken effect: ask [`crate::Store::outcome`].
     #[error("the response to a commit was lost")]
-    OutcomeUnknown(Ticket),
+    OutcomeUnknown(CommitId),
     /// This change set cannot be stored; others can.
     #[error("the store refused the change: {0}")]
     Refused(#[source] Source),

@@ -5,7 +5,7 @@
 //! implementation.
 //!
 //! ```
-//! use windlass_core::{Shelf, Table, Wanted};
+//! use windlass_core::{ReferenceTables, Table, LoadRequest};
 //! use windlass_store::{MemoryStore, Query, Store};
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -26,13 +26,13 @@ mod starts;
 mod traffic;
 mod word;
 
-pub use clock::{Clock, ManualClock, Pace, SystemClock};
+pub use clock::{Clock, ManualClock, MonotonicTime, SystemClock};
 pub use contract::{Count, Description, Query, Store, Tx};
-pub use error::{StoreError, Ticket};
+pub use error::{CommitId, StoreError};
 pub use failpoint::{Failpoints, Fault};
 pub use memory::MemoryStore;
-pub use notice::{Notice, Notices};
-pub use search::Search;
-pub use starts::{Look, Lowest, Starts};
-pub use traffic::{Traffic, TrafficCounter};
-pub use word::Word;
+pub use notice::{Notification, Notifications};
+pub use search::SqlFilter;
+pub use starts::{HintProbe, LowWatermarks, ScanHints};
+pub use traffic::{RoundTripStats, TrafficCounter};
+pub use word::CommitNotification;

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 use windlass_core::{
-    ChangeSet, Loaded, Logged, Payload, PayloadKey, Row, Shelf, StoredRow, Timestamp, Value, Wanted,
+    ChangeSet, LoadRequest, Loaded, LogEvent, Payload, PayloadKey, ReferenceTables, Row, StoredRow,
+    Timestamp, Value,
 };
 
-use crate::clock::{Clock, Pace, SystemClock};
+use crate::clock::{Clock, MonotonicTime, SystemClock};
 use crate::contract::{Count, Description, Query, Store, Tx};
-use crate::error::{StoreError, Ticket};
-use crate::notice::{Notice, Notices};
+use crate::error::{CommitId, StoreError};
+use crate::notice::{Notification, Notifications};
 
 /// An in-memory store: not durable, but otherwise like any other. Several engines can share one
 /// through [`MemoryStore::another`], and their commits can conflict.
@@ -28,14 +29,14 @@ struct Shared {
     kept: Mutex<Kept>,
     incarnation: String,
     handles: AtomicU64,
-    notices: broadcast::Sender<(u64, Notice)>,
+    notices: broadcast::Sender<(u64, Notification)>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
-    shelf: Shelf,
+    shelf: ReferenceTables,
     last_commit_at: Timestamp,
-    pace: Pace,
+    pace: MonotonicTime,
 }
 
 impl Default for MemoryStore {
@@ -70,7 +71,7 @@ impl MemoryStore {
     }
 
     /// A copy of all records.
-    pub fn snapshot(&self) -> Shelf {
+    pub fn snapshot(&self) -> ReferenceTables {
         self.shared.lock().shelf.clone()
     }
 
@@ -98,7 +99,7 @@ impl Store for MemoryStore {
         Ok(Box::new(MemoryTx { shared, now, handle, commits: self.commits.clone() }))
     }
 
-    async fn outcome(&self, _: &Ticket) -> Result<bool, StoreError> {
+    async fn outcome(&self, _: &CommitId) -> Result<bool, StoreError> {
         unreachable!("an in-memory commit always returns its outcome, so no ticket exists")
     }
 
@@ -124,12 +125,12 @@ impl Store for MemoryStore {
         Ok(keys.iter().map(|key| kept.shelf.payload(key).cloned()).collect())
     }
 
-    async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
+    async fn events(&self, after: u64, limit: usize) -> Result<Vec<LogEvent>, StoreError> {
         Ok(self.shared.lock().shelf.events_after(after).take(limit).collect())
     }
 
-    fn notices(&self) -> Notices {
-        Notices::new(self.shared.notices.subscribe(), self.handle)
+    fn notices(&self) -> Notifications {
+        Notifications::new(self.shared.notices.subscribe(), self.handle)
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {
@@ -162,7 +163,7 @@ impl Tx for MemoryTx {
         self.now
     }
 
-    async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
+    async fn load(&mut self, wanted: Arc<LoadRequest>) -> Result<Loaded, StoreError> {
         let kept = self.shared.lock();
         Ok(Loaded { as_of: kept.last_commit_at, ..kept.shelf.load(&wanted) })
     }
@@ -182,7 +183,7 @@ impl Tx for MemoryTx {
         drop(kept);
         self.commits.fetch_add(1, Ordering::Relaxed);
         // Without a receiver no other engine shares the store.
-        let _ = self.shared.notices.send((self.handle, Notice::of(&changes)));
+        let _ = self.shared.notices.send((self.handle, Notification::of(&changes)));
         Ok(())
     }
 }

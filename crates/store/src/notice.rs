@@ -6,7 +6,7 @@ use windlass_core::{ChangeSet, LaneName, Route, Tenant, Timestamp, Wake};
 
 /// Notification of a commit made through another handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum Notification {
     /// Lanes with their numbers of ready tasks, and the earliest due time.
     Changed { wakes: BTreeMap<Wake, u32>, next_due: Option<Timestamp> },
     /// Any record may have changed.
@@ -15,15 +15,15 @@ pub enum Notice {
 
 /// The wire format of a notice.
 #[derive(Serialize, Deserialize)]
-struct Word {
+struct NoticeSender {
     wakes: Vec<(Tenant, LaneName, Option<Route>, u32)>,
     next_due: Option<Timestamp>,
 }
 
-impl Notice {
+impl Notification {
     /// The notice of a commit.
     pub fn of(changes: &ChangeSet) -> Self {
-        Notice::Changed { wakes: changes.wakes.clone(), next_due: changes.next_due }
+        Notification::Changed { wakes: changes.wakes.clone(), next_due: changes.next_due }
     }
 
     /// The notice of a commit in a store where reads lock: includes ready tasks that the batch
@@ -33,51 +33,51 @@ impl Notice {
         for (wake, tasks) in &changes.left_ready {
             *wakes.entry(wake.clone()).or_default() += tasks;
         }
-        Notice::Changed { wakes, next_due: changes.next_due }
+        Notification::Changed { wakes, next_due: changes.next_due }
     }
 
-    /// Encodes the notice in at most `most_bytes`; a larger one decodes as [`Notice::Anything`].
+    /// Encodes the notice in at most `most_bytes`; a larger one decodes as [`Notification::Anything`].
     pub fn written(&self, most_bytes: usize) -> String {
-        let Notice::Changed { wakes, next_due } = self else { return String::new() };
+        let Notification::Changed { wakes, next_due } = self else { return String::new() };
         let wakes = wakes.iter().map(|(wake, tasks)| {
             (wake.tenant.clone(), wake.lane.clone(), wake.route.clone(), *tasks)
         });
-        let word = Word { wakes: wakes.collect(), next_due: *next_due };
+        let word = NoticeSender { wakes: wakes.collect(), next_due: *next_due };
         let text = serde_json::to_string(&word).expect("texts and numbers serialize");
         if text.len() <= most_bytes { text } else { String::new() }
     }
 
-    /// Decodes a notice. An undecodable one, as of another version, is [`Notice::Anything`].
+    /// Decodes a notice. An undecodable one, as of another version, is [`Notification::Anything`].
     pub fn read(text: &str) -> Self {
-        let Ok(Word { wakes, next_due }) = serde_json::from_str(text) else {
-            return Notice::Anything;
+        let Ok(NoticeSender { wakes, next_due }) = serde_json::from_str(text) else {
+            return Notification::Anything;
         };
         let wake = |(tenant, lane, route, tasks)| (Wake { tenant, lane, route }, tasks);
-        Notice::Changed { wakes: wakes.into_iter().map(wake).collect(), next_due }
+        Notification::Changed { wakes: wakes.into_iter().map(wake).collect(), next_due }
     }
 }
 
 /// The notices for one receiver.
 #[derive(Debug)]
-pub struct Notices {
-    receiver: broadcast::Receiver<(u64, Notice)>,
+pub struct Notifications {
+    receiver: broadcast::Receiver<(u64, Notification)>,
     own: u64,
 }
 
-impl Notices {
+impl Notifications {
     /// Skips notices of the handle `own`.
-    pub fn new(receiver: broadcast::Receiver<(u64, Notice)>, own: u64) -> Self {
+    pub fn new(receiver: broadcast::Receiver<(u64, Notification)>, own: u64) -> Self {
         Self { receiver, own }
     }
 
     /// The next notice; none once the store is closed. A receiver that fell behind gets
-    /// [`Notice::Anything`].
-    pub async fn next(&mut self) -> Option<Notice> {
+    /// [`Notification::Anything`].
+    pub async fn next(&mut self) -> Option<Notification> {
         loop {
             match self.receiver.recv().await {
                 Ok((origin, _)) if origin == self.own => {}
                 Ok((_, notice)) => return Some(notice),
-                Err(broadcast::error::RecvError::Lagged(_)) => return Some(Notice::Anything),
+                Err(broadcast::error::RecvError::Lagged(_)) => return Some(Notification::Anything),
                 Err(broadcast::error::RecvError::Closed) => return None,
             }
         }
@@ -95,16 +95,18 @@ mod tests {
         let wakes = BTreeMap::from([(wake("a", None), 2), (wake("b", route), 1)]);
         let next_due = Some(Timestamp::from_millis(5));
         let mut changes = ChangeSet { wakes, next_due, ..ChangeSet::default() };
-        let notice = Notice::of(&changes);
-        assert_eq!(Notice::read(&notice.written(1_000)), notice);
-        assert_eq!(Notice::with_left(&changes), notice);
+        let notice = Notification::of(&changes);
+        assert_eq!(Notification::read(&notice.written(1_000)), notice);
+        assert_eq!(Notification::with_left(&changes), notice);
         changes.left_ready.insert(wake("a", None), 3);
-        let Notice::Changed { wakes, .. } = Notice::with_left(&changes) else { panic!() };
+        let Notification::Changed { wakes, .. } = Notification::with_left(&changes) else {
+            panic!()
+        };
         assert_eq!(wakes[&wake("a", None)], 5);
         for other in ["", "{}", "{\"wakes\":7}"] {
-            assert_eq!(Notice::read(other), Notice::Anything, "{other}");
+            assert_eq!(Notification::read(other), Notification::Anything, "{other}");
         }
-        assert_eq!(Notice::read(&notice.written(10)), Notice::Anything);
-        assert_eq!(Notice::read(&Notice::Anything.written(10)), Notice::Anything);
+        assert_eq!(Notification::read(&notice.written(10)), Notification::Anything);
+        assert_eq!(Notification::read(&Notification::Anything.written(10)), Notification::Anything);
     }
 }

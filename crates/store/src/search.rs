@@ -3,12 +3,12 @@ use windlass_core::Value;
 /// Builds a SQL statement condition by condition, with the values of its parameters `$1`, `$2`..
 /// Column names are constants; values never become part of the text.
 #[derive(Debug)]
-pub struct Search<'v> {
+pub struct SqlFilter<'v> {
     pub text: String,
     pub values: Vec<&'v Value>,
 }
 
-impl<'v> Search<'v> {
+impl<'v> SqlFilter<'v> {
     /// Starts with a text that ends in a condition.
     pub fn new(text: String) -> Self {
         Self { text, values: Vec::new() }
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn conditions() {
         let values = [Value::from("x"), Value::Null, Value::from(3)];
-        let mut search = Search::new("SELECT 1 WHERE true".into());
+        let mut search = SqlFilter::new("SELECT 1 WHERE true".into());
         search.compare(&["a", "b", "c"], "=", &values);
         let position = [values[0].clone(), values[2].clone()];
         search.compare_all(&["a", "c"], ">", &position);

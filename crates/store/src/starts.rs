@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use windlass_core::{ChangeSet, Index, Loaded, PageRow, Scan, Value, Wanted};
+use windlass_core::{ChangeSet, Index, LoadRequest, Loaded, PageRow, Scan, Value};
 
 /// How often a queue is scanned from its head, because hints may be incomplete.
 const LOOK_AT_ALL: Duration = Duration::from_secs(5);
@@ -23,12 +23,12 @@ type Queue = (Index, Vec<Value>);
 
 /// For each queue that a batch touched, the lowest position that it read or wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lowest(BTreeMap<Queue, Vec<Value>>);
+pub struct LowWatermarks(BTreeMap<Queue, Vec<Value>>);
 
 /// Known head positions of queues. A hint may be wrong until the next full scan, a few seconds
 /// later.
 #[derive(Debug, Default)]
-pub struct Starts(Mutex<BTreeMap<Queue, Known>>);
+pub struct ScanHints(Mutex<BTreeMap<Queue, Known>>);
 
 #[derive(Debug)]
 struct Known {
@@ -43,7 +43,7 @@ struct Known {
 
 /// The state at the start of a scan, to merge its result with the updates that arrive meanwhile.
 #[derive(Debug)]
-pub struct Look {
+pub struct HintProbe {
     /// None for a scan of a later page, or of an index without queues.
     queue: Option<Queue>,
     /// Where to start; none for the head.
@@ -57,7 +57,7 @@ fn queue(index: Index, position: &[Value]) -> Option<Queue> {
     Some((index, position.get(..index.queue_columns()?)?.to_vec()))
 }
 
-impl Lowest {
+impl LowWatermarks {
     pub fn note(&mut self, index: Index, position: Vec<Value>) {
         let Some(queue) = queue(index, &position) else { return };
         let known = self.0.entry(queue).or_insert_with(|| position.clone());
@@ -65,7 +65,7 @@ impl Lowest {
     }
 
     /// Notes the first positions of these pages.
-    pub fn note_pages(&mut self, wanted: &Wanted, loaded: &Loaded) {
+    pub fn note_pages(&mut self, wanted: &LoadRequest, loaded: &Loaded) {
         for (scan, page) in wanted.scans.iter().zip(&loaded.pages) {
             if let Some(first) = page.first() {
                 self.note(scan.range.index, first.position.clone());
@@ -83,7 +83,7 @@ impl Lowest {
         }
     }
 
-    /// Encodes the positions for [`Lowest::read`].
+    /// Encodes the positions for [`LowWatermarks::read`].
     pub fn written(&self) -> String {
         let positions: Vec<_> = self.0.iter().map(|((index, _), at)| (index, at)).collect();
         serde_json::to_string(&positions).expect("texts and numbers serialize")
@@ -97,16 +97,16 @@ impl Lowest {
     }
 }
 
-impl Starts {
+impl ScanHints {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Queue, Known>> {
         self.0.lock().expect("no code panics while holding the starts")
     }
 
     /// The start position for a scan.
-    pub fn look(&self, scan: &Scan) -> Look {
+    pub fn look(&self, scan: &Scan) -> HintProbe {
         let begun = Instant::now();
         let queue = queue(scan.range.index, &scan.range.prefix).filter(|_| scan.after.is_none());
-        let Some(queue) = queue else { return Look { queue, start: None, told: 0, begun } };
+        let Some(queue) = queue else { return HintProbe { queue, start: None, told: 0, begun } };
         let mut all = self.lock();
         if all.len() > MOST {
             all.clear();
@@ -115,11 +115,11 @@ impl Starts {
         let known = all.entry(queue.clone()).or_insert(fresh);
         let recent = known.good_until.is_some_and(|until| begun < until);
         let start = known.start.clone().filter(|_| recent);
-        Look { start, told: known.told, queue: Some(queue), begun }
+        HintProbe { start, told: known.told, queue: Some(queue), begun }
     }
 
     /// Updates the hint from the result of a scan.
-    pub fn learn(&self, look: Look, page: &[PageRow]) {
+    pub fn learn(&self, look: HintProbe, page: &[PageRow]) {
         let mut all = self.lock();
         let Some(known) = look.queue.and_then(|queue| all.get_mut(&queue)) else { return };
         // Fails if the hints were dropped meanwhile.
@@ -136,7 +136,7 @@ impl Starts {
     }
 
     /// Lowers hints to positions that another batch wrote or released.
-    pub fn lower(&self, lowest: &Lowest) {
+    pub fn lower(&self, lowest: &LowWatermarks) {
         let mut all = self.lock();
         for (queue, position) in &lowest.0 {
             if let Some(known) = all.get_mut(queue) {
@@ -177,22 +177,22 @@ mod tests {
     }
 
     /// Scans with this result; returns where the scan started.
-    fn look(starts: &Starts, found: &[PageRow]) -> Option<Vec<Value>> {
+    fn look(starts: &ScanHints, found: &[PageRow]) -> Option<Vec<Value>> {
         let look = starts.look(&scan("a"));
         let start = look.start.clone();
         starts.learn(look, found);
         start
     }
 
-    fn told(starts: &Starts, lane: &str, ready_at: i64) {
-        let mut lowest = Lowest::default();
+    fn told(starts: &ScanHints, lane: &str, ready_at: i64) {
+        let mut lowest = LowWatermarks::default();
         lowest.note(Index::TaskReady, at(lane, ready_at));
-        starts.lower(&Lowest::read(&lowest.written()).unwrap());
+        starts.lower(&LowWatermarks::read(&lowest.written()).unwrap());
     }
 
     #[test]
     fn a_scan_starts_at_the_first_row_of_the_previous_one() {
-        let starts = Starts::default();
+        let starts = ScanHints::default();
         assert_eq!(look(&starts, &page("a", 5)), None);
         assert_eq!(look(&starts, &page("a", 7)), Some(at("a", 5)));
         assert_eq!(look(&starts, &[]), Some(at("a", 7)));
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn an_insert_before_the_hint_lowers_it() {
-        let starts = Starts::default();
+        let starts = ScanHints::default();
         look(&starts, &page("a", 50));
         told(&starts, "b", 10);
         told(&starts, "a", 60);
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn an_update_during_a_scan_is_not_lost() {
-        let starts = Starts::default();
+        let starts = ScanHints::default();
         look(&starts, &page("a", 10));
         let begun = starts.look(&scan("a"));
         told(&starts, "a", 20);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn too_many_updates_during_a_scan_discard_its_result() {
-        let starts = Starts::default();
+        let starts = ScanHints::default();
         look(&starts, &page("a", 10));
         let begun = starts.look(&scan("a"));
         for nth in 0..=MOST_RECENT as i64 {
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn only_queue_heads_are_remembered() {
-        let starts = Starts::default();
+        let starts = ScanHints::default();
         let range = windlass_core::Range { index: Index::QueueByLane, ..scan("a").range };
         for scan in [Scan { after: Some(at("a", 3)), ..scan("a") }, Scan { range, ..scan("a") }] {
             starts.learn(starts.look(&scan), &page("a", 5));

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Statements and round trips to a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
+pub struct RoundTripStats {
     pub statements: u64,
     pub round_trips: u64,
 }
@@ -21,8 +21,8 @@ impl TrafficCounter {
         self.round_trips.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn read(&self) -> Traffic {
-        Traffic {
+    pub fn read(&self) -> RoundTripStats {
+        RoundTripStats {
             statements: self.statements.load(Ordering::Relaxed),
             round_trips: self.round_trips.load(Ordering::Relaxed),
         }

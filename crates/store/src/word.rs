@@ -1,27 +1,27 @@
 use windlass_core::Timestamp;
 
-use crate::notice::Notice;
-use crate::starts::Lowest;
+use crate::notice::Notification;
+use crate::starts::LowWatermarks;
 
 /// The notification of one commit to other nodes: its origin and time, the queue positions it wrote
 /// or released, and its notice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Word {
+pub struct CommitNotification {
     /// Identifies the handle that committed.
     pub origin: String,
     pub at: Timestamp,
-    pub lowest: Lowest,
-    pub notice: Notice,
+    pub lowest: LowWatermarks,
+    pub notice: Notification,
 }
 
-impl Word {
+impl CommitNotification {
     /// An anonymous notification: some row was released, in any queue.
     pub fn of_anything() -> Self {
-        let (at, lowest) = (Timestamp::default(), Lowest::default());
-        Self { origin: "-".into(), at, lowest, notice: Notice::Anything }
+        let (at, lowest) = (Timestamp::default(), LowWatermarks::default());
+        Self { origin: "-".into(), at, lowest, notice: Notification::Anything }
     }
 
-    /// Encodes the notification in about `most_bytes`; larger ones decode as [`Notice::Anything`].
+    /// Encodes the notification in about `most_bytes`; larger ones decode as [`Notification::Anything`].
     pub fn written(&self, most_bytes: usize) -> String {
         let Self { origin, at, lowest, notice } = self;
         let lowest = lowest.written();
@@ -35,9 +35,9 @@ impl Word {
         let mut parts = text.splitn(4, '\n');
         let mut part = || parts.next().unwrap_or_default();
         let (origin, at) = (part().to_owned(), part().parse().unwrap_or_default());
-        let (lowest, notice) = match (Lowest::read(part()), Notice::read(part())) {
+        let (lowest, notice) = match (LowWatermarks::read(part()), Notification::read(part())) {
             (Some(lowest), notice) => (lowest, notice),
-            (None, _) => (Lowest::default(), Notice::Anything),
+            (None, _) => (LowWatermarks::default(), Notification::Anything),
         };
         Self { origin, at: Timestamp::from_micros(at), lowest, notice }
     }
@@ -51,29 +51,32 @@ mod tests {
 
     use super::*;
 
-    fn some_word() -> Word {
+    fn some_word() -> CommitNotification {
         let wake = Wake { tenant: "t".into(), lane: "a\nb c".into(), route: None };
-        let mut lowest = Lowest::default();
+        let mut lowest = LowWatermarks::default();
         let head = ["t", "a\nb c", "r"].map(Into::into);
         let rest = [0.into(), 5.into(), "id".into()];
         lowest.note(Index::TaskReady, head.into_iter().chain(rest).collect());
-        let notice = Notice::Changed { wakes: BTreeMap::from([(wake, 2)]), next_due: None };
-        Word { origin: "me".into(), at: Timestamp::from_micros(7), lowest, notice }
+        let notice = Notification::Changed { wakes: BTreeMap::from([(wake, 2)]), next_due: None };
+        CommitNotification { origin: "me".into(), at: Timestamp::from_micros(7), lowest, notice }
     }
 
     #[test]
     fn a_notification_round_trips() {
         let word = some_word();
-        assert_eq!(Word::read(&word.written(7_000)), word);
-        assert_eq!(Word::read(&Word::of_anything().written(7_000)), Word::of_anything());
+        assert_eq!(CommitNotification::read(&word.written(7_000)), word);
+        assert_eq!(
+            CommitNotification::read(&CommitNotification::of_anything().written(7_000)),
+            CommitNotification::of_anything()
+        );
     }
 
     #[test]
     fn an_oversized_or_undecodable_notification_means_any_change() {
-        let short = Word::read(&some_word().written(60));
-        assert_eq!((short.origin.as_str(), short.notice), ("me", Notice::Anything));
+        let short = CommitNotification::read(&some_word().written(60));
+        assert_eq!((short.origin.as_str(), short.notice), ("me", Notification::Anything));
         for text in ["", "me", "me\n7", "me\n7\n[]", "me\n7\n[[\"other\",[1]]]\n{}"] {
-            assert_eq!(Word::read(text).notice, Notice::Anything, "{text:?}");
+            assert_eq!(CommitNotification::read(text).notice, Notification::Anything, "{text:?}");
         }
     }
 }

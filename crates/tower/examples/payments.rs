@@ -18,7 +18,7 @@ use axum::http::request::Parts;
 use axum::routing::post;
 use axum::{Extension, Json, Router};
 use serde_json::{Value, json};
-use windlass_engine::{Call, Config, Downstream, EffectError, Engine, Lookup, RequestContext};
+use windlass_engine::{Call, Config, EffectError, Engine, ExternalService, Lookup, RequestContext};
 use windlass_store_sqlite::SqliteStore;
 use windlass_tower::{IdempotencyLayer, Principal};
 
@@ -26,7 +26,7 @@ use windlass_tower::{IdempotencyLayer, Principal};
 #[derive(Clone, Default)]
 struct Bank(Arc<AtomicU32>);
 
-impl Downstream for Bank {
+impl ExternalService for Bank {
     type Request = Value;
     type Answer = Value;
     type Error = String;

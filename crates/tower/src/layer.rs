@@ -5,7 +5,7 @@ use http::request::Parts;
 use tower_layer::Layer;
 use windlass_engine::Engine;
 
-use crate::service::Idempotency;
+use crate::service::IdempotencyService;
 
 /// The sender of a request. A stored response is only replayed to the same principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Principal {
 
 type Identify = dyn Fn(&Parts) -> Option<Principal> + Send + Sync;
 
-/// Makes non-safe HTTP requests idempotent by their `Idempotency-Key` header. `GET`, `HEAD`,
+/// Makes non-safe HTTP requests idempotent by their `IdempotencyService-Key` header. `GET`, `HEAD`,
 /// `OPTIONS` and `TRACE` pass through.
 ///
 /// The fingerprint covers method, path, query and body. `nest`ed routers see a stripped path, so
@@ -40,7 +40,7 @@ pub struct IdempotencyLayer {
     pub(crate) engine: Engine,
     pub(crate) identify: Arc<Identify>,
     pub(crate) is_required: bool,
-    pub(crate) longest_body: usize,
+    pub(crate) max_body_bytes: usize,
 }
 
 impl IdempotencyLayer {
@@ -50,8 +50,8 @@ impl IdempotencyLayer {
         engine: Engine,
         identify: impl Fn(&Parts) -> Option<Principal> + Send + Sync + 'static,
     ) -> Self {
-        let longest_body = 1_024 * 1_024;
-        Self { engine, identify: Arc::new(identify), is_required: true, longest_body }
+        let max_body_bytes = 1_024 * 1_024;
+        Self { engine, identify: Arc::new(identify), is_required: true, max_body_bytes }
     }
 
     /// Lets requests without a key pass through.
@@ -65,8 +65,8 @@ impl IdempotencyLayer {
     /// successful response is stored as the error `answer_too_long`, so that the request does not
     /// run again. So is one of more than 4 MiB with its headers.
     #[must_use]
-    pub fn longest_body(mut self, bytes: usize) -> Self {
-        self.longest_body = bytes;
+    pub fn max_body_bytes(mut self, bytes: usize) -> Self {
+        self.max_body_bytes = bytes;
         self
     }
 }
@@ -74,15 +74,15 @@ impl IdempotencyLayer {
 impl fmt::Debug for IdempotencyLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut layer = f.debug_struct("IdempotencyLayer");
-        layer.field("is_required", &self.is_required).field("longest_body", &self.longest_body);
+        layer.field("is_required", &self.is_required).field("longest_body", &self.max_body_bytes);
         layer.finish_non_exhaustive()
     }
 }
 
 impl<S> Layer<S> for IdempotencyLayer {
-    type Service = Idempotency<S>;
+    type Service = IdempotencyService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Idempotency::new(inner, self.clone())
+        IdempotencyService::new(inner, self.clone())
     }
 }

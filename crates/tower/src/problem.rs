@@ -12,13 +12,13 @@ use windlass_engine::Error;
 pub(crate) enum Problem {
     KeyMissing,
     KeyUnreadable,
-    NobodyAsks,
+    UnknownPrincipal,
     BodyTooLong,
     BodyUnreadable,
     /// The request took effect, but its response is too long to store.
     AnswerTooLong,
     /// The response body of the service was truncated.
-    AnswerBroken,
+    ResponseTruncated,
     /// The stored response cannot be decoded.
     AnswerUnreadable,
     Refused(Error),
@@ -37,12 +37,12 @@ impl Problem {
         match self {
             Problem::KeyMissing => "idempotency_key_missing",
             Problem::KeyUnreadable => "idempotency_key_invalid",
-            Problem::NobodyAsks => "principal_unknown",
+            Problem::UnknownPrincipal => "principal_unknown",
             Problem::BodyTooLong => "body_too_long",
             Problem::BodyUnreadable => "body_unreadable",
             Problem::AnswerUnreadable => "answer_unreadable",
             Problem::AnswerTooLong => "answer_too_long",
-            Problem::AnswerBroken => "answer_broken",
+            Problem::ResponseTruncated => "answer_broken",
             Problem::Refused(Error::Rejected(Rejection::Invalid { field, .. }))
                 if *field == limits::IDEMPOTENCY_KEY.field =>
             {
@@ -56,12 +56,12 @@ impl Problem {
         match self {
             Problem::KeyMissing => "the header Idempotency-Key is required here".into(),
             Problem::KeyUnreadable => "the header Idempotency-Key is not plain text".into(),
-            Problem::NobodyAsks => "the sender of this request is not authenticated".into(),
+            Problem::UnknownPrincipal => "the sender of this request is not authenticated".into(),
             Problem::BodyTooLong => "the body exceeds the maximum length".into(),
             Problem::BodyUnreadable => "the body was truncated".into(),
             Problem::AnswerUnreadable => "the stored response cannot be decoded".into(),
             Problem::AnswerTooLong => "the response exceeds the maximum length".into(),
-            Problem::AnswerBroken => "the response was truncated".into(),
+            Problem::ResponseTruncated => "the response was truncated".into(),
             // Details of the store are not exposed to clients.
             Problem::Refused(Error::Store(_)) => "the request store is unavailable".into(),
             Problem::Refused(error) => error.to_string(),
@@ -73,10 +73,10 @@ impl Problem {
         let bug = (StatusCode::INTERNAL_SERVER_ERROR, Recovery::Terminal);
         match self {
             Problem::KeyMissing | Problem::KeyUnreadable | Problem::BodyUnreadable => bad,
-            Problem::NobodyAsks => (StatusCode::UNAUTHORIZED, Recovery::Correctable),
+            Problem::UnknownPrincipal => (StatusCode::UNAUTHORIZED, Recovery::Correctable),
             Problem::BodyTooLong => (StatusCode::PAYLOAD_TOO_LARGE, Recovery::Correctable),
             Problem::AnswerUnreadable | Problem::AnswerTooLong => bug,
-            Problem::AnswerBroken => (StatusCode::INTERNAL_SERVER_ERROR, Recovery::Transient),
+            Problem::ResponseTruncated => (StatusCode::INTERNAL_SERVER_ERROR, Recovery::Transient),
             Problem::Refused(Error::Rejected(rejection)) => match rejection {
                 Rejection::Invalid { .. } => bad,
                 Rejection::IdempotencyConflict => {
@@ -108,7 +108,7 @@ impl Problem {
                 Rejection::IdempotencyInFlight { retry_after_ms }
                 | Rejection::RateLimited { retry_after_ms },
             )) => Some(retry_after_ms.div_ceil(1_000).max(1)),
-            Problem::AnswerBroken => Some(1),
+            Problem::ResponseTruncated => Some(1),
             // Transient errors without a known delay.
             Problem::Refused(error) if !matches!(error, Error::Rejected(_)) => {
                 matches!(self.kind().1, Recovery::Transient).then_some(1)

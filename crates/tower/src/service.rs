@@ -9,7 +9,7 @@ use http_body::Body;
 use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited};
 use tower_service::Service;
 use windlass_core::limits;
-use windlass_engine::{Begun, Scope, Ticket};
+use windlass_engine::{RequestAdmission, RequestGuard, RequestScope};
 
 use crate::answer::{keep, replay};
 use crate::layer::IdempotencyLayer;
@@ -19,32 +19,32 @@ const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 /// A body that was read whole, or one that is passed through unread.
-type Passing<B> = Either<Full<Bytes>, B>;
-type Answer<A> = Response<Passing<A>>;
+type PassThrough<B> = Either<Full<Bytes>, B>;
+type Answer<A> = Response<PassThrough<A>>;
 
 /// A service that executes requests idempotently: see [`IdempotencyLayer`].
 #[derive(Clone, Debug)]
-pub struct Idempotency<S> {
+pub struct IdempotencyService<S> {
     inner: S,
     layer: IdempotencyLayer,
 }
 
 /// A request with an idempotency key.
-struct Keyed<B> {
+struct KeyedRequest<B> {
     parts: Parts,
     key: String,
     body: B,
 }
 
-impl<S> Idempotency<S> {
+impl<S> IdempotencyService<S> {
     pub(crate) fn new(inner: S, layer: IdempotencyLayer) -> Self {
         Self { inner, layer }
     }
 }
 
-impl<S, B, A> Service<Request<B>> for Idempotency<S>
+impl<S, B, A> Service<Request<B>> for IdempotencyService<S>
 where
-    S: Service<Request<Passing<B>>, Response = Response<A>> + Clone + Send + 'static,
+    S: Service<Request<PassThrough<B>>, Response = Response<A>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
@@ -75,7 +75,7 @@ where
                     return Ok(inner.call(request).await?.map(Either::Right));
                 }
                 Ok(None) => Err(Problem::KeyMissing),
-                Ok(Some(key)) => attend(inner, &layer, Keyed { parts, key, body }).await,
+                Ok(Some(key)) => attend(inner, &layer, KeyedRequest { parts, key, body }).await,
                 Err(problem) => Err(problem),
             };
             let came = came.unwrap_or_else(|problem| {
@@ -91,10 +91,10 @@ where
 async fn attend<S, B, A>(
     mut inner: S,
     layer: &IdempotencyLayer,
-    request: Keyed<B>,
+    request: KeyedRequest<B>,
 ) -> Result<Result<Response<Bytes>, S::Error>, Problem>
 where
-    S: Service<Request<Passing<B>>, Response = Response<A>> + Send + 'static,
+    S: Service<Request<PassThrough<B>>, Response = Response<A>> + Send + 'static,
     S::Future: Send,
     S::Error: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
@@ -102,19 +102,19 @@ where
     A: Body<Data = Bytes> + Send + 'static,
     A::Error: Into<BoxError>,
 {
-    let Keyed { mut parts, key, body } = request;
+    let KeyedRequest { mut parts, key, body } = request;
     let scope = scope_of(layer, &parts)?;
-    let body = whole(body, layer.longest_body).await?;
+    let body = whole(body, layer.max_body_bytes).await?;
     let ticket = match layer.engine.begin_request(&scope, key, &body).await {
-        Ok(Begun::First(ticket)) => ticket,
-        Ok(Begun::Answered(kept)) => {
+        Ok(RequestAdmission::Owner(ticket)) => ticket,
+        Ok(RequestAdmission::Replay(kept)) => {
             return replay(&kept).map(Ok).ok_or(Problem::AnswerUnreadable);
         }
         Err(refused) => return Err(Problem::Refused(refused)),
     };
     parts.extensions.insert(ticket.context());
     let request = Request::from_parts(parts, Either::Left(Full::new(body)));
-    let longest = layer.longest_body;
+    let longest = layer.max_body_bytes;
     // A client that disconnects does not stop the handler: a retry would run it again.
     let run = async move { conclude(inner.call(request).await, ticket, longest).await };
     match tokio::spawn(run).await {
@@ -127,7 +127,7 @@ where
 /// Stores the response of a success, and releases the key otherwise.
 async fn conclude<A, E>(
     came: Result<Response<A>, E>,
-    ticket: Ticket,
+    ticket: RequestGuard,
     longest: usize,
 ) -> Result<Result<Response<Bytes>, E>, Problem>
 where
@@ -147,7 +147,7 @@ where
         Err(Problem::BodyTooLong) => return Err(too_long(ticket, is_done).await),
         Err(_) => {
             give_up(ticket).await;
-            return Err(Problem::AnswerBroken);
+            return Err(Problem::ResponseTruncated);
         }
     };
     if is_done {
@@ -168,7 +168,7 @@ fn is_done(status: StatusCode) -> bool {
 }
 
 /// A success whose response is too long is stored as an error, so that it is not repeated.
-async fn too_long(ticket: Ticket, is_done: bool) -> Problem {
+async fn too_long(ticket: RequestGuard, is_done: bool) -> Problem {
     if !is_done {
         give_up(ticket).await;
         return Problem::AnswerTooLong;
@@ -177,7 +177,7 @@ async fn too_long(ticket: Ticket, is_done: bool) -> Problem {
     kept.map_or_else(Problem::Refused, |()| Problem::AnswerTooLong)
 }
 
-async fn give_up(ticket: Ticket) {
+async fn give_up(ticket: RequestGuard) {
     if let Err(error) = ticket.give_up().await {
         tracing::warn!(%error, "releasing an idempotency key failed; it expires by its TTL");
     }
@@ -195,10 +195,10 @@ fn key_of(parts: &Parts) -> Result<Option<String>, Problem> {
     Ok(Some(bare.to_owned()))
 }
 
-fn scope_of(layer: &IdempotencyLayer, parts: &Parts) -> Result<Scope, Problem> {
-    let principal = (layer.identify)(parts).ok_or(Problem::NobodyAsks)?;
+fn scope_of(layer: &IdempotencyLayer, parts: &Parts) -> Result<RequestScope, Problem> {
+    let principal = (layer.identify)(parts).ok_or(Problem::UnknownPrincipal)?;
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let scope = Scope::new(principal.name, format!("{} {path}", parts.method));
+    let scope = RequestScope::new(principal.name, format!("{} {path}", parts.method));
     Ok(scope.tenant(principal.tenant).account(principal.account))
 }
 

@@ -24,7 +24,7 @@ struct Receipt {
 /// A mail server that is busy on the first attempt and rejects addresses without an `@`.
 async fn send(context: Context, mail: Email) -> Result<Receipt, Failure> {
     if !mail.to.contains('@') {
-        return Err(context.give_up(format!("{} is not an address", mail.to)));
+        return Err(context.non_retryable(format!("{} is not an address", mail.to)));
     }
     if context.attempt() == 1 {
         return Err(Failure::transient("the mail server is busy"));

@@ -3,7 +3,7 @@ use std::ops::Deref;
 use serde::Serialize;
 use thiserror::Error as ThisError;
 use windlass_core::{TaskId, WorkerId};
-use windlass_engine::{Config, Error, Starting};
+use windlass_engine::{Config, Error, WorkflowBuilder};
 use windlass_worker::Worker;
 use windlass_worker::workflow::{Workflow, name_of};
 
@@ -48,7 +48,7 @@ impl Engine {
     pub async fn open_with(url: &StoreUrl, config: Config) -> Result<Self, OpenError> {
         let url = url.clone();
         let open = async move { url.open().await };
-        Ok(Self(windlass_engine::Engine::start_apart(open, config).await?))
+        Ok(Self(windlass_engine::Engine::start_on_own_runtime(open, config).await?))
     }
 
     /// A new task id. Ids are time-ordered, so that rows created together are stored together.
@@ -58,7 +58,7 @@ impl Engine {
 
     /// Starts a workflow that runs this function on some worker. Starting it again with the same id
     /// and input returns the same workflow; another input is a conflict.
-    pub fn start<F, I, O, E, Fut>(&self, function: F, input: &I) -> Starting<'_, O>
+    pub fn start<F, I, O, E, Fut>(&self, function: F, input: &I) -> WorkflowBuilder<'_, O>
     where
         F: Fn(Workflow, I) -> Fut,
         Fut: Future<Output = Result<O, E>>,

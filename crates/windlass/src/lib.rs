@@ -103,27 +103,32 @@ pub use engine::{Engine, OpenError};
 pub use store_url::{BadUrl, Secret, StoreUrl};
 
 pub use windlass_core::Worker as RegisteredWorker;
-pub use windlass_core::command::{MadeWaitpoint, NewMessage, NewWaitpoint, Posted, SuspendTimeout};
+pub use windlass_core::command::{
+    CreatedWaitpoint, NewMessage, NewWaitpoint, Posted, SuspendTimeout,
+};
 pub use windlass_core::{
-    AfterTurn, Backoff, Bookmark, Caller, Change, ChildCounts, Children, Command, Condition,
-    Cursor, CursorExpired, Distinct, Effect, FailureClass, Family, Fence, Gate, GateKey, GateKind,
-    HeldLeases, IdempotencyKey, Kind, Lane, LaneGate, LaneName, LaneState, Lease, LeaseLoss,
-    LeaseRequest, Lifecycle, Logged, Matcher, Message, Node, NodeId, Offer, OnTimeout, Outcome,
-    Payload, PayloadKey, Policy, Problem, Progress, PublicState, Rate, Rejection, RequestKey,
-    ResumeCause, Resumption, Retry, RetryPolicy, Route, Run, SESSIONS, Settled, SuspendReason,
-    Suspension, TagFilter, Task, TaskId, TaskKey, Tenant, Terms, Timestamp, Turn, Waitpoint,
-    WaitpointId, Why, WorkerId, command, limits,
+    ActiveAttempt, AfterTurn, Backoff, Change, ChildCounts, Children, Command, ConcurrencyLimit,
+    Condition, Cursor, CursorExpired, Distinct, Effect, EffectOwner, EventCategory, FailureClass,
+    Fence, HeldLeases, IdempotencyKey, Kind, Lane, LaneGate, LaneName, LaneState, Lease, LeaseLoss,
+    LeaseRequest, Lifecycle, LimitKey, LimitKind, LogEvent, Matcher, Message, Node, NodeId,
+    OnTimeout, Outcome, Payload, PayloadKey, Policy, Problem, Progress, PublicState, Rate,
+    Readiness, Rejection, RequestKey, RequestTtls, ResumeCause, Resumption, Retry, RetryPolicy,
+    Route, SESSIONS, Settled, SubscriptionCursor, SuspendReason, Suspension, TagFilter, Task,
+    TaskId, TaskKey, Tenant, Timestamp, Waitpoint, WaitpointId, Why, WorkerCapabilities, WorkerId,
+    command, limits,
 };
 pub use windlass_core::{Secret as SigningSecret, Token, WaitpointState};
 pub use windlass_engine::{
-    AdmitError, Admitted, Answers, Begun, Call, Claimed, Cleared, Clearing, Config, Creation,
-    Downstream, EffectCall, EffectError, Error, Events, Filter, Input, KeyInfo, Lookup,
-    NamedSubscription, Posting, Racers, Received, RequestContext, RequestPolicy, Scope, Starting,
-    Stats, Status, Subscription, Suspended, TaskFilter, TaskHandle, Ticket, WorkflowHandle,
+    AdmitError, AdmittedResponse, Answers, BulkDelete, BulkDeleted, Call, Claimed, Config,
+    DurableSubscription, EffectCall, EffectError, Error, Events, ExternalService, Filter, Input,
+    KeyInfo, Lookup, OnInFlight, ReceivedMessage, RequestAdmission, RequestContext, RequestGuard,
+    RequestPolicy, RequestScope, SignalBuilder, Stats, Status, Subscription, Suspended,
+    TaskBuilder, TaskFilter, TaskHandle, WorkflowBuilder, WorkflowHandle,
 };
 pub use windlass_store::{Clock, Description, StoreError, SystemClock};
 pub use windlass_worker::workflow::StepError;
 pub use windlass_worker::{
-    Answer, Asked, Context, Failure, Running, Settlement, ShortLease, Until, Worker,
+    AttemptReport, Context, Failure, SettleRequest, SettleResult, ShortLease, WaitFor, Worker,
+    WorkerHandle,
 };
 pub use workflow::Workflow;

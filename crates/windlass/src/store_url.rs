@@ -107,12 +107,12 @@ impl StoreUrl {
     }
 
     /// Redacts the password of a text that may be a URL.
-    pub fn veiled(text: &str) -> String {
+    pub fn redacted(text: &str) -> String {
         if text.contains("//") { Secret(text.to_owned()).to_string() } else { text.to_owned() }
     }
 
     /// The URL with its password, to pass to another process. Never print it.
-    pub fn revealed(&self) -> String {
+    pub fn expose_secret(&self) -> String {
         match self {
             StoreUrl::Postgres(url) => url.0.clone(),
             other => other.to_string(),
@@ -183,8 +183,8 @@ mod tests {
             ("postgres://h/d?schema=a", "postgres://h/d?schema=a&connections=2"),
         ] {
             let url: StoreUrl = text.parse().unwrap();
-            assert_eq!(url.revealed(), text);
-            assert_eq!(url.with("connections", "2").revealed(), expected);
+            assert_eq!(url.expose_secret(), text);
+            assert_eq!(url.with("connections", "2").expose_secret(), expected);
         }
     }
 

@@ -32,10 +32,12 @@
 //! ```
 
 pub use windlass_core::{
-    Arrival, Carried, Execution, Made, Note, StepOutcome, Turned, WorkflowState,
+    Execution, HistoryPayload, RecordedCommand, StepOutcome, TurnRecord, WorkflowInput,
+    WorkflowProperty, WorkflowState,
 };
 pub use windlass_worker::workflow::{
-    Activity, Begin, Cancelled, Child, Detached, Doing, Either, Event, Info, Join, MOST_CARRIED,
-    Nondeterminism, OneOf3, OneOf4, OneOf5, OneOf6, OneOf7, OneOf8, Program, Queue, Select,
-    Signature, Step, StepError, TryJoin, Unnamed, Unread, Workflow, testing,
+    Activity, AnonymousFunction, Cancelled, Child, DetachedWorkflow, Either, ExecutionStart, Info,
+    Join, MAX_CARRIED_SIGNALS, Nondeterminism, OneOf3, OneOf4, OneOf5, OneOf6, OneOf7, OneOf8,
+    ReplayStep, Select, SignalStream, SignalWait, Signature, Step, StepError, TryJoin,
+    UnreadSignal, Workflow, WorkflowDefinition, testing,
 };

@@ -8,44 +8,44 @@ use tracing::Instrument as _;
 use windlass_core::{Command, Outcome, Payload, PayloadKey, Settled, TaskKey};
 use windlass_engine::{Claimed, Engine, Input};
 
-use crate::ahead::{Advanced, Ahead};
-use crate::commit::Followers;
+use crate::ahead::{SpeculativeOutcome, SpeculativeTurn};
+use crate::commit::EagerActivities;
 use crate::context::{Context, Waits};
 use crate::failure::Failure;
 use crate::handler::Handled;
-use crate::lease::{Ending, Granted, Lease};
-use crate::pause::Pause;
-use crate::settlement::{Answer, Asked, Settlement};
-use crate::team::Team;
-use crate::token::Token;
+use crate::lease::{Granted, Lease, LeaseEnd};
+use crate::pause::RetryDelay;
+use crate::settlement::{AttemptReport, SettleRequest, SettleResult};
+use crate::team::WorkerState;
+use crate::token::CancellationToken;
 use crate::turn::Begun;
 
 /// How long a task of an unknown kind is snoozed.
 const UNKNOWN_KIND: Duration = Duration::from_secs(10);
 
 /// The request at the end of an attempt, if any, and the response.
-type Came = (Option<Asked>, Answer);
+type Came = (Option<SettleRequest>, SettleResult);
 
 /// An attempt of a task: the runs of its handler under one lease.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    team: Arc<Team>,
+    team: Arc<WorkerState>,
     claimed: Claimed,
     lease: Arc<Lease>,
-    token: Token,
+    token: CancellationToken,
     waits: Arc<Waits>,
     /// Whether follow-up work may be leased without a claim.
     leads: bool,
     /// The speculative turn that was run with the result.
-    ahead: Arc<Mutex<Option<Ahead>>>,
-    next: Mutex<Option<Next>>,
+    ahead: Arc<Mutex<Option<SpeculativeTurn>>>,
+    next: Mutex<Option<Continuation>>,
 }
 
 /// The follow-up work of an attempt, leased by its commit.
 #[derive(Debug, Default)]
-pub(crate) struct Next {
+pub(crate) struct Continuation {
     /// The eager activities of the speculative turn.
-    pub(crate) followers: Option<Followers>,
+    pub(crate) followers: Option<EagerActivities>,
     pub(crate) turn: Option<NextTurn>,
 }
 
@@ -57,21 +57,21 @@ pub(crate) struct NextTurn {
 }
 
 impl Attempt {
-    pub(crate) fn new(team: &Arc<Team>, granted: Granted, leads: bool) -> Self {
+    pub(crate) fn new(team: &Arc<WorkerState>, granted: Granted, leads: bool) -> Self {
         let Granted { claimed, held } = granted;
         let lease = Lease::new(team, claimed.task.fence(), claimed.leased_from, held);
         let lease = Arc::new(lease);
         let waits = Arc::new(Waits::of(&claimed.task));
-        let (token, next, ahead) = (Token::default(), Mutex::default(), Arc::default());
+        let (token, next, ahead) = (CancellationToken::default(), Mutex::default(), Arc::default());
         Self { team: team.clone(), claimed, lease, token, waits, leads, ahead, next }
     }
 
     /// Runs the attempt and reports its outcome. Returns the follow-up work.
-    pub(crate) async fn run(self, home: &Handle, interrupting: Token) -> Next {
+    pub(crate) async fn run(self, home: &Handle, interrupting: CancellationToken) -> Continuation {
         let begun = Instant::now();
         let (asked, answer) = self.attend(home, interrupting).await;
         let task = &self.claimed.task;
-        self.team.worker.listener.tell(&Settlement {
+        self.team.worker.listener.tell(&AttemptReport {
             fence: self.lease.fence(),
             kind: task.kind.clone(),
             lane: task.lane.clone(),
@@ -93,7 +93,7 @@ impl Attempt {
 
     /// Settles without follow-up work. A draining worker clears its sticky assignment in the same
     /// commit, so that the workflow does not wait for it.
-    async fn settle_alone(&self, command: Command) -> Result<Outcome, Answer> {
+    async fn settle_alone(&self, command: Command) -> Result<Outcome, SettleResult> {
         let Some(workflow) = self.workflow().filter(|_| self.team.is_closing()) else {
             return self.lease.settle(command).await;
         };
@@ -102,7 +102,7 @@ impl Attempt {
     }
 
     /// Settles, and leases the workflow of this step in the same commit.
-    async fn settle_and_follow(&self, command: Command) -> Result<Outcome, Answer> {
+    async fn settle_and_follow(&self, command: Command) -> Result<Outcome, SettleResult> {
         let Some(workflow) = self.workflow().filter(|_| !self.team.is_closing()) else {
             return self.settle_alone(command).await;
         };
@@ -110,41 +110,41 @@ impl Attempt {
         let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let (Some(ahead), Command::Complete(complete)) = (ahead, &command) {
             match ahead.keep(&self.team, &self.lease, complete.clone(), self.leads).await? {
-                Advanced::Kept { followers, turn } => {
-                    self.go_on(Next { followers, turn });
+                SpeculativeOutcome::Kept { followers, turn } => {
+                    self.go_on(Continuation { followers, turn });
                     return Ok(Outcome::Settled(Settled::Completed));
                 }
-                Advanced::Unfinished(ahead) => unfinished = Some(ahead),
-                Advanced::Refused => {}
+                SpeculativeOutcome::Unfinished(ahead) => unfinished = Some(ahead),
+                SpeculativeOutcome::Refused => {}
             }
         }
         let request = self.team.worker.leases.request();
-        let consume = self.team.worker.consume(workflow, &request);
+        let consume = self.team.worker.claim_granted(workflow, &request);
         let settled = self.lease.settle_with(command, consume.into()).await?;
         if let Some(Ok(Outcome::Claimed(mut claimed))) = settled.second
             && let Some(task) = claimed.pop()
         {
             let begun = unfinished.and_then(|ahead| ahead.under(&task));
             let granted = Granted::workflow(task, settled.batch_began, &request);
-            self.go_on(Next { followers: None, turn: Some(NextTurn { granted, begun }) });
+            self.go_on(Continuation { followers: None, turn: Some(NextTurn { granted, begun }) });
         }
         Ok(settled.first)
     }
 
-    fn go_on(&self, next: Next) {
+    fn go_on(&self, next: Continuation) {
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
     }
 
     /// Runs the handler until it ends, the lease is lost, or `interrupting` requests a release.
-    async fn attend(&self, home: &Handle, interrupting: Token) -> Came {
+    async fn attend(&self, home: &Handle, interrupting: CancellationToken) -> Came {
         let task = &self.claimed.task;
         if Instant::now() >= self.lease.deadline() {
             tracing::warn!(task = %task.id, "claim took as long as its lease");
             self.lease.give_up().await;
-            return (None, Answer::LeaseOver);
+            return (None, SettleResult::LeaseOver);
         }
         if !self.team.worker.handlers.contains_key(&task.kind) {
-            return self.put_off().await;
+            return self.snooze().await;
         }
         loop {
             if let Some(came) = self.run_handler(home, &interrupting).await {
@@ -155,7 +155,7 @@ impl Attempt {
 
     /// Runs the handler once. None if it waits for children that have all ended by then: it runs
     /// again at once, under the same lease.
-    async fn run_handler(&self, home: &Handle, interrupting: &Token) -> Option<Came> {
+    async fn run_handler(&self, home: &Handle, interrupting: &CancellationToken) -> Option<Came> {
         let task = &self.claimed.task;
         tracing::debug!(task = %task.id, epoch = task.epoch, "an attempt starts");
         // Dropping the set aborts the handler, so that it does not outlive this attempt.
@@ -169,17 +169,17 @@ impl Attempt {
             biased;
             Some(ended) = handler.join_next() => return self.conclude(ended).await,
             ending = self.lease.keep() => match ending {
-                Ending::Near => self.give_back(&mut handler).await,
-                Ending::Over => {
+                LeaseEnd::Expiring => self.give_back(&mut handler).await,
+                LeaseEnd::Expired => {
                     self.stop(&mut handler).await;
                     self.lease.give_up().await;
-                    (None, Answer::LeaseOver)
+                    (None, SettleResult::LeaseOver)
                 }
-                Ending::Lost(rejection) => match self.stop(&mut handler).await {
+                LeaseEnd::Revoked(rejection) => match self.stop(&mut handler).await {
                     Some(Ok(Err(failure))) if failure.is_suspended() => {
-                        (Some(Asked::Suspend), Answer::Settled)
+                        (Some(SettleRequest::Suspend), SettleResult::Settled)
                     }
-                    _ => (None, Answer::Lost(rejection)),
+                    _ => (None, SettleResult::Lost(rejection)),
                 },
             },
             () = interrupting.cancelled() => self.give_back(&mut handler).await,
@@ -200,14 +200,14 @@ impl Attempt {
             let handler = worker.handlers.get(&task.kind).expect("attend checks that it exists");
             let payload = match input {
                 Input::None => None,
-                Input::Here(payload) => Some(payload),
-                Input::Elsewhere(key) => Some(fetch(&worker.engine, &key, until).await?),
+                Input::Inline(payload) => Some(payload),
+                Input::ByKey(key) => Some(fetch(&worker.engine, &key, until).await?),
             };
             let engine = worker.engine.clone();
             let context = Context::new(engine, task.clone(), payload, token, deadline, waits);
             let handled = handler.call(context).await;
             // User code runs on this runtime, also that of workflows.
-            if let Some(made) = Ahead::make(&team, &task, &handled) {
+            if let Some(made) = SpeculativeTurn::make(&team, &task, &handled) {
                 *ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
             }
             handled
@@ -220,44 +220,44 @@ impl Attempt {
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => Err(Failure::transient(panic_reason(&*panic))),
                 // The runtime is shutting down: nothing can be settled.
-                Err(_) => return Some((None, Answer::LeaseOver)),
+                Err(_) => return Some((None, SettleResult::LeaseOver)),
             },
         };
-        let asked = Asked::by(handled);
+        let asked = SettleRequest::by(handled);
         let Some(command) = asked.command(self.lease.fence()) else {
-            return Some((Some(asked), Answer::Settled));
+            return Some((Some(asked), SettleResult::Settled));
         };
         match self.settle_and_follow(command).await {
             Ok(Outcome::ChildrenDone(_)) => None,
-            Ok(_) => Some((Some(asked), Answer::Settled)),
+            Ok(_) => Some((Some(asked), SettleResult::Settled)),
             Err(answer) => Some((Some(asked), answer)),
         }
     }
 
-    async fn settle(&self, asked: Asked) -> Came {
+    async fn settle(&self, asked: SettleRequest) -> Came {
         let settled = match asked.command(self.lease.fence()) {
             Some(command) => self.settle_alone(command).await.err(),
             None => None,
         };
-        (Some(asked), settled.unwrap_or(Answer::Settled))
+        (Some(asked), settled.unwrap_or(SettleResult::Settled))
     }
 
     /// Snoozes a task, so that a worker with a handler for its kind can claim it.
-    async fn put_off(&self) -> Came {
+    async fn snooze(&self) -> Came {
         let (task, kind) = (&self.claimed.task.id, &self.claimed.task.kind);
         tracing::warn!(%task, %kind, "task without a handler is snoozed");
         let reason = format!("this worker has no handler for {kind}");
-        self.settle(Asked::Delay { pause: UNKNOWN_KIND, reason }).await
+        self.settle(SettleRequest::Snooze { pause: UNKNOWN_KIND, reason }).await
     }
 
     /// Stops the handler and releases its task. A result that it returns by then is committed.
     async fn give_back(&self, handler: &mut JoinSet<Handled>) -> Came {
         match timeout_at(self.lease.deadline(), self.stop(handler)).await {
-            Ok(Some(Ok(Ok(result)))) => self.settle(Asked::Complete(result)).await,
+            Ok(Some(Ok(Ok(result)))) => self.settle(SettleRequest::Complete(result)).await,
             Ok(Some(Ok(Err(failure)))) if failure.is_suspended() => {
-                self.settle(Asked::Suspend).await
+                self.settle(SettleRequest::Suspend).await
             }
-            Ok(_) => self.settle(Asked::Release).await,
+            Ok(_) => self.settle(SettleRequest::Release).await,
             // A handler that blocks its thread may still act: its lease is held until it ends.
             Err(_) => {
                 tracing::warn!(task = %self.claimed.task.id, "handler does not stop in time");
@@ -266,7 +266,7 @@ impl Attempt {
                     handler.shutdown().await;
                     lease.give_up().await;
                 });
-                (None, Answer::LeaseOver)
+                (None, SettleResult::LeaseOver)
             }
         }
     }
@@ -274,7 +274,7 @@ impl Attempt {
     /// Cancels the handler, and drops it if it does not stop. Returns how it ended if it did.
     async fn stop(&self, handler: &mut JoinSet<Handled>) -> Option<Result<Handled, JoinError>> {
         self.token.cancel();
-        let ended = timeout(self.lease.last_words(), handler.join_next()).await;
+        let ended = timeout(self.lease.stop_grace(), handler.join_next()).await;
         handler.shutdown().await;
         ended.ok().flatten()
     }
@@ -282,7 +282,7 @@ impl Attempt {
 
 /// Loads a payload that was too large for the claim. Retries until the first lease expires.
 async fn fetch(engine: &Engine, key: &PayloadKey, until: Instant) -> Result<Payload, Failure> {
-    let mut pause = Pause::default();
+    let mut pause = RetryDelay::default();
     loop {
         let error = match timeout_at(until, engine.payload(key)).await {
             Ok(Ok(Some(payload))) => return Ok(payload),

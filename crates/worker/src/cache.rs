@@ -143,7 +143,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workflow::{Begin, Program, StepError, Workflow};
+    use crate::workflow::{ExecutionStart, StepError, Workflow, WorkflowDefinition};
 
     const AT: Position = Position { generation: 0, turns: 1, epoch: 7 };
 
@@ -151,7 +151,7 @@ mod tests {
         async fn idle(_: Workflow, (): ()) -> Result<(), StepError> {
             Ok(())
         }
-        Instance::begin(&Program::named("idle", idle), Begin::new("t", 0))
+        Instance::begin(&WorkflowDefinition::named("idle", idle), ExecutionStart::new("t", 0))
     }
 
     fn key(id: &str) -> TaskKey {

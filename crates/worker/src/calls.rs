@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use windlass_core::{Caller, Fence};
+use windlass_core::{EffectOwner, Fence};
 use windlass_engine::{EffectCall, Engine};
 
 use crate::workflow::Calls;
@@ -19,6 +19,6 @@ impl TurnCalls {
 
 impl Calls for TurnCalls {
     fn effect(&self, provider: &str, name: &str) -> EffectCall {
-        self.engine.effect(Caller::Task(self.fence.clone()), provider).name(name)
+        self.engine.effect(EffectOwner::Task(self.fence.clone()), provider).name(name)
     }
 }

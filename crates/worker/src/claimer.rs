@@ -11,11 +11,11 @@ use windlass_engine::{Claimed, Error};
 use crate::attempts::Attempts;
 use crate::lease::Granted;
 use crate::lease_registry::PendingRequest;
-use crate::pause::Pause;
-use crate::pulse::Pulse;
+use crate::pause::RetryDelay;
+use crate::pulse::WorkerHeartbeat;
 use crate::running::Stop;
 use crate::short_lease::ShortLease;
-use crate::team::{Slot, Team};
+use crate::team::{Slot, WorkerState};
 use crate::worker::Worker;
 
 /// The shortest time for which a claim waits for a task before it is sent again.
@@ -29,11 +29,11 @@ const WARN_AGAIN: Duration = Duration::from_secs(60);
 pub(crate) struct Claimer {
     worker: Arc<Worker>,
     stop: Stop,
-    team: Arc<Team>,
+    team: Arc<WorkerState>,
     slots: Arc<Semaphore>,
     /// How many claimed tasks have a handler here.
     started: u64,
-    pulse: Pulse,
+    pulse: WorkerHeartbeat,
     /// When it last warned of short leases.
     warned_at: Option<Instant>,
 }
@@ -41,9 +41,9 @@ pub(crate) struct Claimer {
 impl Claimer {
     pub(crate) fn new(worker: Worker, stop: Stop, home: Handle) -> Self {
         let slots = Arc::new(Semaphore::new(worker.concurrency));
-        let pulse = Pulse::start(&worker);
+        let pulse = WorkerHeartbeat::start(&worker);
         let worker = Arc::new(worker);
-        let team = Arc::new(Team {
+        let team = Arc::new(WorkerState {
             worker: worker.clone(),
             home,
             slots: slots.clone(),
@@ -73,13 +73,13 @@ impl Claimer {
 
     /// Returns when the engine shuts down, or when the task limit or idle time is reached.
     async fn claim(&mut self) {
-        let mut pause = Pause::default();
+        let mut pause = RetryDelay::default();
         let mut busy_at = Instant::now();
         let mut heard = self.team.heard.clone();
         while self.tasks_left() > 0 {
             let slots = self.free_slots().await;
             // A worker about to be declared dead would get leases that it has to release at once.
-            let margin = self.worker.beat_every;
+            let margin = self.worker.heartbeat_interval;
             if heard.wait_for(|until| Instant::now() + margin < *until).await.is_err() {
                 return;
             }
@@ -94,7 +94,7 @@ impl Claimer {
                     return;
                 }
                 Ok(claimed) => {
-                    pause = Pause::default();
+                    pause = RetryDelay::default();
                     self.start(claimed, slots, &request);
                 }
                 Err(Error::ShuttingDown) => return,
@@ -169,7 +169,7 @@ impl Claimer {
 }
 
 /// Aborts all attempts however the claimer ends.
-struct End(Arc<Team>);
+struct End(Arc<WorkerState>);
 
 impl Drop for End {
     fn drop(&mut self) {

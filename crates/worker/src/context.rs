@@ -9,11 +9,11 @@ use windlass_core::command::ReportProgress;
 use windlass_core::{
     ChildCounts, Fence, Kind, LaneName, Payload, Resumption, Task, TaskId, TaskKey,
 };
-use windlass_engine::{Creation, Engine, Error, TaskHandle};
+use windlass_engine::{Engine, Error, TaskBuilder, TaskHandle};
 
 use crate::failure::Failure;
 use crate::lease::Deadline;
-use crate::token::Token;
+use crate::token::CancellationToken;
 
 /// The attempt that a handler runs. Clones are cheap and share its state.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ struct Inner {
     engine: Engine,
     task: Arc<Task>,
     payload: Option<Payload>,
-    token: Token,
+    token: CancellationToken,
     deadline: Deadline,
     waits: Arc<Waits>,
 }
@@ -50,7 +50,7 @@ impl Context {
         engine: Engine,
         task: Arc<Task>,
         payload: Option<Payload>,
-        token: Token,
+        token: CancellationToken,
         deadline: Deadline,
         waits: Arc<Waits>,
     ) -> Self {
@@ -130,7 +130,7 @@ impl Context {
     /// after a failure or after [`Context::wait_children`], gets the child that it created under
     /// this name; a different task under the same name is a conflict. A replayed task creates its
     /// children anew.
-    pub fn spawn_child(&self, name: &str, kind: impl Into<Kind>) -> Creation<'_> {
+    pub fn spawn_child(&self, name: &str, kind: impl Into<Kind>) -> TaskBuilder<'_> {
         let child = self.child_key(name);
         let creation = self.0.engine.create(kind).tenant(child.tenant).id(child.id);
         creation.lane(self.lane().clone()).parent(self.id().clone())
@@ -169,8 +169,8 @@ impl Context {
     }
 
     /// A failure that is never retried.
-    pub fn give_up(&self, reason: impl fmt::Display) -> Failure {
-        Failure::give_up(reason)
+    pub fn non_retryable(&self, reason: impl fmt::Display) -> Failure {
+        Failure::non_retryable(reason)
     }
 
     /// The time until which the lease is held for certain, by this machine's clock. Renewals and

@@ -61,13 +61,13 @@ impl Failure {
     }
 
     /// A failure that is never retried, whatever the policy says.
-    pub fn give_up(reason: impl fmt::Display) -> Self {
-        Self::new(FailureClass::Permanent, &reason, Retry::GiveUp)
+    pub fn non_retryable(reason: impl fmt::Display) -> Self {
+        Self::new(FailureClass::Permanent, &reason, Retry::Never)
     }
 
     /// Snoozes the task for `pause`, for example because a dependency of the handler is
     /// unavailable. The attempt is not counted.
-    pub fn put_off(reason: impl fmt::Display, pause: Duration) -> Self {
+    pub fn snooze(reason: impl fmt::Display, pause: Duration) -> Self {
         let most_ms = u64::try_from(limits::DELAY_MS.max).unwrap_or(u64::MAX);
         let pause = pause.min(Duration::from_millis(most_ms));
         Self { pause: Some(pause), ..Self::transient(reason) }
@@ -79,7 +79,7 @@ impl Failure {
     }
 
     /// Whether this is not a failure, but a wait for the children of the task.
-    pub fn waits_for_children(&self) -> bool {
+    pub fn waiting_for_children(&self) -> bool {
         self.waits
     }
 
@@ -114,7 +114,7 @@ impl Failure {
     pub(crate) fn pause_ms(&self, retry: Option<&RetryPolicy>, attempt: u32) -> Option<u64> {
         let retry = retry.filter(|retry| attempt < retry.max_attempts)?;
         match self.retry {
-            Retry::GiveUp => None,
+            Retry::Never => None,
             Retry::After { ms } => Some(ms),
             Retry::Policy if !retry.retry_on.contains(&self.class) => None,
             Retry::Policy => Some(retry.backoff.after(attempt)),
@@ -192,7 +192,7 @@ mod tests {
         let failure = Failure::retry_after("no", Duration::MAX);
         let Retry::After { ms } = failure.retry() else { panic!("{failure:?}") };
         assert!(limits::BACKOFF_MS.check(ms).is_ok());
-        let pause = Failure::put_off("no", Duration::MAX).pause().unwrap();
+        let pause = Failure::snooze("no", Duration::MAX).pause().unwrap();
         assert!(limits::DELAY_MS.check(pause.as_millis()).is_ok());
     }
 }

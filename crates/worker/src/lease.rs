@@ -8,11 +8,11 @@ use windlass_core::{Command, Fence, Lifecycle, Outcome, Rejection, Task};
 use windlass_engine::{Answers, Claimed, Engine, Error, Input};
 
 use crate::lease_registry::{HeldLease, PendingRequest};
-use crate::pause::Pause;
+use crate::pause::RetryDelay;
 use crate::pulse::PATIENCE;
-use crate::settlement::Answer;
-use crate::team::Team;
-use crate::token::Token;
+use crate::settlement::SettleResult;
+use crate::team::WorkerState;
+use crate::token::CancellationToken;
 
 /// The pause between two checks of a lease: notifications may come in quick succession.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub(crate) struct Lease {
     renewed: watch::Sender<Instant>,
     deadline: Deadline,
     /// Set when the grace period of a drain is over.
-    interrupting: Token,
+    interrupting: CancellationToken,
     /// Heartbeats report the lease as held until this is dropped.
     _held: HeldLease,
 }
@@ -54,7 +54,7 @@ impl Granted {
         leased_from: Instant,
         request: &PendingRequest,
     ) -> Self {
-        let input = task.input_key().map_or(Input::None, Input::Elsewhere);
+        let input = task.input_key().map_or(Input::None, Input::ByKey);
         Self::new(Claimed { task, input, leased_from }, request)
     }
 }
@@ -75,15 +75,15 @@ impl Deadline {
 
 /// Why a lease is not renewed again.
 #[derive(Debug)]
-pub(crate) enum Ending {
+pub(crate) enum LeaseEnd {
     /// It is held, and so close to expiry that the handler must stop.
-    Near,
-    Over,
-    Lost(Rejection),
+    Expiring,
+    Expired,
+    Revoked(Rejection),
 }
 
 impl Lease {
-    pub(crate) fn new(team: &Team, fence: Fence, from: Instant, held: HeldLease) -> Self {
+    pub(crate) fn new(team: &WorkerState, fence: Fence, from: Instant, held: HeldLease) -> Self {
         let (engine, length) = (team.worker.engine.clone(), team.worker.lease_length());
         let renewed = watch::Sender::new(from + length);
         let deadline = Deadline { renewed: renewed.subscribe(), heard: team.heard.clone() };
@@ -104,25 +104,25 @@ impl Lease {
     }
 
     /// How long a handler has to stop once it is cancelled.
-    pub(crate) fn last_words(&self) -> Duration {
+    pub(crate) fn stop_grace(&self) -> Duration {
         LONGEST_LAST_WORDS.min(self.length / 6)
     }
 
     /// Renews the lease until the handler must stop.
-    pub(crate) async fn keep(&self) -> Ending {
+    pub(crate) async fn keep(&self) -> LeaseEnd {
         tokio::select! {
             // Biased, so that simulations are deterministic.
             biased;
             ending = self.renew_in_time() => ending,
-            rejection = self.taken_away() => Ending::Lost(rejection),
+            rejection = self.taken_away() => LeaseEnd::Revoked(rejection),
         }
     }
 
     /// Waits until the lease is revoked. The engine is notified by the commit that revokes it.
     async fn taken_away(&self) -> Rejection {
-        let holding = self.engine.holding(&self.fence.task);
+        let holding = self.engine.watch_lease(&self.fence.task);
         loop {
-            holding.disturbed().await;
+            holding.revoked().await;
             if let Some(rejection) = self.look().await {
                 tracing::warn!(task = %self.fence.task.id, %rejection, "lease revoked");
                 return rejection;
@@ -151,17 +151,21 @@ impl Lease {
     }
 
     /// Renews the lease repeatedly, until the handler must stop.
-    async fn renew_in_time(&self) -> Ending {
+    async fn renew_in_time(&self) -> LeaseEnd {
         let task = &self.fence.task.id;
-        let last_moment = || self.deadline() - self.last_words();
+        let last_moment = || self.deadline() - self.stop_grace();
         let mut next = *self.renewed.borrow() - self.length + self.length / 3;
-        let mut pause = Pause::default();
+        let mut pause = RetryDelay::default();
         loop {
             sleep_until(next.min(last_moment())).await;
             let asked = Instant::now();
             if asked >= last_moment() {
                 tracing::warn!(%task, "lease is about to expire unrenewed");
-                return if asked < self.deadline() { Ending::Near } else { Ending::Over };
+                return if asked < self.deadline() {
+                    LeaseEnd::Expiring
+                } else {
+                    LeaseEnd::Expired
+                };
             }
             if asked < next {
                 // A heartbeat has moved the deadline.
@@ -171,11 +175,11 @@ impl Lease {
                 Ok(Ok(from)) => {
                     self.renewed.send_replace(from + self.length);
                     next = from + self.length / 3;
-                    pause = Pause::default();
+                    pause = RetryDelay::default();
                 }
                 Ok(Err(Error::Rejected(rejection))) if ends_lease(&rejection) => {
                     tracing::warn!(%task, %rejection, "lease lost");
-                    return Ending::Lost(rejection);
+                    return LeaseEnd::Revoked(rejection);
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(%task, %error, "lease renewal failed");
@@ -198,7 +202,7 @@ impl Lease {
 
     /// Ends the lease with an idempotent command. Retries until there is a response or the lease
     /// expires.
-    pub(crate) async fn settle(&self, command: Command) -> Result<Outcome, Answer> {
+    pub(crate) async fn settle(&self, command: Command) -> Result<Outcome, SettleResult> {
         self.settle_timed(command).await.map(|(outcome, _)| outcome)
     }
 
@@ -207,7 +211,7 @@ impl Lease {
     pub(crate) async fn settle_timed(
         &self,
         command: Command,
-    ) -> Result<(Outcome, Instant), Answer> {
+    ) -> Result<(Outcome, Instant), SettleResult> {
         self.settle_first(vec![command]).await.map(|settled| (settled.first, settled.batch_began))
     }
 
@@ -216,14 +220,14 @@ impl Lease {
         &self,
         command: Command,
         other: Command,
-    ) -> Result<SettledWith, Answer> {
+    ) -> Result<SettledWith, SettleResult> {
         self.settle_first(vec![command, other]).await
     }
 
-    async fn settle_first(&self, commands: Vec<Command>) -> Result<SettledWith, Answer> {
+    async fn settle_first(&self, commands: Vec<Command>) -> Result<SettledWith, SettleResult> {
         let task = &self.fence.task.id;
         let command = commands[0].name();
-        let mut pause = Pause::default();
+        let mut pause = RetryDelay::default();
         while Instant::now() < self.deadline() {
             let answer = async {
                 let Answers { each, batch_began } =
@@ -241,25 +245,25 @@ impl Lease {
                     );
                     return Ok(settled);
                 }
-                Ok(Err(error)) if may_pass(&error) => {
+                Ok(Err(error)) if is_retryable(&error) => {
                     tracing::warn!(%task, %error, "settle failed and is retried");
                     sleep(pause.next()).await;
                 }
                 Ok(Err(error)) => {
                     // A speculative turn may lose against another worker's turn.
-                    if matches!(commands[0], Command::Advance(_)) {
+                    if matches!(commands[0], Command::CompleteAndCommitTurn(_)) {
                         tracing::debug!(%task, %error, "speculative turn rejected");
                     } else {
                         tracing::warn!(%task, %error, "settle rejected");
                     }
-                    return Err(Answer::Refused(error));
+                    return Err(SettleResult::Refused(error));
                 }
                 Err(_) => break,
             }
         }
         tracing::warn!(%task, "lease expired before it could be settled");
         self.give_up().await;
-        Err(Answer::LeaseOver)
+        Err(SettleResult::LeaseOver)
     }
 
     /// Releases a lease that this worker stopped acting under, because it could not renew it or
@@ -284,14 +288,14 @@ impl Lease {
 
     async fn release(&self) {
         let task = &self.fence.task.id;
-        let mut pause = Pause::default();
+        let mut pause = RetryDelay::default();
         loop {
             match self.engine.submit(Release { fence: self.fence.clone() }).await {
                 Ok(_) => return tracing::debug!(%task, "lease released"),
                 Err(Error::Rejected(rejection)) => {
                     return tracing::debug!(%task, %rejection, "there is no lease to release");
                 }
-                Err(error) if may_pass(&error) => {
+                Err(error) if is_retryable(&error) => {
                     tracing::warn!(%task, %error, "releasing a lease failed and is retried");
                     sleep(pause.next()).await;
                 }
@@ -321,6 +325,6 @@ fn ends_lease(rejection: &Rejection) -> bool {
     )
 }
 
-pub(crate) fn may_pass(error: &Error) -> bool {
+pub(crate) fn is_retryable(error: &Error) -> bool {
     matches!(error, Error::Overloaded | Error::OutcomeUnknown | Error::Store(_))
 }

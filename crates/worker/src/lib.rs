@@ -68,8 +68,8 @@ pub mod workflow;
 
 pub use context::Context;
 pub use failure::Failure;
-pub use running::Running;
-pub use settlement::{Answer, Asked, Settlement};
+pub use running::WorkerHandle;
+pub use settlement::{AttemptReport, SettleRequest, SettleResult};
 pub use short_lease::ShortLease;
-pub use until::Until;
+pub use until::WaitFor;
 pub use worker::Worker;

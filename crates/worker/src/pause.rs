@@ -5,15 +5,15 @@ const LONGEST: Duration = Duration::from_secs(2);
 
 /// Backoff between retries: doubles up to [`LONGEST`].
 #[derive(Debug)]
-pub(crate) struct Pause(Duration);
+pub(crate) struct RetryDelay(Duration);
 
-impl Default for Pause {
+impl Default for RetryDelay {
     fn default() -> Self {
         Self(FIRST)
     }
 }
 
-impl Pause {
+impl RetryDelay {
     pub(crate) fn next(&mut self) -> Duration {
         let pause = self.0;
         self.0 = (2 * pause).min(LONGEST);
@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_up_to_a_limit() {
-        let mut pause = Pause::default();
+        let mut pause = RetryDelay::default();
         let pauses: Vec<u128> = (0..9).map(|_| pause.next().as_millis()).collect();
         assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1_280, 2_000, 2_000]);
     }

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use windlass_core::{CodeVersion, Kind, Rejection, Task, limits};
 
-use crate::workflow::Program;
+use crate::workflow::WorkflowDefinition;
 
 /// The workflow code of a worker, in any number of versions per workflow.
 #[derive(Debug, Default)]
@@ -11,12 +11,12 @@ pub(crate) struct Programs(BTreeMap<Kind, Versions>);
 #[derive(Debug, Default)]
 struct Versions {
     /// For workflows that were started without a version.
-    plain: Option<Program>,
-    pinned: BTreeMap<CodeVersion, Program>,
+    plain: Option<WorkflowDefinition>,
+    pinned: BTreeMap<CodeVersion, WorkflowDefinition>,
 }
 
 impl Programs {
-    pub(crate) fn add(&mut self, program: Program) -> Result<(), Rejection> {
+    pub(crate) fn add(&mut self, program: WorkflowDefinition) -> Result<(), Rejection> {
         limits::KIND.check(program.name())?;
         let version = program.version().map(str::parse::<CodeVersion>).transpose()?;
         let known = self.0.entry(program.name().into()).or_default();
@@ -32,7 +32,7 @@ impl Programs {
     }
 
     /// The code of a workflow. One without a version gets the plain code, or else the latest.
-    pub(crate) fn of(&self, task: &Task) -> Option<&Program> {
+    pub(crate) fn of(&self, task: &Task) -> Option<&WorkflowDefinition> {
         let known = self.0.get(&task.kind)?;
         match &task.workflow.as_ref()?.version {
             Some(version) => known.pinned.get(&version.parse().ok()?),

@@ -4,13 +4,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use windlass_core::command::{RegisterWorker, RetireWorker};
+use windlass_core::command::{DeregisterWorker, RegisterWorker};
 use windlass_core::{Command, Outcome};
 use windlass_engine::{Engine, Error};
 
 use crate::lease_registry::LeaseRegistry;
 use crate::settlement::Listener;
-use crate::token::Token;
+use crate::token::CancellationToken;
 use crate::worker::Worker;
 
 /// How soon to retry a failed heartbeat.
@@ -20,15 +20,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Registers a worker and sends its heartbeats, until it is dropped.
 ///
-/// A worker that stops without [`Pulse::retire`] is declared dead after a while, and its leases are
+/// A worker that stops without [`WorkerHeartbeat::retire`] is declared dead after a while, and its leases are
 /// revoked before they expire.
 #[derive(Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct WorkerHeartbeat {
     engine: Engine,
     heartbeat: Heartbeat,
     /// Set when the first heartbeat has succeeded or failed.
-    tried: Token,
-    stop: Token,
+    tried: CancellationToken,
+    stop: CancellationToken,
     heard: Heard,
     beats: JoinHandle<()>,
 }
@@ -40,7 +40,7 @@ pub(crate) type Heard = watch::Receiver<Instant>;
 /// A worker that is not registered yet cannot be declared dead.
 const EVER: Duration = Duration::from_secs(366 * 86_400);
 
-impl Pulse {
+impl WorkerHeartbeat {
     pub(crate) fn start(worker: &Worker) -> Self {
         let claim = &worker.claim;
         let register = RegisterWorker {
@@ -48,15 +48,15 @@ impl Pulse {
             id: claim.worker.clone(),
             lanes: claim.lanes.iter().cloned().collect(),
             offer: claim.offer.clone(),
-            every_ms: u64::try_from(worker.beat_every.as_millis()).unwrap_or(u64::MAX),
+            every_ms: u64::try_from(worker.heartbeat_interval.as_millis()).unwrap_or(u64::MAX),
             held: None,
         };
         let heartbeat = Heartbeat { register, leases: worker.leases.clone() };
-        let (engine, every) = (worker.engine.clone(), worker.beat_every);
-        let (tried, stop) = (Token::default(), Token::default());
+        let (engine, every) = (worker.engine.clone(), worker.heartbeat_interval);
+        let (tried, stop) = (CancellationToken::default(), CancellationToken::default());
         let (hear, heard) = watch::channel(Instant::now() + EVER);
         let failures = worker.heartbeat_failures.clone();
-        let signs = Signs { tried: tried.clone(), stop: stop.clone(), hear, failures };
+        let signs = HeartbeatSignals { tried: tried.clone(), stop: stop.clone(), hear, failures };
         let beats = tokio::spawn(beat(engine.clone(), heartbeat.clone(), every, signs));
         Self { engine, heartbeat, tried, stop, heard, beats }
     }
@@ -89,7 +89,7 @@ impl Pulse {
     }
 }
 
-impl Pulse {
+impl WorkerHeartbeat {
     /// Returns how many leases the last heartbeat has ended.
     async fn retire_once(&self) -> Result<usize, Error> {
         let answers = self.engine.submit_many(self.heartbeat.last()).await?;
@@ -101,7 +101,7 @@ impl Pulse {
     }
 }
 
-impl Drop for Pulse {
+impl Drop for WorkerHeartbeat {
     fn drop(&mut self) {
         self.beats.abort();
     }
@@ -124,20 +124,20 @@ impl Heartbeat {
     /// not hold: a worker that is not registered cannot be declared dead.
     fn last(&self) -> Vec<Command> {
         let RegisterWorker { tenant, id, .. } = self.register.clone();
-        vec![self.compose().into(), RetireWorker { tenant, id }.into()]
+        vec![self.compose().into(), DeregisterWorker { tenant, id }.into()]
     }
 }
 
 /// The channels of the heartbeat loop.
-struct Signs {
-    tried: Token,
-    stop: Token,
+struct HeartbeatSignals {
+    tried: CancellationToken,
+    stop: CancellationToken,
     hear: watch::Sender<Instant>,
     failures: Listener<Error>,
 }
 
-async fn beat(engine: Engine, heartbeat: Heartbeat, every: Duration, signs: Signs) {
-    let Signs { tried, stop, hear, failures } = signs;
+async fn beat(engine: Engine, heartbeat: Heartbeat, every: Duration, signs: HeartbeatSignals) {
+    let HeartbeatSignals { tried, stop, hear, failures } = signs;
     let worker = &heartbeat.register.id;
     let lasts = Duration::from_millis(RegisterWorker::lasts_ms(heartbeat.register.every_ms));
     loop {

@@ -1,11 +1,11 @@
 //! Reads the recorded executions of a workflow, with everything that a replay needs.
 
-use windlass_core::{Carried, Execution, PayloadKey, Task};
+use windlass_core::{Execution, HistoryPayload, PayloadKey, Task};
 use windlass_engine::{Engine, Error, Input, WorkflowHandle};
 
 use crate::commit::unwritable;
 use crate::workflow::testing::Recorded;
-use crate::workflow::{Begin, HandedOver};
+use crate::workflow::{Carryover, ExecutionStart};
 
 impl Recorded {
     /// The retained executions of a workflow, in order, the current one last. They are all that is
@@ -72,20 +72,24 @@ impl Recorded {
         let Execution { number, version, first_step, .. } = execution.clone();
         let (input, carried) = (stored(execution.input_key()), execution.carried_key());
         let begin = begin_at(engine, task, number, &input, carried).await?;
-        let begin = Begin { version, first_step, ..begin };
+        let begin = ExecutionStart { version, first_step, ..begin };
         Ok(Self { begin, rows: engine.past_history(execution).await? })
     }
 }
 
 fn stored(input: Option<PayloadKey>) -> Input {
-    input.map_or(Input::None, Input::Elsewhere)
+    input.map_or(Input::None, Input::ByKey)
 }
 
 /// The start parameters of the current execution of a workflow.
-pub(crate) async fn begin(engine: &Engine, task: &Task, input: &Input) -> Result<Begin, Error> {
+pub(crate) async fn begin(
+    engine: &Engine,
+    task: &Task,
+    input: &Input,
+) -> Result<ExecutionStart, Error> {
     let begin = begin_at(engine, task, task.generation, input, task.carried_key()).await?;
     let state = task.workflow.as_deref();
-    Ok(Begin {
+    Ok(ExecutionStart {
         version: state.and_then(|state| state.version.clone()),
         first_step: state.map_or(0, |state| state.first_step),
         ..begin
@@ -98,27 +102,27 @@ async fn begin_at(
     execution: u32,
     input: &Input,
     carried: Option<PayloadKey>,
-) -> Result<Begin, Error> {
+) -> Result<ExecutionStart, Error> {
     let input = match input {
         Input::None => None,
-        Input::Here(payload) => Some(payload.clone()),
-        Input::Elsewhere(key) => Some(engine.payload_of_record(key).await?),
+        Input::Inline(payload) => Some(payload.clone()),
+        Input::ByKey(key) => Some(engine.payload_of_record(key).await?),
     };
-    let over: HandedOver = match carried {
+    let over: Carryover = match carried {
         Some(key) => {
             let carried = engine.payload_of_record(&key).await?;
             serde_json::from_slice(&carried.bytes).map_err(unwritable)?
         }
-        None => HandedOver::default(),
+        None => Carryover::default(),
     };
     let seed = task.created_at.micros().unsigned_abs() ^ u64::from(execution) << 48;
-    Ok(Begin {
+    Ok(ExecutionStart {
         execution,
         parent: task.parent.clone(),
         lane: task.lane.clone(),
-        input: input.map(Carried),
+        input: input.map(HistoryPayload),
         carried: over.unread,
         values: over.values,
-        ..Begin::new(task.id.clone(), seed)
+        ..ExecutionStart::new(task.id.clone(), seed)
     })
 }

@@ -4,13 +4,13 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::claimer::Claimer;
-use crate::token::Token;
+use crate::token::CancellationToken;
 use crate::worker::Worker;
 
-/// Handle of a started worker. If it is dropped without [`Running::drain`], the worker stops at
+/// Handle of a started worker. If it is dropped without [`WorkerHandle::drain`], the worker stops at
 /// once; its leases expire or are revoked when it is declared dead.
 #[derive(Debug)]
-pub struct Running {
+pub struct WorkerHandle {
     stop: Stop,
     /// None once it has ended.
     claimer: Option<JoinHandle<()>>,
@@ -20,12 +20,12 @@ pub struct Running {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop {
     /// Claim nothing more.
-    pub(crate) closing: Token,
+    pub(crate) closing: CancellationToken,
     /// Release tasks whose handlers still run.
-    pub(crate) interrupting: Token,
+    pub(crate) interrupting: CancellationToken,
 }
 
-impl Running {
+impl WorkerHandle {
     /// Handlers run on the caller's runtime; claims and heartbeats run on the engine's.
     pub(crate) fn start(worker: Worker) -> Self {
         let stop = Stop::default();
@@ -36,7 +36,7 @@ impl Running {
     }
 
     /// Waits until the worker has stopped and everything is settled, because of
-    /// [`Worker::at_most`] or [`Worker::until_idle`], or because its engine shuts down.
+    /// [`Worker::max_tasks`] or [`Worker::exit_when_idle`], or because its engine shuts down.
     ///
     /// Dropping this future changes nothing.
     pub async fn ended(&mut self) {
@@ -59,7 +59,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for WorkerHandle {
     fn drop(&mut self) {
         if let Some(claimer) = &self.claimer {
             claimer.abort();

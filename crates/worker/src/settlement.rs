@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::command::{Complete, Delay, Release, WaitChildren};
+use windlass_core::command::{Complete, Release, Snooze, WaitChildren};
 use windlass_core::{Command, Fence, Kind, LaneName, Payload, Rejection};
 use windlass_engine::Error;
 
@@ -12,7 +12,7 @@ use crate::handler::Handled;
 /// The outcome of one attempt; see [`crate::Worker::on_settled`].
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Settlement {
+pub struct AttemptReport {
     /// Task and epoch: they identify the lease of the attempt.
     pub fence: Fence,
     pub kind: Kind,
@@ -20,22 +20,22 @@ pub struct Settlement {
     /// The number of the attempt, starting at 1.
     pub attempt: u32,
     /// What the worker requested; none if it held no lease to settle.
-    pub asked: Option<Asked>,
-    pub answer: Answer,
+    pub asked: Option<SettleRequest>,
+    pub answer: SettleResult,
     /// From the start of the attempt to the response.
     pub took: Duration,
 }
 
 /// What a worker requests at the end of an attempt.
 #[derive(Clone, Debug)]
-pub enum Asked {
+pub enum SettleRequest {
     /// The handler succeeded, with this result.
     Complete(Option<Payload>),
     Fail(Failure),
     /// Release the task; the attempt is not counted.
     Release,
     /// Snooze the task; the attempt is not counted.
-    Delay {
+    Snooze {
         pause: Duration,
         reason: String,
     },
@@ -47,7 +47,7 @@ pub enum Asked {
 
 /// The response to what was requested.
 #[derive(Debug)]
-pub enum Answer {
+pub enum SettleResult {
     /// The request is committed.
     Settled,
     /// The request was rejected, for example because the task was cancelled meanwhile.
@@ -58,42 +58,42 @@ pub enum Answer {
     Lost(Rejection),
 }
 
-impl Answer {
+impl SettleResult {
     pub fn is_settled(&self) -> bool {
-        matches!(self, Answer::Settled)
+        matches!(self, SettleResult::Settled)
     }
 
     /// The stable code of why it is not settled.
     pub fn code(&self) -> Option<&'static str> {
         match self {
-            Answer::Settled => None,
-            Answer::Refused(error) => Some(error.code()),
-            Answer::LeaseOver => Some("lease_over"),
-            Answer::Lost(rejection) => Some(rejection.code()),
+            SettleResult::Settled => None,
+            SettleResult::Refused(error) => Some(error.code()),
+            SettleResult::LeaseOver => Some("lease_over"),
+            SettleResult::Lost(rejection) => Some(rejection.code()),
         }
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for SettleResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Answer::Settled => f.write_str("settled"),
-            Answer::Refused(error) => error.fmt(f),
-            Answer::LeaseOver => f.write_str("the lease expired before it could be settled"),
-            Answer::Lost(rejection) => rejection.fmt(f),
+            SettleResult::Settled => f.write_str("settled"),
+            SettleResult::Refused(error) => error.fmt(f),
+            SettleResult::LeaseOver => f.write_str("the lease expired before it could be settled"),
+            SettleResult::Lost(rejection) => rejection.fmt(f),
         }
     }
 }
 
-impl Asked {
+impl SettleRequest {
     pub(crate) fn by(handled: Handled) -> Self {
         match handled {
-            Ok(result) => Asked::Complete(result),
-            Err(failure) if failure.waits_for_children() => Asked::WaitChildren,
-            Err(failure) if failure.is_suspended() => Asked::Suspend,
+            Ok(result) => SettleRequest::Complete(result),
+            Err(failure) if failure.waiting_for_children() => SettleRequest::WaitChildren,
+            Err(failure) if failure.is_suspended() => SettleRequest::Suspend,
             Err(failure) => match failure.pause() {
-                Some(pause) => Asked::Delay { pause, reason: failure.reason().to_owned() },
-                None => Asked::Fail(failure),
+                Some(pause) => SettleRequest::Snooze { pause, reason: failure.reason().to_owned() },
+                None => SettleRequest::Fail(failure),
             },
         }
     }
@@ -101,15 +101,15 @@ impl Asked {
     /// The command that settles the attempt; none if it is settled already.
     pub(crate) fn command(&self, fence: Fence) -> Option<Command> {
         Some(match self {
-            Asked::Complete(result) => Complete { fence, result: result.clone() }.into(),
-            Asked::Fail(failure) => failure.clone().into_command(fence).into(),
-            Asked::Release => Release { fence }.into(),
-            Asked::Delay { pause, .. } => {
+            SettleRequest::Complete(result) => Complete { fence, result: result.clone() }.into(),
+            SettleRequest::Fail(failure) => failure.clone().into_command(fence).into(),
+            SettleRequest::Release => Release { fence }.into(),
+            SettleRequest::Snooze { pause, .. } => {
                 let delay_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-                Delay { fence, delay_ms }.into()
+                Snooze { fence, delay_ms }.into()
             }
-            Asked::WaitChildren => WaitChildren { fence }.into(),
-            Asked::Suspend => return None,
+            SettleRequest::WaitChildren => WaitChildren { fence }.into(),
+            SettleRequest::Suspend => return None,
         })
     }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::attempt::{Attempt, Next, NextTurn};
+use crate::attempt::{Attempt, Continuation, NextTurn};
 use crate::attempts::Attempts;
-use crate::commit::Followers;
+use crate::commit::EagerActivities;
 use crate::lease::Granted;
 use crate::pulse::Heard;
 use crate::running::Stop;
@@ -15,7 +15,7 @@ use crate::worker::Worker;
 
 /// The state that all attempts of a worker share.
 #[derive(Debug)]
-pub(crate) struct Team {
+pub(crate) struct WorkerState {
     pub(crate) worker: Arc<Worker>,
     /// Where handlers run.
     pub(crate) home: Handle,
@@ -48,7 +48,7 @@ impl Slot {
     }
 }
 
-impl Team {
+impl WorkerState {
     /// Whether the worker has stopped claiming.
     pub(crate) fn is_closing(&self) -> bool {
         self.stop.closing.is_cancelled()
@@ -78,8 +78,8 @@ impl Team {
     }
 
     /// Starts the follow-up work of an attempt. Returns the one item that runs in the same slot.
-    fn follow(self: &Arc<Self>, next: Next, slot: &Slot) -> Option<Work> {
-        let Next { followers, turn } = next;
+    fn follow(self: &Arc<Self>, next: Continuation, slot: &Slot) -> Option<Work> {
+        let Continuation { followers, turn } = next;
         if turn.is_some() {
             followers.into_iter().for_each(|more| self.start(more, slot));
             return turn.map(Work::Turns);
@@ -109,8 +109,8 @@ impl Team {
         }
     }
 
-    fn start(self: &Arc<Self>, followers: Followers, slot: &Slot) {
-        let Followers { granted, mut slots } = followers;
+    fn start(self: &Arc<Self>, followers: EagerActivities, slot: &Slot) {
+        let EagerActivities { granted, mut slots } = followers;
         for granted in granted {
             let own = slots.as_mut().and_then(|slots| slots.split(1));
             let permit = own.map_or_else(|| slot.permit.clone(), Arc::new);

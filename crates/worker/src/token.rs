@@ -4,15 +4,15 @@ use tokio::sync::watch;
 
 /// A cancellation token. All clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Token(Arc<watch::Sender<bool>>);
+pub(crate) struct CancellationToken(Arc<watch::Sender<bool>>);
 
-impl Default for Token {
+impl Default for CancellationToken {
     fn default() -> Self {
         Self(Arc::new(watch::Sender::new(false)))
     }
 }
 
-impl Token {
+impl CancellationToken {
     pub(crate) fn cancel(&self) {
         self.0.send_replace(true);
     }

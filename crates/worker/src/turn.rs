@@ -7,25 +7,26 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
-use windlass_core::command::{Delay, Fail, Release, ReportProgress, Then};
+use windlass_core::command::{Fail, Release, ReportProgress, Snooze, TurnEnd};
 use windlass_core::{
-    Arrival, Carried, FailureClass, Lifecycle, Outcome, Rejection, Retry, Task, Timestamp,
+    FailureClass, HistoryPayload, Lifecycle, Outcome, Rejection, Retry, Task, Timestamp,
+    WorkflowInput,
 };
-use windlass_engine::{Came, Claimed, Error, Input};
+use windlass_engine::{Claimed, Error, Input, PendingInput};
 
 use crate::attempt::NextTurn;
 use crate::cache::Position;
 use crate::calls::TurnCalls;
-use crate::commit::{Draft, Followers, then};
-use crate::lease::{Ending, Granted, Lease, may_pass};
-use crate::pause::Pause;
+use crate::commit::{EagerActivities, TurnCommit, then};
+use crate::lease::{Granted, Lease, LeaseEnd, is_retryable};
+use crate::pause::RetryDelay;
 use crate::pulse::PATIENCE;
 use crate::recording::begin;
-use crate::settlement::Answer;
-use crate::team::Team;
-use crate::token::Token;
+use crate::settlement::SettleResult;
+use crate::team::WorkerState;
+use crate::token::CancellationToken;
 use crate::worker::Worker;
-use crate::workflow::{Finished, Instance, Part, Turn, TurnFailure};
+use crate::workflow::{CompletedTurn, Instance, TurnFailure, TurnPart, TurnProgress};
 
 /// How long a workflow is snoozed whose code is unknown here, or does not match its history.
 const UNKNOWN: Duration = Duration::from_secs(10);
@@ -34,12 +35,12 @@ const BROKEN: Duration = Duration::from_secs(30);
 /// One lease of a workflow, with one or more turns.
 #[derive(Debug)]
 pub(crate) struct TurnAttempt {
-    team: Arc<Team>,
+    team: Arc<WorkerState>,
     task: Arc<Task>,
     input: Input,
     lease: Lease,
     begun: Mutex<Option<Box<Begun>>>,
-    followers: UnboundedSender<Followers>,
+    followers: UnboundedSender<EagerActivities>,
     /// Whether eager activities may be leased.
     leads: bool,
     /// Whether a commit is in flight.
@@ -51,7 +52,7 @@ pub(crate) struct TurnAttempt {
 pub(crate) struct Begun {
     pub(crate) instance: Instance,
     /// The turn in progress, and its inputs.
-    pub(crate) turn: Option<(Turn, Vec<Came>)>,
+    pub(crate) turn: Option<(TurnProgress, Vec<PendingInput>)>,
 }
 
 /// Why the turns under a lease have ended.
@@ -74,9 +75,9 @@ enum Stop {
 
 impl TurnAttempt {
     pub(crate) fn new(
-        team: &Arc<Team>,
+        team: &Arc<WorkerState>,
         next: NextTurn,
-        followers: UnboundedSender<Followers>,
+        followers: UnboundedSender<EagerActivities>,
         leads: bool,
     ) -> Self {
         let NextTurn { granted: Granted { claimed, held }, begun } = next;
@@ -91,7 +92,7 @@ impl TurnAttempt {
     }
 
     /// Runs turns until the workflow waits.
-    pub(crate) async fn run(self, home: &Handle, interrupting: Token) {
+    pub(crate) async fn run(self, home: &Handle, interrupting: CancellationToken) {
         let this = Arc::new(self);
         let mut turns = JoinSet::new();
         let makes = this.clone();
@@ -101,13 +102,13 @@ impl TurnAttempt {
             Some(ended) = turns.join_next() => ended.unwrap_or(Stop::Lost),
             ending = this.lease.keep() => {
                 let answered = match ending {
-                    Ending::Over => None,
-                    Ending::Near | Ending::Lost(_) => this.answered(&mut turns).await,
+                    LeaseEnd::Expired => None,
+                    LeaseEnd::Expiring | LeaseEnd::Revoked(_) => this.answered(&mut turns).await,
                 };
                 let stop = answered.unwrap_or(match ending {
-                    Ending::Near if Instant::now() < this.lease.deadline() => Stop::GivenBack,
-                    Ending::Near | Ending::Over => Stop::Over,
-                    Ending::Lost(_) => Stop::Lost,
+                    LeaseEnd::Expiring if Instant::now() < this.lease.deadline() => Stop::GivenBack,
+                    LeaseEnd::Expiring | LeaseEnd::Expired => Stop::Over,
+                    LeaseEnd::Revoked(_) => Stop::Lost,
                 });
                 turns.shutdown().await;
                 stop
@@ -136,11 +137,11 @@ impl TurnAttempt {
             Stop::Done | Stop::Lost => {}
             Stop::Broken(failure) => {
                 tracing::error!(%task, kind = %self.task.kind, %failure, "workflow turn failed");
-                self.put_off(BROKEN, &failure.to_string()).await;
+                self.snooze(BROKEN, &failure.to_string()).await;
             }
             Stop::Refused(refusal) => {
                 tracing::error!(%task, kind = %self.task.kind, %refusal, "workflow turn rejected");
-                self.put_off(BROKEN, &format!("turn rejected: {refusal}")).await;
+                self.snooze(BROKEN, &format!("turn rejected: {refusal}")).await;
             }
             Stop::Failed(error) if is_of_what_is_stored(&error) => {
                 tracing::error!(%task, %error, "stored data of a workflow cannot be read");
@@ -170,12 +171,12 @@ impl TurnAttempt {
     }
 
     /// Reports the reason and snoozes the workflow.
-    async fn put_off(&self, pause: Duration, reason: &str) {
+    async fn snooze(&self, pause: Duration, reason: &str) {
         self.tell(reason).await;
         let fence = self.lease.fence();
         let delay_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         // If this fails, the lease expires soon.
-        let _ = self.lease.settle(Delay { fence, delay_ms }.into()).await;
+        let _ = self.lease.settle(Snooze { fence, delay_ms }.into()).await;
     }
 
     /// Reports the reason and fails the attempt. A damaged workflow is retried with backoff for
@@ -203,13 +204,13 @@ impl TurnAttempt {
                 Err(stop) => return stop,
             },
         };
-        instance.set_attempt(self.task.reclaims.saturating_add(1));
+        instance.set_attempt(self.task.lost_leases.saturating_add(1));
         let (mut task, mut now) = (self.task.clone(), self.claimed_at());
         let mut locals = JoinSet::new();
         loop {
             let (turn, came) = match begun.take() {
                 Some((turn, came)) => (Ok(turn), came),
-                None => match self.came(&task).await {
+                None => match self.pending_inputs(&task).await {
                     Ok(came) => {
                         let arrivals = came.iter().map(|came| came.arrival.clone()).collect();
                         (instance.turn(now, arrivals), came)
@@ -240,8 +241,8 @@ impl TurnAttempt {
     async fn keep(
         &self,
         instance: Instance,
-        finished: Finished,
-        came: &[Came],
+        finished: CompletedTurn,
+        came: &[PendingInput],
         at: &mut Position,
     ) -> Result<Option<Arc<Task>>, Stop> {
         let starts_over = finished.standing.starts_over();
@@ -262,7 +263,7 @@ impl TurnAttempt {
         let Some(program) = self.worker().programs.of(&self.task) else {
             let kind = &self.task.kind;
             tracing::warn!(task = %self.task.id, %kind, "workflow without code is snoozed");
-            self.put_off(UNKNOWN, &format!("a worker has no code for {kind}")).await;
+            self.snooze(UNKNOWN, &format!("a worker has no code for {kind}")).await;
             return Err(Stop::Done);
         };
         if let Some(instance) = self.worker().cache.take(&self.task) {
@@ -279,11 +280,11 @@ impl TurnAttempt {
     }
 
     /// Reads the pending inputs. Retries until the lease expires.
-    async fn came(&self, task: &Task) -> Result<Vec<Came>, Error> {
-        let mut pause = Pause::default();
+    async fn pending_inputs(&self, task: &Task) -> Result<Vec<PendingInput>, Error> {
+        let mut pause = RetryDelay::default();
         loop {
-            match self.worker().engine.came(task).await {
-                Err(error) if may_pass(&error) && Instant::now() < self.lease.deadline() => {
+            match self.worker().engine.pending_inputs(task).await {
+                Err(error) if is_retryable(&error) && Instant::now() < self.lease.deadline() => {
                     tracing::warn!(task = %task.id, %error, "reading a mailbox failed");
                     sleep(pause.next()).await;
                 }
@@ -297,20 +298,20 @@ impl TurnAttempt {
     async fn finish(
         &self,
         instance: &mut Instance,
-        turn: Result<Turn, TurnFailure>,
-        locals: &mut JoinSet<Arrival>,
-    ) -> Result<Finished, TurnFailure> {
+        turn: Result<TurnProgress, TurnFailure>,
+        locals: &mut JoinSet<WorkflowInput>,
+    ) -> Result<CompletedTurn, TurnFailure> {
         let mut turn = turn?;
         loop {
             match turn {
-                Turn::Finished(finished) => {
-                    if !finished.goes_on {
+                TurnProgress::Finished(finished) => {
+                    if !finished.has_more {
                         // No turn awaits those that still run.
                         *locals = JoinSet::new();
                     }
                     return Ok(finished);
                 }
-                Turn::Local(work) => {
+                TurnProgress::Local(work) => {
                     for local in work {
                         let calls = TurnCalls::lend(&self.worker().engine, self.lease.fence());
                         locals.spawn(local.with_calls(calls));
@@ -327,30 +328,33 @@ impl TurnAttempt {
     /// Commits a turn, part by part.
     async fn commit(
         &self,
-        finished: Finished,
-        values: BTreeMap<String, Carried>,
-        came: &[Came],
+        finished: CompletedTurn,
+        values: BTreeMap<String, HistoryPayload>,
+        came: &[PendingInput],
         mut row: u32,
         next_step: u64,
     ) -> Result<Option<Arc<Task>>, Stop> {
-        let Finished { parts, told, standing, goes_on: has_more } = finished;
+        let CompletedTurn { parts, told, standing, has_more } = finished;
         let mut taken: Vec<u64> = came[..told.min(came.len())].iter().map(|c| c.seq).collect();
-        let then =
-            if has_more { Then::GoOn } else { then(standing, values).map_err(Stop::Failed)? };
+        let then = if has_more {
+            TurnEnd::MoreParts
+        } else {
+            then(standing, values).map_err(Stop::Failed)?
+        };
         // A wake without inputs has no parts: it is committed without a row.
-        let mut parts: Vec<Option<Part>> = parts.into_iter().map(Some).collect();
+        let mut parts: Vec<Option<TurnPart>> = parts.into_iter().map(Some).collect();
         let last = if parts.is_empty() { None } else { parts.pop().flatten() };
         let fence = self.lease.fence();
         for part in parts {
             let (fence, taken) = (fence.clone(), std::mem::take(&mut taken));
-            let then = Then::GoOn;
-            self.commit_part(Draft { fence, turn: row, part, taken, next_step, then }).await?;
+            let then = TurnEnd::MoreParts;
+            self.commit_part(TurnCommit { fence, turn: row, part, taken, next_step, then }).await?;
             row += 1;
         }
-        self.commit_part(Draft { fence, turn: row, part: last, taken, next_step, then }).await
+        self.commit_part(TurnCommit { fence, turn: row, part: last, taken, next_step, then }).await
     }
 
-    async fn commit_part(&self, draft: Draft) -> Result<Option<Arc<Task>>, Stop> {
+    async fn commit_part(&self, draft: TurnCommit) -> Result<Option<Arc<Task>>, Stop> {
         let drafted = draft.command(&self.team, self.leads);
         let (commit, mut room) = drafted.map_err(Stop::Failed)?;
         let after = Position {
@@ -362,18 +366,18 @@ impl TurnAttempt {
         let settled = self.lease.settle_timed(commit.into()).await;
         self.settles.store(false, Ordering::Relaxed);
         match settled {
-            Ok((Outcome::Turned { claimed, goes_on }, began)) => {
-                if goes_on.is_none() {
+            Ok((Outcome::TurnCommitted { claimed, lease_kept }, began)) => {
+                if lease_kept.is_none() {
                     self.worker().cache.settled(&self.task.task_key(), after);
                 }
                 if let Some(followers) = room.filled(claimed, began) {
                     // The receiver is open until this attempt is over.
                     let _ = self.followers.send(followers);
                 }
-                Ok(goes_on)
+                Ok(lease_kept)
             }
             Ok((other, _)) => unreachable!("a turn is not answered with {other:?}"),
-            Err(Answer::Refused(Error::Rejected(refusal @ Rejection::Invalid { .. }))) => {
+            Err(SettleResult::Refused(Error::Rejected(refusal @ Rejection::Invalid { .. }))) => {
                 Err(Stop::Refused(refusal))
             }
             Err(answer) => {

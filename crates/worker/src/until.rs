@@ -5,13 +5,13 @@ use windlass_core::{Condition, OnTimeout, SuspendReason, WaitpointId};
 
 /// What a handler waits for, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Until {
+pub struct WaitFor {
     pub(crate) condition: Condition,
     pub(crate) reason: SuspendReason,
     pub(crate) timeout: Option<SuspendTimeout>,
 }
 
-impl Until {
+impl WaitFor {
     /// A message with this name, from any sender.
     pub fn signal(name: impl Into<String>) -> Self {
         Condition::signal(name).into()
@@ -41,7 +41,7 @@ impl Until {
     }
 }
 
-impl From<Condition> for Until {
+impl From<Condition> for WaitFor {
     fn from(condition: Condition) -> Self {
         Self { condition, reason: SuspendReason::default(), timeout: None }
     }

@@ -1,15 +1,15 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
-use windlass_core::command::{MadeWaitpoint, Suspend};
-use windlass_core::{Caller, Resumption, WaitpointId};
-use windlass_engine::{EffectCall, Error, Received, Suspended};
+use windlass_core::command::{CreatedWaitpoint, Suspend};
+use windlass_core::{EffectOwner, Resumption, WaitpointId};
+use windlass_engine::{EffectCall, Error, ReceivedMessage, Suspended};
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::lease::may_pass;
-use crate::pause::Pause;
-use crate::until::Until;
+use crate::lease::is_retryable;
+use crate::pause::RetryDelay;
+use crate::until::WaitFor;
 
 /// Waiting for people, callbacks and timers.
 impl Context {
@@ -17,7 +17,11 @@ impl Context {
     /// call, also in a later attempt, returns the same waitpoint, until it has expired unused or
     /// its message was consumed with [`Context::take`]; then the call creates another one with a
     /// different token. So does a replay of the task.
-    pub async fn waitpoint(&self, name: &str, expires: Duration) -> Result<MadeWaitpoint, Error> {
+    pub async fn waitpoint(
+        &self,
+        name: &str,
+        expires: Duration,
+    ) -> Result<CreatedWaitpoint, Error> {
         let id = WaitpointId::of_task(&self.key(), self.generation(), name);
         self.engine().create_held_waitpoint(&self.fence(), id, expires).await
     }
@@ -25,7 +29,7 @@ impl Context {
     /// An external call that must not happen twice, however many attempts the task takes: see
     /// [`EffectCall::run`].
     pub fn effect(&self, provider: impl Into<String>) -> EffectCall {
-        self.engine().effect(Caller::Task(self.fence()), provider)
+        self.engine().effect(EffectOwner::Task(self.fence()), provider)
     }
 
     /// Waits until a condition holds. If it holds already, this returns, and [`Context::signals`]
@@ -33,8 +37,8 @@ impl Context {
     /// with `?`. When the task resumes, its handler is called again, as the same attempt, with
     /// [`Context::resumption`] set. Check that before waiting for a message by name, or the handler
     /// waits for a second message of that name. A waitpoint stays completed.
-    pub async fn suspend(&self, until: impl Into<Until>) -> Result<(), Failure> {
-        let Until { condition, reason, timeout } = until.into();
+    pub async fn suspend(&self, until: impl Into<WaitFor>) -> Result<(), Failure> {
+        let WaitFor { condition, reason, timeout } = until.into();
         let suspend = Suspend {
             reason,
             timeout,
@@ -52,11 +56,13 @@ impl Context {
 
     /// Retries until there is a response or the lease expires. Suspend requests are idempotent.
     async fn ask(&self, suspend: Suspend) -> Result<Suspended, Error> {
-        let mut pause = Pause::default();
+        let mut pause = RetryDelay::default();
         loop {
             let answer = self.engine().suspend(suspend.clone());
             match timeout_at(self.lease_deadline(), answer).await {
-                Ok(Err(error)) if may_pass(&error) && Instant::now() < self.lease_deadline() => {
+                Ok(Err(error))
+                    if is_retryable(&error) && Instant::now() < self.lease_deadline() =>
+                {
                     tracing::warn!(task = %self.id(), %error, "suspend failed and is retried");
                     sleep(pause.next()).await;
                 }
@@ -72,7 +78,7 @@ impl Context {
     }
 
     /// The messages that last resumed this attempt, with their payloads.
-    pub async fn signals(&self) -> Result<Vec<Received>, Error> {
+    pub async fn signals(&self) -> Result<Vec<ReceivedMessage>, Error> {
         match self.resumption() {
             Some(resumption) => self.engine().received(&self.key(), &resumption.messages).await,
             None => Ok(Vec::new()),
@@ -80,7 +86,7 @@ impl Context {
     }
 
     /// Consumes messages, so that no later attempt sees them again.
-    pub async fn take(&self, messages: &[Received]) -> Result<(), Error> {
+    pub async fn take(&self, messages: &[ReceivedMessage]) -> Result<(), Error> {
         let seqs: Vec<u64> = messages.iter().map(|received| received.message.seq).collect();
         if seqs.is_empty() {
             return Ok(());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
-use windlass_core::command::{Claim, Consume, NewTask, Unstick};
+use windlass_core::command::{Claim, ClaimGranted, ClearSticky, NewTask};
 use windlass_core::{
     Kind, LaneName, Payload, Problem, Rejection, SESSIONS, TagFilter, TaskId, TaskKey, Tenant,
     WorkerId, limits,
@@ -19,16 +19,16 @@ use crate::handler::Handler;
 use crate::lease_registry::{LeaseRegistry, PendingRequest};
 use crate::programs::Programs;
 use crate::pulse::PATIENCE;
-use crate::running::Running;
-use crate::settlement::{Listener, Settlement};
+use crate::running::WorkerHandle;
+use crate::settlement::{AttemptReport, Listener};
 use crate::short_lease::ShortLease;
-use crate::workflow::{Program, Unnamed, Workflow, name_of};
+use crate::workflow::{AnonymousFunction, Workflow, WorkflowDefinition, name_of};
 
 /// The default heartbeat interval.
 const BEAT_EVERY: Duration = Duration::from_secs(5);
 
 /// The default size of the workflow cache.
-const WORKFLOWS_IN_MEMORY: usize = 1_000;
+const WORKFLOW_CACHE_SIZE: usize = 1_000;
 
 /// Builder of a worker: the tasks that it claims, its concurrency, and the code for each kind.
 ///
@@ -39,17 +39,17 @@ pub struct Worker {
     pub(crate) engine: Engine,
     pub(crate) claim: Claim,
     pub(crate) concurrency: usize,
-    pub(crate) beat_every: Duration,
+    pub(crate) heartbeat_interval: Duration,
     pub(crate) handlers: BTreeMap<Kind, Handler>,
     pub(crate) programs: Programs,
     /// A registered function without a stable name.
-    unnamed: Option<Unnamed>,
+    unnamed: Option<AnonymousFunction>,
     /// Why registered code was rejected.
     refused: Option<Rejection>,
     pub(crate) cache: Cache,
     pub(crate) leases: Arc<LeaseRegistry>,
     pub(crate) end: End,
-    pub(crate) listener: Listener<Settlement>,
+    pub(crate) listener: Listener<AttemptReport>,
     pub(crate) heartbeat_failures: Listener<Error>,
     pub(crate) short_leases: Listener<ShortLease>,
 }
@@ -70,12 +70,12 @@ impl Worker {
             engine,
             claim,
             concurrency: 1,
-            beat_every: BEAT_EVERY,
+            heartbeat_interval: BEAT_EVERY,
             handlers: BTreeMap::new(),
             programs: Programs::default(),
             unnamed: None,
             refused: None,
-            cache: Cache::new(WORKFLOWS_IN_MEMORY),
+            cache: Cache::new(WORKFLOW_CACHE_SIZE),
             leases: Arc::default(),
             end: End::default(),
             listener: Listener::default(),
@@ -128,7 +128,7 @@ impl Worker {
     /// Claims tasks granted to this worker by name as well. Every claim looks for them.
     /// Implied by [`Worker::sessions`].
     #[must_use]
-    pub fn grants(mut self) -> Self {
+    pub fn accept_grants(mut self) -> Self {
         self.claim.grants = true;
         self
     }
@@ -159,24 +159,24 @@ impl Worker {
     /// The heartbeat interval, clamped to [`limits::BEAT_MS`]. A worker is declared dead 3.5
     /// intervals after its last heartbeat, and its leases are revoked before they expire.
     #[must_use]
-    pub fn beat_every(mut self, every: Duration) -> Self {
+    pub fn heartbeat_interval(mut self, every: Duration) -> Self {
         let ms = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
         let ms = ms.clamp(limits::BEAT_MS.min, limits::BEAT_MS.max);
-        self.beat_every = Duration::from_millis(ms.unsigned_abs());
+        self.heartbeat_interval = Duration::from_millis(ms.unsigned_abs());
         self
     }
 
     /// Stops after claiming this many tasks for its handlers, whatever their outcome; see
-    /// [`Running::ended`].
+    /// [`WorkerHandle::ended`].
     #[must_use]
-    pub fn at_most(mut self, tasks: u64) -> Self {
+    pub fn max_tasks(mut self, tasks: u64) -> Self {
         self.end.tasks = Some(tasks);
         self
     }
 
-    /// Stops when no handler ran and no task was ready for this long; see [`Running::ended`].
+    /// Stops when no handler ran and no task was ready for this long; see [`WorkerHandle::ended`].
     #[must_use]
-    pub fn until_idle(mut self, idle: Duration) -> Self {
+    pub fn exit_when_idle(mut self, idle: Duration) -> Self {
         self.end.idle = Some(idle);
         self
     }
@@ -185,7 +185,7 @@ impl Worker {
     /// if it is snoozed, released or lost. Turns of workflows, and attempts in flight when the
     /// worker is dropped, are not reported. `listen` must not block.
     #[must_use]
-    pub fn on_settled(mut self, listen: impl Fn(&Settlement) + Send + Sync + 'static) -> Self {
+    pub fn on_settled(mut self, listen: impl Fn(&AttemptReport) + Send + Sync + 'static) -> Self {
         self.listener = Listener::new(listen);
         self
     }
@@ -329,8 +329,8 @@ impl Worker {
         O: Serialize,
         E: Into<Failure>,
     {
-        match Program::of(function) {
-            Ok(program) => self.program(program),
+        match WorkflowDefinition::of(function) {
+            Ok(program) => self.workflow_definition(program),
             Err(unnamed) => {
                 self.unnamed = Some(unnamed);
                 self
@@ -353,8 +353,8 @@ impl Worker {
         O: Serialize,
         E: Into<Failure>,
     {
-        match Program::of(function) {
-            Ok(program) => self.program(program.at_version(version)),
+        match WorkflowDefinition::of(function) {
+            Ok(program) => self.workflow_definition(program.at_version(version)),
             Err(unnamed) => {
                 self.unnamed = Some(unnamed);
                 self
@@ -364,7 +364,7 @@ impl Worker {
 
     /// The code of a workflow.
     #[must_use]
-    pub fn program(mut self, program: Program) -> Self {
+    pub fn workflow_definition(mut self, program: WorkflowDefinition) -> Self {
         self.claim.grants = true;
         self.refused = self.programs.add(program).err().or(self.refused);
         self
@@ -372,14 +372,14 @@ impl Worker {
 
     /// The size of the workflow cache. A workflow that is not cached is replayed at its next turn.
     #[must_use]
-    pub fn workflows_in_memory(mut self, most: usize) -> Self {
+    pub fn workflow_cache_size(mut self, most: usize) -> Self {
         self.cache = Cache::new(most);
         self
     }
 
     /// Starts to claim in the background; handlers run on the current Tokio runtime. Rejected,
     /// before anything is claimed, if a name or number is out of range or no code is registered.
-    pub fn start(mut self) -> Result<Running, Error> {
+    pub fn start(mut self) -> Result<WorkerHandle, Error> {
         if let Some(refusal) = self.refused {
             return Err(refusal.into());
         }
@@ -395,21 +395,25 @@ impl Worker {
         if self.handlers.is_empty() && self.programs.is_empty() {
             return Err(Rejection::Invalid { field: "handlers", problem: Problem::Empty }.into());
         }
-        Ok(Running::start(self))
+        Ok(WorkerHandle::start(self))
     }
 
     /// The command that leases the workflow whose step has just ended.
-    pub(crate) fn consume(&self, workflow: TaskKey, request: &PendingRequest) -> Consume {
+    pub(crate) fn claim_granted(
+        &self,
+        workflow: TaskKey,
+        request: &PendingRequest,
+    ) -> ClaimGranted {
         let Claim { worker, lease_ms, registered, .. } = &self.claim;
         let (worker, lease_ms, registered) = (worker.clone(), *lease_ms, *registered);
         let request = Some(request.id());
-        Consume { task: workflow, worker, lease_ms, begin: true, registered, request }
+        ClaimGranted { task: workflow, worker, lease_ms, begin: true, registered, request }
     }
 
     /// The command that clears the sticky assignment of these workflows to this worker.
-    pub(crate) fn unstick(&self, workflows: Vec<TaskId>) -> Unstick {
+    pub(crate) fn unstick(&self, workflows: Vec<TaskId>) -> ClearSticky {
         let (tenant, worker) = (self.claim.tenant.clone(), self.claim.worker.clone());
-        Unstick { tenant, worker, workflows }
+        ClearSticky { tenant, worker, workflows }
     }
 
     /// Releases sticky workflows, so that other workers can claim their turns at once.

@@ -72,7 +72,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a lease that has run out takes no writes",
         file: "crates/core/src/primitive/hold.rs",
-        from: "if now < lease.expires_at || task.policy.accept_late",
+        from: "if now < lease.expires_at || task.policy.accept_expired_lease",
         to: "if true",
     },
     Mutation {
@@ -90,8 +90,8 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "who gives up is not tried again",
         file: "crates/core/src/task/policy.rs",
-        from: "            Retry::GiveUp => None,",
-        to: "            Retry::GiveUp => Some(now),",
+        from: "            Retry::Never => None,",
+        to: "            Retry::Never => Some(now),",
     },
     Mutation {
         rule: "a failure for good is not tried again",
@@ -132,7 +132,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "leases run out only so often",
         file: "crates/core/src/primitive/lose.rs",
-        from: "task.reclaims > task.policy.max_reclaims",
+        from: "task.lost_leases > task.policy.max_lost_leases",
         to: "false",
     },
     Mutation {
@@ -319,7 +319,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "what was revoked is held by nobody",
         file: "crates/core/src/command/revoke.rs",
-        from: "                task.put_off(now, now);\n",
+        from: "                task.snooze(now, now);\n",
         to: "",
     },
 ];

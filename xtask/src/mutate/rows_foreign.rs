@@ -6,13 +6,13 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "what a lost lease had in hand was received in vain",
         file: "crates/core/src/primitive/place.rs",
-        from: "    put_back(world, task, &lease.received, None, true)?;\n",
+        from: "    redeliver(world, task, &lease.received, None, true)?;\n",
         to: "",
     },
     Mutation {
         rule: "what is declined counts as it was asked",
         file: "crates/core/src/command/decline.rs",
-        from: "let mut task = empty_handed(&known);",
+        from: "let mut task = without_in_flight(&known);",
         to: "let mut task = (*known).clone();",
     },
     Mutation {

@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Mutation] = &[
         to: "RequestState::Answered { .. } => {
                 let (tenant, key) = (&self.request.tenant, &self.request.key);
                 let limiter = &self.request.limiter();
-                if let Some(rate) = self.growth {
+                if let Some(rate) = self.rate_limit {
                     spend(world, &Spending { tenant, limiter, key, units: 1, rate })?;
                 }
                 Ok(Outcome::Answered(self.request.answer_key()))

@@ -49,15 +49,15 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "the end of a step is told",
         file: "crates/core/src/primitive/report.rs",
-        from: "    put_for_engine(world, &parent, message)?;\n",
+        from: "    post_internal(world, &parent, message)?;\n",
         to: "    drop(message);\n",
     },
     Mutation {
         rule: "the end of a step is told once",
         file: "crates/core/src/primitive/report.rs",
-        from: "    put_for_engine(world, &parent, message)?;\n",
-        to: "    put_for_engine(world, &parent, message.clone())?;
-    put_for_engine(world, &parent, Message { seq: seq + 1, ..message })?;\n",
+        from: "    post_internal(world, &parent, message)?;\n",
+        to: "    post_internal(world, &parent, message.clone())?;
+    post_internal(world, &parent, Message { seq: seq + 1, ..message })?;\n",
     },
     Mutation {
         rule: "the end of a step lets its workflow go on",
@@ -100,7 +100,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "the notes of a workflow are forgotten with it",
         file: "crates/core/src/primitive/purge.rs",
-        from: "notes.iter().for_each(|note| world.remove(&Note::row_key(note.key())));",
+        from: "notes.iter().for_each(|note| world.remove(&WorkflowProperty::row_key(note.key())));",
         to: "",
     },
 ];

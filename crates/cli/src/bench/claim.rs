@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use windlass_core::command::{Claim, LimitLane, NewTask, QuotaScope, Release, SetQuota, Start};
-use windlass_core::{Command, GateKey, LaneName, Offer, SESSIONS, TagFilter, Tenant};
+use windlass_core::{Command, LaneName, LimitKey, SESSIONS, TagFilter, Tenant, WorkerCapabilities};
 use windlass_engine::Engine;
 use windlass_store::Store;
 
@@ -109,7 +109,11 @@ impl Shape {
             Shape::BusyKey | Shape::BusySession => {
                 let name = "busy".to_owned();
                 let session = self == Shape::BusySession;
-                task.gate = Some(if session { GateKey::Session(name) } else { GateKey::Key(name) });
+                task.gate = Some(if session {
+                    LimitKey::Session(name)
+                } else {
+                    LimitKey::Concurrency(name)
+                });
                 task.priority = 10;
             }
         }
@@ -166,7 +170,8 @@ impl Shape {
             Shape::AllOfHundred | Shape::RoutesOfHundred => (0..LANES).map(lane).collect(),
             Shape::FullLane | Shape::SpentQuota => vec![lane(0), LaneName::default()],
         };
-        let mut offer = Offer { tags: TagFilter::Any, ..Offer::default() };
+        let mut offer =
+            WorkerCapabilities { tags: TagFilter::Any, ..WorkerCapabilities::default() };
         if self == Shape::BusySession {
             offer.capabilities.insert(SESSIONS.to_owned());
         }

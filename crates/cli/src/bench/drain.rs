@@ -170,7 +170,7 @@ impl Drain {
         let worker = Worker::new(engine.clone(), "bench")
             .tenant(tenant.clone())
             .concurrency(self.handlers as usize)
-            .at_most(self.tasks)
+            .max_tasks(self.tasks)
             .raw_handler(KIND, move |_| {
                 handled.add(1);
                 std::future::ready(Ok::<_, Failure>(None))

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use windlass_engine::{Config, Engine, Stats};
-use windlass_store::{Store, Traffic};
+use windlass_store::{RoundTripStats, Store};
 
 use crate::bench::options::BenchError;
 use crate::bench::place::Place;
@@ -18,7 +18,7 @@ pub(crate) struct Fleet {
 pub(crate) struct Reading {
     pub(crate) stats: Stats,
     pub(crate) commits: u64,
-    pub(crate) traffic: Option<Traffic>,
+    pub(crate) traffic: Option<RoundTripStats>,
     pub(crate) durability: String,
 }
 
@@ -87,9 +87,9 @@ fn add(all: &mut Stats, one: Stats) {
     all.sweeps += one.sweeps;
 }
 
-fn sum(all: Option<Traffic>, one: Option<Traffic>) -> Option<Traffic> {
+fn sum(all: Option<RoundTripStats>, one: Option<RoundTripStats>) -> Option<RoundTripStats> {
     let all = all.unwrap_or_default();
-    one.map(|one| Traffic {
+    one.map(|one| RoundTripStats {
         statements: all.statements + one.statements,
         round_trips: all.round_trips + one.round_trips,
     })

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use windlass_core::{Change, Logged, TaskId, Tenant, Timestamp, WorkerId};
+use windlass_core::{Change, LogEvent, TaskId, Tenant, Timestamp, WorkerId};
 use windlass_store::Store;
 
 use crate::bench::options::BenchError;
@@ -60,7 +60,7 @@ impl Ledger {
         }
     }
 
-    fn note(&mut self, logged: &Logged) {
+    fn note(&mut self, logged: &LogEvent) {
         let (Some(id), Some(change)) = (&logged.task, logged.change()) else { return };
         let entry = self.tasks.entry(id.clone()).or_default();
         match change {
@@ -129,7 +129,7 @@ mod tests {
             let (at, task) = (Timestamp::from_micros(0), Some(((*id).into(), Kind::new("k"))));
             let (tenant, lane) = (Tenant::default(), LaneName::default());
             let labels = BTreeMap::new();
-            ledger.note(&Logged::new(seq, &Event { at, tenant, lane, task, labels, change }));
+            ledger.note(&LogEvent::new(seq, &Event { at, tenant, lane, task, labels, change }));
         }
         ledger
     }

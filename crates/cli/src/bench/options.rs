@@ -80,7 +80,7 @@ pub(crate) enum BenchError {
     )]
     Ledger { once: u64, tasks: u64, claims: u64, claims_accounted: u64 },
     #[error("the lane counts {running} running tasks, but none runs")]
-    Gate { running: u32 },
+    ConcurrencyLimit { running: u32 },
     #[error("a claim returned {0} tasks instead of one")]
     Claimed(usize),
     #[error("the store has {there} tasks instead of {asked}")]

@@ -78,7 +78,7 @@ impl Place {
         if !self.has_server() {
             return None;
         }
-        let options = windlass_store_postgres::Options::parse(&self.url.revealed());
+        let options = windlass_store_postgres::Options::parse(&self.url.expose_secret());
         options.ok().map(|(_, options)| options.connections)
     }
 
@@ -88,7 +88,7 @@ impl Place {
     ) -> Result<(Engine, Arc<dyn Store>), BenchError> {
         let store = self.url.open().await?;
         let opened = store.clone();
-        Ok((Engine::start_apart(async { Ok(opened) }, config).await?, store))
+        Ok((Engine::start_on_own_runtime(async { Ok(opened) }, config).await?, store))
     }
 }
 

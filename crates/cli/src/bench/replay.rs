@@ -1,10 +1,14 @@
 use std::time::{Duration, Instant};
 
-use windlass::{Running, Worker};
-use windlass_core::{Arrival, Carried, PayloadKey, PublicState, Task, Tenant, Turned};
+use windlass::{Worker, WorkerHandle};
+use windlass_core::{
+    HistoryPayload, PayloadKey, PublicState, Task, Tenant, TurnRecord, WorkflowInput,
+};
 use windlass_engine::{Engine, Error, TaskHandle};
 use windlass_store::Store;
-use windlass_worker::workflow::{Begin, Instance, Program, StepError, Workflow};
+use windlass_worker::workflow::{
+    ExecutionStart, Instance, StepError, Workflow, WorkflowDefinition,
+};
 
 use crate::bench::options::{BenchError, Common};
 use crate::bench::place::own_tenant;
@@ -33,8 +37,8 @@ async fn remembers(ctx: Workflow, steps: u32) -> Result<u32, StepError> {
     Ok(sum + more)
 }
 
-fn program() -> Program {
-    Program::named("remembers", remembers)
+fn definition() -> WorkflowDefinition {
+    WorkflowDefinition::named("remembers", remembers)
 }
 
 /// The duration of each phase of a replay.
@@ -120,31 +124,34 @@ impl Replay<'_> {
         phases.bytes = payloads.iter().map(|payload| payload.bytes.len()).sum();
         let begun = Instant::now();
         let rows = payloads.iter().map(|payload| serde_json::from_slice(&payload.bytes));
-        let rows: Vec<Turned> = rows.collect::<Result<_, _>>().map_err(BenchError::Row)?;
+        let rows: Vec<TurnRecord> = rows.collect::<Result<_, _>>().map_err(BenchError::Row)?;
         phases.decode = begun.elapsed();
         phases.events = rows.iter().map(|row| row.arrived.len() + row.made.len()).sum();
         let input = windlass_core::Payload::json(steps.to_string());
-        let begin =
-            Begin { first_step: 0, input: Some(Carried(input)), ..Begin::new(task.id.clone(), 7) };
-        let program = program();
+        let begin = ExecutionStart {
+            first_step: 0,
+            input: Some(HistoryPayload(input)),
+            ..ExecutionStart::new(task.id.clone(), 7)
+        };
+        let program = definition();
         let begun = Instant::now();
         let mut instance = Instance::begin(&program, begin);
         for row in &rows {
             instance.replay(row).map_err(BenchError::Replay)?;
         }
         // The last row is completed by the next turn.
-        let none: Vec<Arrival> = Vec::new();
+        let none: Vec<WorkflowInput> = Vec::new();
         instance.turn(task.created_at, none).map_err(BenchError::Turn)?;
         phases.replay = begun.elapsed();
         Ok(phases)
     }
 }
 
-fn worker(engine: &Engine, tenant: &Tenant, name: &str) -> Result<Running, Error> {
+fn worker(engine: &Engine, tenant: &Tenant, name: &str) -> Result<WorkerHandle, Error> {
     Worker::new(engine.clone(), name)
         .tenant(tenant.clone())
         .concurrency(4)
         .activity(nothing)
-        .program(program())
+        .workflow_definition(definition())
         .start()
 }

@@ -49,7 +49,7 @@ impl DrainShare {
         let config = if self.unbatched { Config { batch_commands: 1, ..config } } else { config };
         let store = self.store.open().await?;
         let opened = store.clone();
-        let engine = Engine::start_apart(async { Ok(opened) }, config).await?;
+        let engine = Engine::start_on_own_runtime(async { Ok(opened) }, config).await?;
         let settles = Arc::new(Settles::default());
         let counted = settles.clone();
         let worker = Worker::new(engine.clone(), self.name)

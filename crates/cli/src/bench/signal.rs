@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use tokio::sync::mpsc;
-use windlass::{Context, Until, Worker};
+use windlass::{Context, WaitFor, Worker};
 use windlass_core::{PublicState, TaskId, Tenant};
 use windlass_engine::{Engine, Error};
 
@@ -93,7 +93,7 @@ impl SignalCost {
                 let goes_on = context.resumption().is_some();
                 said.send((context.id().clone(), Instant::now(), goes_on))?;
                 if !goes_on {
-                    context.suspend(Until::signal("go")).await?;
+                    context.suspend(WaitFor::signal("go")).await?;
                 }
                 Ok(None)
             }

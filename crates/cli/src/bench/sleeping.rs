@@ -1,11 +1,11 @@
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use windlass::{Running, Worker};
+use windlass::{Worker, WorkerHandle};
 use windlass_core::{Lifecycle, PublicState, Table, Task, Tenant, Timestamp, limits};
 use windlass_engine::{Engine, Error, TaskFilter};
 use windlass_store::{Query, Store};
-use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 
 use crate::bench::options::{BenchError, Common};
 use crate::bench::place::own_tenant;
@@ -82,12 +82,12 @@ impl Sleeping<'_> {
     }
 
     /// The worker caches no workflows.
-    fn worker(&self, engine: &Engine, tenant: &Tenant) -> Result<Running, Error> {
+    fn worker(&self, engine: &Engine, tenant: &Tenant) -> Result<WorkerHandle, Error> {
         Worker::new(engine.clone(), "bench")
             .tenant(tenant.clone())
             .concurrency(self.handlers as usize)
-            .workflows_in_memory(0)
-            .program(Program::named("sleeps", sleeps))
+            .workflow_cache_size(0)
+            .workflow_definition(WorkflowDefinition::named("sleeps", sleeps))
             .start()
     }
 

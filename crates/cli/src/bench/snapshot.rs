@@ -86,7 +86,7 @@ struct Held(Client);
 
 impl Held {
     async fn hold(url: &StoreUrl) -> Result<Self, BenchError> {
-        let (client, _) = windlass_store_postgres::connect(&url.revealed()).await?;
+        let (client, _) = windlass_store_postgres::connect(&url.expose_secret()).await?;
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id()";
         client.batch_execute(begin).await.map_err(BenchError::Session)?;
         Ok(Self(client))

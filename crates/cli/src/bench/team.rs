@@ -96,7 +96,7 @@ impl Member {
         command.args(["--tenant", task.tenant.as_str()]);
         command.args(["--handlers", &task.handlers.to_string()]);
         command.args(task.unbatched.then_some("--unbatched"));
-        command.env("WINDLASS_STORE", task.store.revealed());
+        command.env("WINDLASS_STORE", task.store.expose_secret());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().map_err(BenchError::Process)?;
         let stdin = child.stdin.take().ok_or(BenchError::ProcessEnded)?;

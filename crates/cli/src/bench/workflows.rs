@@ -3,10 +3,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use tokio::task::JoinSet;
-use windlass::{Context, Failure, Running, Worker};
+use windlass::{Context, Failure, Worker, WorkerHandle};
 use windlass_core::Tenant;
 use windlass_engine::{Engine, Error};
-use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 
 use crate::bench::options::{BenchError, Common};
 use crate::bench::place::own_tenant;
@@ -155,7 +155,12 @@ impl Workflows {
         Starts(alone.then(Arc::default))
     }
 
-    fn worker(&self, engine: &Engine, tenant: &Tenant, starts: &Starts) -> Result<Running, Error> {
+    fn worker(
+        &self,
+        engine: &Engine,
+        tenant: &Tenant,
+        starts: &Starts,
+    ) -> Result<WorkerHandle, Error> {
         let starts = starts.clone();
         let nothing = move |context: Context, n: u32| {
             starts.note();
@@ -164,10 +169,10 @@ impl Workflows {
         Worker::new(engine.clone(), "bench")
             .tenant(tenant.clone())
             .concurrency(self.handlers as usize)
-            .workflows_in_memory(self.at_once as usize)
+            .workflow_cache_size(self.at_once as usize)
             .handler("nothing", nothing)
-            .program(Program::named("one_by_one", one_by_one))
-            .program(Program::named("side_by_side", side_by_side))
+            .workflow_definition(WorkflowDefinition::named("one_by_one", one_by_one))
+            .workflow_definition(WorkflowDefinition::named("side_by_side", side_by_side))
             .start()
     }
 

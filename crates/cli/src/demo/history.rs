@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use windlass::{Change, Fence, Logged, TaskId, WorkerId};
+use windlass::{Change, Fence, LogEvent, TaskId, WorkerId};
 
 /// The events of a task.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +49,7 @@ impl Story {
 pub(crate) struct History(pub(crate) BTreeMap<TaskId, Story>);
 
 impl History {
-    pub(crate) fn note(&mut self, entry: &Logged) {
+    pub(crate) fn note(&mut self, entry: &LogEvent) {
         let (Some(task), Some(change)) = (&entry.task, entry.change()) else { return };
         let story = self.0.entry(task.clone()).or_default();
         match change {

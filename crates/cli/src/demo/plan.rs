@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
-use windlass::command::{Idempotency, NewTask, Start};
+use windlass::command::{IdempotencyWindow, NewTask, Start};
 use windlass::{Payload, RetryPolicy, TaskId, limits};
 use windlass_engine::Engine;
 
@@ -60,7 +60,7 @@ impl Plan {
         };
         let failing = of(&[EMAIL, SYNC]).map(|task| task.id.clone()).collect();
         let broken = of(&[IMPORT, SYNC]).count();
-        let key = Idempotency { key: "order-7".into(), window_ms: limits::DEFAULT_WINDOW_MS };
+        let key = IdempotencyWindow { key: "order-7".into(), window_ms: limits::DEFAULT_WINDOW_MS };
         Self {
             tasks,
             charge: NewTask { idempotency: Some(key), ..work(CHARGE, 20) },

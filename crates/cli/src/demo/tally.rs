@@ -273,8 +273,8 @@ impl Facts {
 
 #[cfg(test)]
 mod tests {
-    use windlass::command::{Claim, Complete, Create, Fail, Idempotency, NewTask};
-    use windlass::{FailureClass, Lifecycle, Retry, RetryPolicy, Tenant, Timestamp, Turn};
+    use windlass::command::{Claim, Complete, Create, Fail, IdempotencyWindow, NewTask};
+    use windlass::{FailureClass, Lifecycle, Readiness, Retry, RetryPolicy, Tenant, Timestamp};
     use windlass_engine::{Config, Engine};
     use windlass_store::{ManualClock, MemoryStore};
 
@@ -290,8 +290,8 @@ mod tests {
         engine.submit(Complete { fence: fence.clone(), result: None }).await.map(drop)
     }
 
-    fn key() -> Option<Idempotency> {
-        Some(Idempotency { key: "order".into(), window_ms: 60_000 })
+    fn key() -> Option<IdempotencyWindow> {
+        Some(IdempotencyWindow { key: "order".into(), window_ms: 60_000 })
     }
 
     /// A demo of five tasks without processes: one is lost to a kill, one to a stall, one is
@@ -317,7 +317,7 @@ mod tests {
         for _ in 0..6 {
             let fence = claim(&engine, "worker").await;
             let (class, retry) = match fence.task.id.as_str() {
-                "c-broken" => (FailureClass::Permanent, Retry::GiveUp),
+                "c-broken" => (FailureClass::Permanent, Retry::Never),
                 _ => (FailureClass::Transient, Retry::Policy),
             };
             if ["c-broken", "f-hopeless"].contains(&fence.task.id.as_str()) {
@@ -374,7 +374,8 @@ mod tests {
                 "a task waits",
                 |f| {
                     let at = Timestamp::default();
-                    let waiting = Lifecycle::Waiting(Turn { ready_at: at, ..Turn::default() });
+                    let waiting =
+                        Lifecycle::Waiting(Readiness { ready_at: at, ..Readiness::default() });
                     with(f, "a-killed", |task| task.lifecycle = waiting);
                 },
                 "none_lost none_twice effects_once",

@@ -1,13 +1,13 @@
 //! A log event for people and for programs.
 
 use serde_json::{Map, Value, json};
-use windlass::{AfterTurn, Change, LeaseLoss, Logged, ResumeCause, TaskId, Timestamp};
+use windlass::{AfterTurn, Change, LeaseLoss, LogEvent, ResumeCause, TaskId, Timestamp};
 
 use crate::duration::brief;
 use crate::output::{one_line, time, with_times};
 use crate::quota::limits;
 
-pub(super) fn line(entry: &Logged) -> String {
+pub(super) fn line(entry: &LogEvent) -> String {
     let subject = match (&entry.task, &entry.kind) {
         (Some(id), Some(kind)) => format!("{id} ({kind} in {})", entry.lane),
         (Some(id), None) => format!("{id} (in {})", entry.lane),
@@ -21,7 +21,7 @@ pub(super) fn line(entry: &Logged) -> String {
 }
 
 /// The details of a change, beyond its name.
-pub(crate) fn details(entry: &Logged) -> String {
+pub(crate) fn details(entry: &LogEvent) -> String {
     let Some(change) = entry.change() else { return one_line(&entry.body) };
     let later = |at: Timestamp| format!("{at} ({} later)", brief(entry.at.ms_until(at)));
     match change {
@@ -40,18 +40,18 @@ pub(crate) fn details(entry: &Logged) -> String {
         Change::Failed { class, reason } => format!("{}: {}", class.as_str(), one_line(&reason)),
         Change::Delayed { until } => format!("until {}", later(until)),
         Change::Cancelled { reason } => one_line(&reason),
-        Change::LeaseExpired { reclaims, cause, .. } => match cause {
-            LeaseLoss::Expired => format!("lost lease {reclaims}"),
-            LeaseLoss::WorkerDead => format!("lost lease {reclaims}: its worker died"),
-            LeaseLoss::NotHeld => format!("lost lease {reclaims}: its worker does not hold it"),
+        Change::LeaseExpired { lost_leases, cause, .. } => match cause {
+            LeaseLoss::Expired => format!("lost lease {lost_leases}"),
+            LeaseLoss::WorkerDead => format!("lost lease {lost_leases}: its worker died"),
+            LeaseLoss::NotHeld => format!("lost lease {lost_leases}: its worker does not hold it"),
         },
         Change::PriorityChanged { priority } => format!("to {priority}"),
         Change::Replayed { generation } => format!("generation {generation}"),
         Change::LaneStateChanged { state } => format!("to {}", state.as_str()),
         Change::LaneLimited { limit: Some(limit) } => format!("to {limit} at once"),
         Change::LaneLimited { limit: None } => "no limit".to_owned(),
-        Change::Kept { worker } => format!("for {worker}"),
-        Change::Freed { worker } => format!("by {worker}"),
+        Change::SessionGranted { worker } => format!("for {worker}"),
+        Change::GrantReleased { worker } => format!("by {worker}"),
         Change::QuotaSet { scope, limit, rate } => {
             let (kind, name) = (scope.kind().as_str(), one_line(scope.name()));
             format!("{kind} {name}: {}", limits(limit, rate))
@@ -66,7 +66,7 @@ pub(crate) fn details(entry: &Logged) -> String {
         Change::Signaled { seq, name, source, .. } => {
             format!("{seq}: {} from {}", one_line(&name), one_line(&source))
         }
-        Change::WaitpointMade { id } => id.to_string(),
+        Change::WaitpointCreated { id } => id.to_string(),
         Change::EffectClaimed { provider, name } | Change::EffectSettled { provider, name } => {
             format!("{provider} {name}")
         }
@@ -77,8 +77,8 @@ pub(crate) fn details(entry: &Logged) -> String {
         }
         Change::CancelRequested { reason } => one_line(&reason),
         Change::Escalated
-        | Change::Admitted
-        | Change::Recalled
+        | Change::Unblocked
+        | Change::BlockedAgain
         | Change::Created
         | Change::Completed { .. }
         | Change::Released { .. }
@@ -124,7 +124,7 @@ fn resumed(cause: ResumeCause, messages: &[u64], by: Option<&str>) -> String {
 }
 
 /// The log event with the cursor after it.
-pub(crate) fn entry_json(entry: &Logged, incarnation: &str) -> Value {
+pub(crate) fn entry_json(entry: &LogEvent, incarnation: &str) -> Value {
     json!({
         "seq": entry.seq,
         "cursor": format!("{incarnation}:{}", entry.seq),
@@ -150,8 +150,8 @@ fn body(text: &str) -> Value {
 mod tests {
     use super::*;
 
-    fn entry(name: &str, body: &str) -> Logged {
-        Logged {
+    fn entry(name: &str, body: &str) -> LogEvent {
+        LogEvent {
             seq: 7,
             at: Timestamp::from_millis(1_000),
             tenant: "default".into(),

@@ -1,7 +1,9 @@
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use serde_json::Value;
-use windlass::{Cursor, Engine, Error, Family, Kind, LaneName, Logged, Subscription, TaskId};
+use windlass::{
+    Cursor, Engine, Error, EventCategory, Kind, LaneName, LogEvent, Subscription, TaskId,
+};
 
 use crate::error::CliError;
 use crate::events::cursor::{parse, written};
@@ -13,11 +15,11 @@ use crate::target::Target;
 use crate::task::label;
 
 const FAMILIES: [&str; 5] = [
-    Family::Task.as_str(),
-    Family::Lease.as_str(),
-    Family::Completion.as_str(),
-    Family::Lane.as_str(),
-    Family::Signal.as_str(),
+    EventCategory::Task.as_str(),
+    EventCategory::Lease.as_str(),
+    EventCategory::Completion.as_str(),
+    EventCategory::Lane.as_str(),
+    EventCategory::Signal.as_str(),
 ];
 
 /// How many events are shown without --limit and --after.
@@ -64,7 +66,7 @@ pub(crate) struct Events {
     kinds: Vec<Kind>,
     /// Only events of this family.
     #[arg(long = "family", value_name = "FAMILY", value_parser = family(), help_heading = "Which")]
-    families: Vec<Family>,
+    families: Vec<EventCategory>,
     /// Only events of tasks that had this label at the time.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label, help_heading = "Which")]
     labels: Vec<(String, String)>,
@@ -72,7 +74,7 @@ pub(crate) struct Events {
     target: Target,
 }
 
-fn family() -> impl clap::builder::TypedValueParser<Value = Family> {
+fn family() -> impl clap::builder::TypedValueParser<Value = EventCategory> {
     PossibleValuesParser::new(FAMILIES).map(|name| {
         serde_json::from_value(Value::String(name)).expect("the possible values are family names")
     })
@@ -86,7 +88,7 @@ struct Filter {
 }
 
 impl Filter {
-    fn takes(&self, entry: &Logged) -> bool {
+    fn takes(&self, entry: &LogEvent) -> bool {
         self.task.as_ref().is_none_or(|task| entry.task.as_ref() == Some(task))
             && self.rest.takes(entry)
     }
@@ -137,7 +139,7 @@ fn named(error: Error) -> CliError {
     CliError::from(error).named(&[("name", "--as")])
 }
 
-fn show(entry: &Logged, incarnation: &str, json: bool) {
+fn show(entry: &LogEvent, incarnation: &str, json: bool) {
     if json {
         say_json(&entry_json(entry, incarnation));
     } else {
@@ -154,7 +156,7 @@ async fn backward(
 ) -> Result<Cursor, Error> {
     let log = LogView::open(engine).await?;
     let start = log.start_of_tail(limit, |entry| filter.takes(entry)).await?;
-    let show_taken = |entry: &Logged| {
+    let show_taken = |entry: &LogEvent| {
         if filter.takes(entry) {
             show(entry, log.incarnation(), json);
         }

@@ -1,4 +1,4 @@
-use windlass::command::MoveBookmark;
+use windlass::command::MoveSubscriptionCursor;
 use windlass::{Cursor, Engine, Error, Tenant, limits};
 
 /// The durable cursor stored under a name, if one was given.
@@ -28,7 +28,7 @@ impl<'e> Place<'e> {
     pub(super) async fn move_to(&self, cursor: &Cursor) -> Result<(), Error> {
         let Some(name) = self.name else { return Ok(()) };
         let (tenant, name) = (self.tenant.clone(), name.to_owned());
-        let moved = MoveBookmark { tenant, name, cursor: cursor.clone() };
+        let moved = MoveSubscriptionCursor { tenant, name, cursor: cursor.clone() };
         self.engine.submit(moved).await.map(drop)
     }
 }

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use windlass::{Engine, Error, Gate, GateKind, Tenant};
+use windlass::{ConcurrencyLimit, Engine, Error, LimitKind, Tenant};
 
 use crate::duration;
 use crate::error::CliError;
@@ -29,13 +29,13 @@ enum Kind {
     Tenant,
 }
 
-impl From<Kind> for GateKind {
+impl From<Kind> for LimitKind {
     fn from(kind: Kind) -> Self {
         match kind {
-            Kind::Key => GateKind::Key,
-            Kind::Session => GateKind::Session,
-            Kind::Lane => GateKind::Lane,
-            Kind::Tenant => GateKind::Tenant,
+            Kind::Key => LimitKind::Concurrency,
+            Kind::Session => LimitKind::Session,
+            Kind::Lane => LimitKind::Lane,
+            Kind::Tenant => LimitKind::Tenant,
         }
     }
 }
@@ -45,7 +45,7 @@ impl List {
         let engine = self.target.open().await?;
         let (kind, now) = (self.kind.map(Into::into), duration::now());
         let json = self.target.json;
-        let show = |gates: &[Arc<Gate>]| {
+        let show = |gates: &[Arc<ConcurrencyLimit>]| {
             if json {
                 gates.iter().for_each(|gate| say_json(&described(gate, now)));
                 return;
@@ -77,10 +77,10 @@ impl List {
 pub(crate) async fn show_all(
     engine: &Engine,
     tenant: &Tenant,
-    kind: Option<GateKind>,
-    mut show: impl FnMut(&[Arc<Gate>]),
+    kind: Option<LimitKind>,
+    mut show: impl FnMut(&[Arc<ConcurrencyLimit>]),
 ) -> Result<bool, Error> {
-    let mut last: Option<Arc<Gate>> = None;
+    let mut last: Option<Arc<ConcurrencyLimit>> = None;
     loop {
         let page = engine.gates(tenant, kind, last.as_deref(), PAGE).await?;
         let Some(end) = page.last() else { return Ok(last.is_some()) };
@@ -124,9 +124,9 @@ impl Show {
     }
 }
 
-fn told(kind: GateKind, name: &str) -> String {
+fn told(kind: LimitKind, name: &str) -> String {
     match kind {
-        GateKind::Tenant => "the tenant".to_owned(),
+        LimitKind::Tenant => "the tenant".to_owned(),
         other => format!("{} {name}", other.as_str()),
     }
 }

@@ -1,6 +1,6 @@
 use clap::{Args, Subcommand};
 use windlass::command::QuotaScope;
-use windlass::{GateKind, LaneName};
+use windlass::{LaneName, LimitKind};
 
 use crate::error::CliError;
 use crate::quota::list::{List, Show};
@@ -66,12 +66,12 @@ impl Scope {
 }
 
 /// `Key customer-7`, `Lane mail`, `The tenant`.
-pub(super) fn subject(kind: GateKind, name: &str) -> String {
+pub(super) fn subject(kind: LimitKind, name: &str) -> String {
     match kind {
-        GateKind::Key => format!("Key {name}"),
-        GateKind::Session => format!("Session {name}"),
-        GateKind::Affinity => format!("Affinity {name}"),
-        GateKind::Lane => format!("Lane {name}"),
-        GateKind::Tenant => "The tenant".to_owned(),
+        LimitKind::Concurrency => format!("Key {name}"),
+        LimitKind::Session => format!("Session {name}"),
+        LimitKind::Affinity => format!("Affinity {name}"),
+        LimitKind::Lane => format!("Lane {name}"),
+        LimitKind::Tenant => "The tenant".to_owned(),
     }
 }

@@ -1,7 +1,7 @@
 //! Limits as text and as JSON.
 
 use serde_json::{Value, json};
-use windlass::{Gate, Rate, Timestamp};
+use windlass::{ConcurrencyLimit, Rate, Timestamp};
 
 use crate::duration::{brief, distance, parse};
 use crate::output::time;
@@ -27,11 +27,11 @@ pub(crate) fn window(rate: Rate) -> String {
 }
 
 /// When a limit next admits a task, if only time is needed: `in 4s`.
-pub(crate) fn opens(gate: &Gate, now: Timestamp) -> Option<String> {
+pub(crate) fn opens(gate: &ConcurrencyLimit, now: Timestamp) -> Option<String> {
     gate.opens_at(now).map(|at| distance(at, now))
 }
 
-pub(crate) fn described(gate: &Gate, now: Timestamp) -> Value {
+pub(crate) fn described(gate: &ConcurrencyLimit, now: Timestamp) -> Value {
     json!({
         "kind": gate.kind,
         "name": gate.name,

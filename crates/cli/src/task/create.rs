@@ -4,7 +4,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use windlass::{
-    Backoff, Config, Creation, Engine, Kind, LaneName, Payload, RetryPolicy, StoreUrl, TaskId,
+    Backoff, Config, Engine, Kind, LaneName, Payload, RetryPolicy, StoreUrl, TaskBuilder, TaskId,
 };
 
 use crate::duration::{self, BadDuration};
@@ -154,7 +154,7 @@ impl Create {
         }
     }
 
-    fn describe<'e>(&self, creation: Creation<'e>, payload: Option<Payload>) -> Creation<'e> {
+    fn describe<'e>(&self, creation: TaskBuilder<'e>, payload: Option<Payload>) -> TaskBuilder<'e> {
         let mut creation = creation
             .tenant(self.target.tenant.clone())
             .lane(self.lane.clone())
@@ -194,7 +194,7 @@ impl Create {
         if let Some(session) = &self.session {
             creation = creation.session(session);
         }
-        let creation = self.requires.iter().fold(creation, Creation::requires);
+        let creation = self.requires.iter().fold(creation, TaskBuilder::requires);
         self.label.iter().fold(creation, |creation, (name, value)| creation.label(name, value))
     }
 }

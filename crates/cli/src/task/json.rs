@@ -15,7 +15,7 @@ pub(crate) fn task_json(task: &Task) -> Value {
         "priority": task.priority,
         "attempts": task.attempts,
         "max_attempts": task.policy.retry.as_ref().map(|retry| retry.max_attempts),
-        "lost_leases": task.reclaims,
+        "lost_leases": task.lost_leases,
         "claims": task.claims,
         "generation": task.generation,
         "created_at": time(task.created_at),
@@ -98,9 +98,9 @@ pub(super) fn policy_json(policy: &Policy) -> Value {
     json!({
         "retry": retry,
         "attempt_timeout_ms": policy.attempt_timeout_ms,
-        "max_lost_leases": policy.max_reclaims,
+        "max_lost_leases": policy.max_lost_leases,
         "max_replays": policy.max_replays,
         "retention_ms": policy.retention_ms,
-        "accept_late": policy.accept_late,
+        "accept_late": policy.accept_expired_lease,
     })
 }

@@ -1,6 +1,6 @@
 use clap::Args;
 use serde_json::{Value, json};
-use windlass::{Received, Rejection, TaskId, Timestamp};
+use windlass::{ReceivedMessage, Rejection, TaskId, Timestamp};
 
 use crate::duration;
 use crate::error::CliError;
@@ -50,7 +50,7 @@ impl Messages {
     }
 }
 
-fn described(received: &Received) -> Value {
+fn described(received: &ReceivedMessage) -> Value {
     let message = &received.message;
     json!({
         "seq": message.seq,
@@ -64,7 +64,7 @@ fn described(received: &Received) -> Value {
     })
 }
 
-fn row(received: &Received, now: Timestamp) -> [String; 6] {
+fn row(received: &ReceivedMessage, now: Timestamp) -> [String; 6] {
     let message = &received.message;
     let state = if message.visible_at > now {
         format!("seen {}", duration::distance(message.visible_at, now))

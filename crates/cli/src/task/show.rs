@@ -179,8 +179,8 @@ fn add_standing(pairs: &mut Vec<(&str, String)>, task: &Task, now: Timestamp) {
 
 fn tries(task: &Task) -> String {
     let mut text = attempts(task);
-    if task.reclaims > 0 {
-        text.push_str(&format!(", {}", counted(task.reclaims.into(), "lost lease")));
+    if task.lost_leases > 0 {
+        text.push_str(&format!(", {}", counted(task.lost_leases.into(), "lost lease")));
     }
     text
 }

@@ -2,7 +2,7 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use windlass::{Config, Context, Engine, Kind, LaneName, Running, TagFilter};
+use windlass::{Config, Context, Engine, Kind, LaneName, TagFilter, WorkerHandle};
 
 use crate::duration;
 use crate::error::CliError;
@@ -113,7 +113,7 @@ impl Exec {
         engine: &Engine,
         program: &Program,
         telling: Telling,
-    ) -> Result<Running, CliError> {
+    ) -> Result<WorkerHandle, CliError> {
         let name = self.name.clone().unwrap_or_else(|| format!("exec-{}", std::process::id()));
         let begun = format!("{name} claims tasks from {}; Ctrl-C stops it", self.target.store);
         self.note(&telling, begun);
@@ -142,16 +142,16 @@ impl Exec {
             worker = worker.lanes(self.lanes.clone());
         }
         if self.once {
-            worker = worker.at_most(1);
+            worker = worker.max_tasks(1);
         }
         if let Some(idle) = self.exit_when_idle {
-            worker = worker.until_idle(idle);
+            worker = worker.exit_when_idle(idle);
         }
         if let Some(idle) = self.sessions {
             worker = worker.sessions().session_idle(idle);
         }
         if self.grants {
-            worker = worker.grants();
+            worker = worker.accept_grants();
         }
         for kind in &self.kinds {
             let program = program.clone();
@@ -173,7 +173,7 @@ impl Exec {
 
     async fn until_ended(
         &self,
-        mut running: Running,
+        mut running: WorkerHandle,
         signals: &mut Signals,
         program: &Program,
         told: &mut Told,

@@ -103,7 +103,7 @@ fn row(worker: &RegisteredWorker, now: Timestamp) -> [String; 5] {
 
 #[cfg(test)]
 mod tests {
-    use windlass::Offer;
+    use windlass::WorkerCapabilities;
 
     use super::*;
 
@@ -111,7 +111,11 @@ mod tests {
     fn a_row_shows_tags_and_late_heartbeats() {
         let at = Timestamp::from_millis;
         let capabilities = || ["gpu".to_owned()].into();
-        let offer = |tags| Offer { capabilities: capabilities(), tags, ..Offer::default() };
+        let offer = |tags| WorkerCapabilities {
+            capabilities: capabilities(),
+            tags,
+            ..WorkerCapabilities::default()
+        };
         let worker = |tags, missed_at| RegisteredWorker {
             tenant: Tenant::default(),
             id: "w".into(),

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
 use serde_json::{Value, json};
-use windlass::{Asked, Failure, Payload, Retry, Settlement, limits};
+use windlass::{AttemptReport, Failure, Payload, Retry, SettleRequest, limits};
 
 use crate::worker::program::Ran;
 use crate::worker::streams::{Broken, result};
@@ -56,16 +56,16 @@ pub(crate) type Verdict = Result<Option<Payload>, Failure>;
 pub(crate) fn verdict(ran: Ran) -> Verdict {
     match ran {
         Ran::Ended { status, printed, .. } if status.success() => Ok(result(printed)),
-        Ran::Ended { status, last_words, .. } => {
-            let reason = reason(status, &last_words);
+        Ran::Ended { status, stop_grace, .. } => {
+            let reason = reason(status, &stop_grace);
             Err(match status.code() {
                 Some(BAD_DATA) => Failure::permanent(reason),
-                Some(GIVE_UP) => Failure::give_up(reason),
+                Some(GIVE_UP) => Failure::non_retryable(reason),
                 _ => Failure::transient(reason),
             })
         }
         Ran::NotStarted { error, pause } => {
-            Err(Failure::put_off(format!("the program could not be started: {error}"), pause))
+            Err(Failure::snooze(format!("the program could not be started: {error}"), pause))
         }
         Ran::Unfit(error) => {
             Err(Failure::permanent(format!("the program cannot be started for this task: {error}")))
@@ -84,34 +84,34 @@ pub(crate) fn verdict(ran: Ran) -> Verdict {
     }
 }
 
-fn reason(status: ExitStatus, last_words: &str) -> String {
+fn reason(status: ExitStatus, stop_grace: &str) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("killed by signal {signal}"),
         (None, None) => "exited with an unknown status".into(),
     };
-    if last_words.is_empty() { how } else { format!("{how}: {last_words}") }
+    if stop_grace.is_empty() { how } else { format!("{how}: {stop_grace}") }
 }
 
 /// The report of an attempt: a line for people, an object for programs.
-pub(crate) fn line(came: &Settlement) -> String {
+pub(crate) fn line(came: &AttemptReport) -> String {
     let (task, attempt, seconds) = (&came.fence.task.id, came.attempt, came.took.as_secs_f64());
     let asked = match &came.asked {
         None => "stopped".into(),
-        Some(Asked::Complete(None)) => "done".into(),
-        Some(Asked::Complete(Some(result))) => {
+        Some(SettleRequest::Complete(None)) => "done".into(),
+        Some(SettleRequest::Complete(Some(result))) => {
             format!("done, a result of {} bytes", result.bytes.len())
         }
-        Some(Asked::Fail(failure)) => {
-            let end = if failure.retry() == Retry::GiveUp { ", not retried" } else { "" };
+        Some(SettleRequest::Fail(failure)) => {
+            let end = if failure.retry() == Retry::Never { ", not retried" } else { "" };
             format!("{} failure{end}: {}", failure.class().as_str(), failure.reason())
         }
-        Some(Asked::Release) => "stopped and released".into(),
-        Some(Asked::Delay { pause, reason }) => {
+        Some(SettleRequest::Release) => "stopped and released".into(),
+        Some(SettleRequest::Snooze { pause, reason }) => {
             format!("snoozed for {} s: {reason}", pause.as_secs())
         }
-        Some(Asked::WaitChildren) => "waits for its children".into(),
-        Some(Asked::Suspend) => "suspended".into(),
+        Some(SettleRequest::WaitChildren) => "waits for its children".into(),
+        Some(SettleRequest::Suspend) => "suspended".into(),
     };
     let what = match came.answer.code() {
         None => asked,
@@ -120,27 +120,27 @@ pub(crate) fn line(came: &Settlement) -> String {
     format!("{task} attempt {attempt}, {seconds:.3} s: {}", what.replace('\n', " | "))
 }
 
-pub(crate) fn object(came: &Settlement) -> Value {
+pub(crate) fn object(came: &AttemptReport) -> Value {
     let (asked, outcome) = match &came.asked {
         None => (None, "lost"),
-        Some(Asked::Complete(_)) => (Some("complete"), "done"),
-        Some(Asked::Fail(_)) => (Some("fail"), "failure"),
-        Some(Asked::Release) => (Some("release"), "released"),
-        Some(Asked::Delay { .. }) => (Some("delay"), "put_off"),
-        Some(Asked::WaitChildren) => (Some("wait_children"), "waits"),
-        Some(Asked::Suspend) => (Some("suspend"), "suspended"),
+        Some(SettleRequest::Complete(_)) => (Some("complete"), "done"),
+        Some(SettleRequest::Fail(_)) => (Some("fail"), "failure"),
+        Some(SettleRequest::Release) => (Some("release"), "released"),
+        Some(SettleRequest::Snooze { .. }) => (Some("delay"), "put_off"),
+        Some(SettleRequest::WaitChildren) => (Some("wait_children"), "waits"),
+        Some(SettleRequest::Suspend) => (Some("suspend"), "suspended"),
     };
     let settled = came.answer.is_settled();
     let failure = match &came.asked {
-        Some(Asked::Fail(failure)) => Some(failure),
+        Some(SettleRequest::Fail(failure)) => Some(failure),
         _ => None,
     };
     let reason = match &came.asked {
-        Some(Asked::Delay { reason, .. }) => Some(reason.as_str()),
+        Some(SettleRequest::Snooze { reason, .. }) => Some(reason.as_str()),
         _ => failure.map(Failure::reason),
     };
     let result_bytes = match &came.asked {
-        Some(Asked::Complete(result)) => Some(result.as_ref().map_or(0, |p| p.bytes.len())),
+        Some(SettleRequest::Complete(result)) => Some(result.as_ref().map_or(0, |p| p.bytes.len())),
         _ => None,
     };
     json!({
@@ -155,7 +155,7 @@ pub(crate) fn object(came: &Settlement) -> Value {
         "settled": settled,
         "code": came.answer.code(),
         "class": failure.map(|failure| failure.class().as_str()),
-        "gives_up": failure.is_some_and(|failure| failure.retry() == Retry::GiveUp),
+        "gives_up": failure.is_some_and(|failure| failure.retry() == Retry::Never),
         "reason": reason,
         "result_bytes": result_bytes,
         "took_ms": u64::try_from(came.took.as_millis()).unwrap_or(u64::MAX),
@@ -177,11 +177,11 @@ mod tests {
             (exit(1), Some((Transient, Retry::Policy, "exit code 1: why"))),
             (exit(65), Some((Permanent, Retry::Policy, "exit code 65: why"))),
             (exit(75), Some((Transient, Retry::Policy, "exit code 75: why"))),
-            (exit(100), Some((Permanent, Retry::GiveUp, "exit code 100: why"))),
+            (exit(100), Some((Permanent, Retry::Never, "exit code 100: why"))),
             (9, Some((Transient, Retry::Policy, "killed by signal 9: why"))),
         ] {
             let status = ExitStatus::from_raw(status);
-            let ran = Ran::Ended { status, printed: Vec::new(), last_words: "why".into() };
+            let ran = Ran::Ended { status, printed: Vec::new(), stop_grace: "why".into() };
             let failure = verdict(ran).err();
             let found = failure.as_ref().map(|f| (f.class(), f.retry(), f.reason()));
             assert_eq!(found, expected, "{status}");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass::Timestamp;
-use windlass::workflow::{Arrival, Made, StepOutcome, Turned};
+use windlass::workflow::{RecordedCommand, StepOutcome, TurnRecord, WorkflowInput};
 
 use crate::workflow::made::{named, step_of};
 
@@ -29,7 +29,7 @@ struct Checker<'h> {
     at: Timestamp,
     first_step: Option<u64>,
     next_step: Option<u64>,
-    made: BTreeMap<u64, &'h Made>,
+    made: BTreeMap<u64, &'h RecordedCommand>,
     reported: BTreeSet<u64>,
     given_up: BTreeSet<u64>,
     patches: BTreeSet<&'h str>,
@@ -40,7 +40,7 @@ struct Checker<'h> {
 }
 
 /// Checks the rows of an execution. `first_step` is the number of its first step, if known.
-pub(super) fn check(rows: &[Turned], first_step: Option<u64>) -> Checked {
+pub(super) fn check(rows: &[TurnRecord], first_step: Option<u64>) -> Checked {
     let mut checker = Checker {
         turn: 0,
         at: rows.first().map_or_else(Timestamp::default, |row| row.at),
@@ -69,7 +69,7 @@ impl<'h> Checker<'h> {
         self.flaws.push(Flaw { turn: Some(self.turn), what });
     }
 
-    fn row(&mut self, row: &'h Turned) {
+    fn row(&mut self, row: &'h TurnRecord) {
         // A row without inputs and commands has the time of its reader.
         if !row.arrived.is_empty() || !row.made.is_empty() {
             if row.at < self.at {
@@ -78,7 +78,7 @@ impl<'h> Checker<'h> {
             self.at = row.at;
         }
         for arrival in &row.arrived {
-            if let Arrival::Report { step, outcome } = arrival {
+            if let WorkflowInput::Report { step, outcome } = arrival {
                 self.report(*step, outcome, row);
             }
         }
@@ -87,7 +87,7 @@ impl<'h> Checker<'h> {
         }
     }
 
-    fn report(&mut self, step: u64, outcome: &StepOutcome, row: &'h Turned) {
+    fn report(&mut self, step: u64, outcome: &StepOutcome, row: &'h TurnRecord) {
         // A completion left over from the previous execution is not delivered.
         if self.first_step.is_some_and(|first| step < first) {
             return;
@@ -98,7 +98,7 @@ impl<'h> Checker<'h> {
         let here = row.made.iter().find(|made| step_of(made) == Some(step));
         match (self.made.get(&step).copied(), here) {
             (Some(made), _) => self.fits(step, made, outcome),
-            (None, Some(made @ Made::Local { .. })) => self.fits(step, made, outcome),
+            (None, Some(made @ RecordedCommand::Local { .. })) => self.fits(step, made, outcome),
             (None, Some(made)) => {
                 self.flaw(format!("{}, step {step}, has ended before it was created", named(made)));
             }
@@ -107,26 +107,29 @@ impl<'h> Checker<'h> {
     }
 
     /// Checks whether the step can end with this outcome.
-    fn fits(&mut self, step: u64, made: &Made, outcome: &StepOutcome) {
+    fn fits(&mut self, step: u64, made: &RecordedCommand, outcome: &StepOutcome) {
         let fired = matches!(outcome, StepOutcome::Fired);
         match made {
-            Made::Timer { .. } if fired => {}
-            Made::Activity { .. } | Made::Local { .. } | Made::Child { .. } if !fired => {}
+            RecordedCommand::Timer { .. } if fired => {}
+            RecordedCommand::Activity { .. }
+            | RecordedCommand::Local { .. }
+            | RecordedCommand::Child { .. }
+                if !fired => {}
             // Not awaited by code: only a failure is reported.
-            Made::Start { .. } | Made::Post { .. }
+            RecordedCommand::Start { .. } | RecordedCommand::Post { .. }
                 if matches!(outcome, StepOutcome::Failed { .. }) => {}
             _ => self.flaw(format!("{}, step {step}, cannot end as {outcome:?}", named(made))),
         }
     }
 
-    fn make(&mut self, made: &'h Made) {
+    fn make(&mut self, made: &'h RecordedCommand) {
         match made {
-            Made::Patch { id } => {
+            RecordedCommand::Patch { id } => {
                 if !self.patches.insert(id) {
                     self.flaw(format!("patch {id} is recorded a second time"));
                 }
             }
-            Made::Cancel { step } => self.give_up(*step),
+            RecordedCommand::Cancel { step } => self.give_up(*step),
             _ => {
                 let Some(step) = step_of(made) else { return };
                 let due = self.next_step.unwrap_or(step);
@@ -135,7 +138,9 @@ impl<'h> Checker<'h> {
                 }
                 self.next_step = Some(step + 1);
                 self.made.insert(step, made);
-                if self.early.remove(&step).is_some() && !matches!(made, Made::Local { .. }) {
+                if self.early.remove(&step).is_some()
+                    && !matches!(made, RecordedCommand::Local { .. })
+                {
                     self.flaw(format!(
                         "{}, step {step}, has ended before it was created",
                         named(made)
@@ -148,7 +153,11 @@ impl<'h> Checker<'h> {
     fn give_up(&mut self, step: u64) {
         match self.made.get(&step) {
             None => self.flaw(format!("step {step} is cancelled, but was never created")),
-            Some(Made::Wait { .. } | Made::Start { .. } | Made::Post { .. }) => {
+            Some(
+                RecordedCommand::Wait { .. }
+                | RecordedCommand::Start { .. }
+                | RecordedCommand::Post { .. },
+            ) => {
                 self.flaw(format!("step {step} is cancelled, but cannot be"));
             }
             Some(_) if !self.given_up.insert(step) => {
@@ -167,28 +176,30 @@ mod tests {
     /// A row from words: `a3` creates activity 3, and likewise l(ocal), t(imer), w(ait), m(essage);
     /// `x3` cancels it, `p` records a patch; `+3` completes it, `-3` fails it, `!3` fires it; `@5`
     /// is the time.
-    fn row(words: &str) -> Turned {
-        let mut row = Turned { at: Timestamp::from_millis(0), arrived: vec![], made: vec![] };
+    fn row(words: &str) -> TurnRecord {
+        let mut row = TurnRecord { at: Timestamp::from_millis(0), arrived: vec![], made: vec![] };
         for word in words.split_whitespace() {
             let (letter, number) = word.split_at(1);
             let step = number.parse().unwrap_or(0);
             let name = "n".to_owned();
             let completed = StepOutcome::Completed { result: None };
             match letter {
-                "a" => row.made.push(Made::Activity { step, name, input: None }),
-                "l" => row.made.push(Made::Local { step, name }),
-                "t" => row.made.push(Made::Timer { step, until: Timestamp::default() }),
-                "m" => row.made.push(Made::Post { step, to: "b".into(), name }),
-                "w" => row.made.push(Made::Wait { step, name }),
-                "x" => row.made.push(Made::Cancel { step }),
-                "p" => row.made.push(Made::Patch { id: name }),
-                "+" => row.arrived.push(Arrival::Report { step, outcome: completed }),
+                "a" => row.made.push(RecordedCommand::Activity { step, name, input: None }),
+                "l" => row.made.push(RecordedCommand::Local { step, name }),
+                "t" => row.made.push(RecordedCommand::Timer { step, until: Timestamp::default() }),
+                "m" => row.made.push(RecordedCommand::Post { step, to: "b".into(), name }),
+                "w" => row.made.push(RecordedCommand::Wait { step, name }),
+                "x" => row.made.push(RecordedCommand::Cancel { step }),
+                "p" => row.made.push(RecordedCommand::Patch { id: name }),
+                "+" => row.arrived.push(WorkflowInput::Report { step, outcome: completed }),
                 "-" => {
                     let (class, reason) = (FailureClass::Permanent, String::new());
                     let outcome = StepOutcome::Failed { class, reason };
-                    row.arrived.push(Arrival::Report { step, outcome });
+                    row.arrived.push(WorkflowInput::Report { step, outcome });
                 }
-                "!" => row.arrived.push(Arrival::Report { step, outcome: StepOutcome::Fired }),
+                "!" => {
+                    row.arrived.push(WorkflowInput::Report { step, outcome: StepOutcome::Fired })
+                }
                 "@" => row.at = Timestamp::from_millis(i64::try_from(step).unwrap()),
                 other => panic!("{other}"),
             }
@@ -227,7 +238,7 @@ mod tests {
             (Some(0), "p p", &["a second time"]),
             (Some(0), "@5 a0 | @3 +0", &["before that of the previous turn"]),
         ] {
-            let rows: Vec<Turned> = rows.split('|').map(row).collect();
+            let rows: Vec<TurnRecord> = rows.split('|').map(row).collect();
             let checked = check(&rows, first);
             let found: Vec<&str> = checked.flaws.iter().map(|flaw| flaw.what.as_str()).collect();
             assert_eq!(found.len(), expected.len(), "{rows:?}: {found:?}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use windlass::{Cleared, Clearing, Engine, Kind, LaneName, PublicState, TaskId};
+use windlass::{BulkDelete, BulkDeleted, Engine, Kind, LaneName, PublicState, TaskId};
 
 use crate::duration::now;
 use crate::error::CliError;
@@ -55,8 +55,8 @@ struct Tally {
 }
 
 impl Which {
-    fn clearing<'e>(&self, engine: &'e Engine, target: &Target) -> Clearing<'e> {
-        let mut clearing = engine.clear_workflows().tenant(target.tenant.clone());
+    fn clearing<'e>(&self, engine: &'e Engine, target: &Target) -> BulkDelete<'e> {
+        let mut clearing = engine.delete_workflows().tenant(target.tenant.clone());
         if let Some(state) = self.state {
             clearing = clearing.state(state);
         }
@@ -105,7 +105,7 @@ impl Which {
     }
 
     /// Lists what would be deleted.
-    async fn show(&self, clearing: Clearing<'_>, as_json: bool) -> Result<(), CliError> {
+    async fn show(&self, clearing: BulkDelete<'_>, as_json: bool) -> Result<(), CliError> {
         let (mut after, mut left): (Option<TaskId>, _) = (None, self.limit.unwrap_or(usize::MAX));
         let mut count: u64 = 0;
         while left > 0 {
@@ -141,7 +141,7 @@ impl Tally {
         Self { json, bar, workflows: 0, tasks: 0, refused: Vec::new() }
     }
 
-    fn add(&mut self, cleared: Cleared) {
+    fn add(&mut self, cleared: BulkDeleted) {
         self.bar.inc(cleared.forgotten.len() as u64);
         for (id, tasks) in cleared.forgotten {
             self.workflows += 1;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use windlass::workflow::{Arrival, Made, Turned};
+use windlass::workflow::{RecordedCommand, TurnRecord, WorkflowInput};
 use windlass::{Engine, Error, Task, Timestamp};
 
 use crate::workflow::made::step_of;
@@ -12,7 +12,7 @@ use crate::workflow::made::step_of;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Open<'h> {
     pub(super) step: u64,
-    pub(super) made: &'h Made,
+    pub(super) made: &'h RecordedCommand,
     pub(super) since: Timestamp,
 }
 
@@ -37,7 +37,7 @@ pub(super) async fn unread(engine: &Engine, task: &Task) -> Result<Vec<String>, 
 }
 
 /// The steps that are open after these rows, which began with `unread` messages.
-pub(super) fn open<'h>(rows: &'h [Turned], unread: &'h [String]) -> Vec<Open<'h>> {
+pub(super) fn open<'h>(rows: &'h [TurnRecord], unread: &'h [String]) -> Vec<Open<'h>> {
     let unread = unread.iter().map(String::as_str).collect();
     let mut reader = Reader { unread, ..Reader::default() };
     for row in rows {
@@ -45,13 +45,13 @@ pub(super) fn open<'h>(rows: &'h [Turned], unread: &'h [String]) -> Vec<Open<'h>
         let mut early = BTreeSet::new();
         for arrival in &row.arrived {
             match arrival {
-                Arrival::Report { step, .. } => {
+                WorkflowInput::Report { step, .. } => {
                     if !reader.end(*step) {
                         early.insert(*step);
                     }
                 }
-                Arrival::Message { name, .. } => reader.deliver(name),
-                Arrival::Cancel { .. } => {}
+                WorkflowInput::Message { name, .. } => reader.deliver(name),
+                WorkflowInput::Cancel { .. } => {}
             }
         }
         for made in &row.made {
@@ -67,9 +67,9 @@ impl<'h> Reader<'h> {
         let Some(ended) = self.open.remove(&step) else { return false };
         // A timer created right after a wait is its timeout: code that stops waiting when it fires
         // leaves no other trace in the history.
-        if let (Made::Timer { .. }, Some(before)) = (ended.made, step.checked_sub(1)) {
+        if let (RecordedCommand::Timer { .. }, Some(before)) = (ended.made, step.checked_sub(1)) {
             let wait = self.open.get(&before);
-            if wait.is_some_and(|wait| matches!(wait.made, Made::Wait { .. })) {
+            if wait.is_some_and(|wait| matches!(wait.made, RecordedCommand::Wait { .. })) {
                 self.open.remove(&before);
             }
         }
@@ -78,19 +78,20 @@ impl<'h> Reader<'h> {
 
     /// The first message goes to the first wait of its name.
     fn deliver(&mut self, name: &'h str) {
-        let is_it =
-            |open: &Open<'_>| matches!(open.made, Made::Wait { name: of, .. } if of == name);
+        let is_it = |open: &Open<'_>| matches!(open.made, RecordedCommand::Wait { name: of, .. } if of == name);
         match self.open.values().find(|open| is_it(open)).map(|open| open.step) {
             Some(step) => drop(self.open.remove(&step)),
             None => self.unread.push(name),
         }
     }
 
-    fn make(&mut self, made: &'h Made, since: Timestamp, early: &BTreeSet<u64>) {
+    fn make(&mut self, made: &'h RecordedCommand, since: Timestamp, early: &BTreeSet<u64>) {
         match made {
-            Made::Cancel { step } => drop(self.open.remove(step)),
-            Made::Start { .. } | Made::Post { .. } | Made::Patch { .. } => {}
-            Made::Wait { name, .. } if self.unread.contains(&name.as_str()) => {
+            RecordedCommand::Cancel { step } => drop(self.open.remove(step)),
+            RecordedCommand::Start { .. }
+            | RecordedCommand::Post { .. }
+            | RecordedCommand::Patch { .. } => {}
+            RecordedCommand::Wait { name, .. } if self.unread.contains(&name.as_str()) => {
                 let place = self.unread.iter().position(|unread| unread == name);
                 place.map(|place| self.unread.remove(place));
             }
@@ -109,36 +110,36 @@ mod tests {
 
     use super::*;
 
-    fn row(arrived: Vec<Arrival>, made: Vec<Made>) -> Turned {
-        Turned { at: Timestamp::from_millis(1), arrived, made }
+    fn row(arrived: Vec<WorkflowInput>, made: Vec<RecordedCommand>) -> TurnRecord {
+        TurnRecord { at: Timestamp::from_millis(1), arrived, made }
     }
 
-    fn wait(step: u64) -> Made {
-        Made::Wait { step, name: "go".into() }
+    fn wait(step: u64) -> RecordedCommand {
+        RecordedCommand::Wait { step, name: "go".into() }
     }
 
-    fn timer(step: u64) -> Made {
-        Made::Timer { step, until: Timestamp::from_millis(9) }
+    fn timer(step: u64) -> RecordedCommand {
+        RecordedCommand::Timer { step, until: Timestamp::from_millis(9) }
     }
 
-    fn activity(step: u64) -> Made {
-        Made::Activity { step, name: "charge".into(), input: None }
+    fn activity(step: u64) -> RecordedCommand {
+        RecordedCommand::Activity { step, name: "charge".into(), input: None }
     }
 
-    fn report(step: u64) -> Arrival {
+    fn report(step: u64) -> WorkflowInput {
         let fired = StepOutcome::Fired;
         let outcome = if step == 1 { fired } else { StepOutcome::Completed { result: None } };
-        Arrival::Report { step, outcome }
+        WorkflowInput::Report { step, outcome }
     }
 
-    fn message() -> Arrival {
-        Arrival::Message { name: "go".into(), source: "ada".into(), payload: None }
+    fn message() -> WorkflowInput {
+        WorkflowInput::Message { name: "go".into(), source: "ada".into(), payload: None }
     }
 
     #[test]
     fn open_steps_of_a_history() {
-        let local = Made::Local { step: 0, name: "price".into() };
-        let cancel = |step| Made::Cancel { step };
+        let local = RecordedCommand::Local { step: 0, name: "price".into() };
+        let cancel = |step| RecordedCommand::Cancel { step };
         for (rows, unread, expected) in [
             (vec![row(vec![], vec![activity(0), timer(1)])], 0, vec![0, 1]),
             (vec![row(vec![], vec![activity(0)]), row(vec![report(0)], vec![])], 0, vec![]),

@@ -1,7 +1,7 @@
 //! The executions of a workflow with their histories, as stored.
 
 use windlass::workflow::testing::Recorded;
-use windlass::workflow::{Execution, Turned};
+use windlass::workflow::{Execution, TurnRecord};
 use windlass::{Engine, Error, Task, TaskKey};
 
 use crate::error::CliError;
@@ -32,16 +32,16 @@ impl Chapter<'_> {
         }
     }
 
-    pub(super) async fn rows(&self, engine: &Engine) -> Result<Vec<Turned>, Error> {
+    pub(super) async fn rows(&self, engine: &Engine) -> Result<Vec<TurnRecord>, Error> {
         let (rows, error) = self.rows_as_far(engine).await;
         error.map_or(Ok(rows), Err)
     }
 
     /// The readable rows, and the error that ends them.
-    pub(super) async fn rows_as_far(&self, engine: &Engine) -> (Vec<Turned>, Option<Error>) {
+    pub(super) async fn rows_as_far(&self, engine: &Engine) -> (Vec<TurnRecord>, Option<Error>) {
         match self {
-            Chapter::Past(execution) => engine.past_history_as_far(execution).await,
-            Chapter::Present(task) => engine.history_as_far(task).await,
+            Chapter::Past(execution) => engine.readable_history_of_execution(execution).await,
+            Chapter::Present(task) => engine.readable_history(task).await,
         }
     }
 }

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
-use windlass::workflow::Turned;
+use windlass::workflow::TurnRecord;
 use windlass::{Engine, Error, PublicState, Task, TaskId};
 
 use crate::error::CliError;
@@ -167,7 +167,7 @@ fn of_rows(
     first_step: Option<u64>,
 ) -> Result<Finding, String> {
     let read = |(turn, row)| {
-        let row = serde_json::from_value::<Turned>(row);
+        let row = serde_json::from_value::<TurnRecord>(row);
         row.map_err(|error| format!("row {turn} is not a history row: {error}"))
     };
     let rows = rows.into_iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;

@@ -1,6 +1,6 @@
 use clap::Args;
 use serde_json::{Value, json};
-use windlass::workflow::{Note, Turned};
+use windlass::workflow::{TurnRecord, WorkflowProperty};
 use windlass::{Engine, Error, Lifecycle, Payload, Task, TaskId, Timestamp};
 
 use crate::duration::{distance, moment, now};
@@ -24,8 +24,8 @@ pub(crate) struct Show {
 struct Kept {
     input: Option<Payload>,
     result: Option<Payload>,
-    notes: Vec<Note>,
-    rows: Vec<Turned>,
+    notes: Vec<WorkflowProperty>,
+    rows: Vec<TurnRecord>,
     /// Why its history cannot be read, if so: what it waits for is then unknown.
     damage: Option<Error>,
     /// The names of the unread messages carried over from the previous execution.
@@ -42,7 +42,7 @@ impl Kept {
             Some(key) => engine.payload(&key).await?,
             None => None,
         };
-        let notes = engine.notes(&task.task_key()).await?;
+        let notes = engine.properties(&task.task_key()).await?;
         let (rows, damage) = match engine.history(task, 0).await {
             Ok(rows) => (rows, None),
             Err(error @ (Error::NoHistory { .. } | Error::BadHistory { .. })) => {
@@ -54,12 +54,12 @@ impl Kept {
     }
 
     fn status(&self) -> Option<&str> {
-        let status = self.notes.iter().find(|note| note.name == Note::STATUS);
+        let status = self.properties.iter().find(|note| note.name == WorkflowProperty::STATUS);
         status.map(|status| status.text.as_str())
     }
 
     fn values(&self) -> impl Iterator<Item = (&str, Value)> {
-        let values = self.notes.iter().filter(|note| note.name != Note::STATUS);
+        let values = self.properties.iter().filter(|note| note.name != WorkflowProperty::STATUS);
         values.map(|note| {
             let value = serde_json::from_str(&note.text);
             (note.name.as_str(), value.unwrap_or_else(|_| json!(note.text)))

@@ -56,7 +56,7 @@ impl Signal {
         let posting = posting.tenant(self.target.tenant.clone());
         let mut posting = self.letter.on(posting, payload);
         if let Some(keep) = self.before_start {
-            posting = posting.or_keep(keep);
+            posting = posting.buffer_for(keep);
         }
         let refused = |error| CliError::about("workflow", &self.id, error).named(OPTIONS);
         let posted = posting.await.map_err(refused)?;

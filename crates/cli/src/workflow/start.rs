@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use windlass::{Config, Creation, Engine, Kind, LaneName, Payload, StoreUrl, TaskId};
+use windlass::{Config, Engine, Kind, LaneName, Payload, StoreUrl, TaskBuilder, TaskId};
 
 use crate::error::CliError;
 use crate::output::{say, say_aside, say_json};
@@ -142,7 +142,7 @@ impl Start {
         }
     }
 
-    fn describe<'e>(&self, creation: Creation<'e>, input: Option<Payload>) -> Creation<'e> {
+    fn describe<'e>(&self, creation: TaskBuilder<'e>, input: Option<Payload>) -> TaskBuilder<'e> {
         let mut creation = creation
             .tenant(self.target.tenant.clone())
             .lane(self.lane.clone())

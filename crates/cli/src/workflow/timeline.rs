@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass::workflow::{Arrival, Made, StepOutcome, Turned};
+use windlass::workflow::{RecordedCommand, StepOutcome, TurnRecord, WorkflowInput};
 use windlass::{Lifecycle, Task, Timestamp};
 
 use crate::duration::{brief, moment, now};
@@ -12,7 +12,7 @@ use crate::workflow::open::{Open, open};
 use crate::workflow::past::Chapter;
 
 /// Prints the rows of an execution, which began with `unread` messages, and its current state.
-pub(super) fn timeline(task: &Task, chapter: &Chapter<'_>, rows: &[Turned], unread: &[String]) {
+pub(super) fn timeline(task: &Task, chapter: &Chapter<'_>, rows: &[TurnRecord], unread: &[String]) {
     beginning(task, chapter, rows);
     say(&match chapter {
         Chapter::Present(task) => standing(task, &open(rows, unread)),
@@ -24,7 +24,7 @@ pub(super) fn timeline(task: &Task, chapter: &Chapter<'_>, rows: &[Turned], unre
 }
 
 /// Prints the rows of an execution, without the state after them.
-pub(super) fn beginning(task: &Task, chapter: &Chapter<'_>, rows: &[Turned]) {
+pub(super) fn beginning(task: &Task, chapter: &Chapter<'_>, rows: &[TurnRecord]) {
     let turns = counted(rows.len() as u64, "turn");
     let (id, kind, number) = (&task.id, &task.kind, chapter.number());
     say(&format!("workflow {id} ({kind}), execution {number}, {turns}"));
@@ -41,9 +41,9 @@ fn took(from: Timestamp, to: Timestamp) -> String {
     }
 }
 
-fn lines(rows: &[Turned]) -> Vec<String> {
+fn lines(rows: &[TurnRecord]) -> Vec<String> {
     let Some(begin) = rows.first().map(|row| row.at) else { return Vec::new() };
-    let mut steps: BTreeMap<u64, (&Made, Timestamp)> = BTreeMap::new();
+    let mut steps: BTreeMap<u64, (&RecordedCommand, Timestamp)> = BTreeMap::new();
     let (mut lines, mut before) = (Vec::new(), begin);
     for (turn, row) in rows.iter().enumerate() {
         let offset = format!("+{}", took(begin, row.at));
@@ -65,11 +65,17 @@ fn lines(rows: &[Turned]) -> Vec<String> {
 }
 
 /// An input; for the end of a step also its command and its duration.
-fn arrived(arrival: &Arrival, steps: &BTreeMap<u64, (&Made, Timestamp)>, at: Timestamp) -> String {
-    let Arrival::Report { step, outcome } = arrival else { return came(arrival) };
+fn arrived(
+    arrival: &WorkflowInput,
+    steps: &BTreeMap<u64, (&RecordedCommand, Timestamp)>,
+    at: Timestamp,
+) -> String {
+    let WorkflowInput::Report { step, outcome } = arrival else { return came(arrival) };
     let Some((made, since)) = steps.get(step) else { return came(arrival) };
-    if let (Made::Start { .. } | Made::Post { .. }, StepOutcome::Failed { reason, .. }) =
-        (made, outcome)
+    if let (
+        RecordedCommand::Start { .. } | RecordedCommand::Post { .. },
+        StepOutcome::Failed { reason, .. },
+    ) = (made, outcome)
     {
         return format!("{}, step {step}, was rejected: {}", named(made), one_line(reason));
     }
@@ -77,9 +83,9 @@ fn arrived(arrival: &Arrival, steps: &BTreeMap<u64, (&Made, Timestamp)>, at: Tim
     format!("{}, step {step}, {word} after {}{rest}", named(made), took(*since, at))
 }
 
-fn made_of(made: &Made, steps: &BTreeMap<u64, (&Made, Timestamp)>) -> String {
+fn made_of(made: &RecordedCommand, steps: &BTreeMap<u64, (&RecordedCommand, Timestamp)>) -> String {
     match made {
-        Made::Cancel { step } => match steps.get(step) {
+        RecordedCommand::Cancel { step } => match steps.get(step) {
             Some((given_up, _)) => format!("cancels {}, step {step}", named(given_up)),
             None => told(made),
         },
@@ -116,7 +122,7 @@ fn standing(task: &Task, open: &[Open<'_>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use windlass::workflow::Carried;
+    use windlass::workflow::HistoryPayload;
     use windlass::{FailureClass, Payload};
 
     use super::*;
@@ -124,31 +130,38 @@ mod tests {
     #[test]
     fn a_history_as_text() {
         let at = |ms| Timestamp::from_millis(ms);
-        let carried = |text: &str| Some(Carried(Payload::json(text)));
-        let completed = |step, text| Arrival::Report {
+        let carried = |text: &str| Some(HistoryPayload(Payload::json(text)));
+        let completed = |step, text| WorkflowInput::Report {
             step,
             outcome: StepOutcome::Completed { result: carried(text) },
         };
-        let message =
-            Arrival::Message { name: "go".into(), source: "ada".into(), payload: carried("1") };
+        let message = WorkflowInput::Message {
+            name: "go".into(),
+            source: "ada".into(),
+            payload: carried("1"),
+        };
         let reason = "go could not be sent to b: it is full".to_owned();
         let outcome = StepOutcome::Failed { class: FailureClass::Permanent, reason };
-        let refused = Arrival::Report { step: 3, outcome };
+        let refused = WorkflowInput::Report { step: 3, outcome };
         let rows = [
-            Turned {
+            TurnRecord {
                 at: at(0),
                 arrived: vec![completed(0, "5")],
                 made: vec![
-                    Made::Local { step: 0, name: "price".into() },
-                    Made::Activity { step: 1, name: "charge".into(), input: carried("[5]") },
-                    Made::Timer { step: 2, until: at(60_000) },
-                    Made::Post { step: 3, to: "b".into(), name: "go".into() },
+                    RecordedCommand::Local { step: 0, name: "price".into() },
+                    RecordedCommand::Activity {
+                        step: 1,
+                        name: "charge".into(),
+                        input: carried("[5]"),
+                    },
+                    RecordedCommand::Timer { step: 2, until: at(60_000) },
+                    RecordedCommand::Post { step: 3, to: "b".into(), name: "go".into() },
                 ],
             },
-            Turned {
+            TurnRecord {
                 at: at(1_500),
                 arrived: vec![completed(1, "true"), message, refused],
-                made: vec![Made::Cancel { step: 2 }],
+                made: vec![RecordedCommand::Cancel { step: 2 }],
             },
         ];
         let expected = "\

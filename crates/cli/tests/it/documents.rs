@@ -48,7 +48,7 @@ async fn every_field_is_in_the_guide() {
         tenant: "default".into(),
         id: "w".into(),
         lanes: ["default".into()].into(),
-        offer: windlass::Offer::default(),
+        offer: windlass::WorkerCapabilities::default(),
         every_ms: 60_000,
         held: None,
     };

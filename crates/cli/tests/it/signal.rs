@@ -46,7 +46,7 @@ async fn a_task_is_signaled_by_its_id() {
     assert!(to_whom.err.contains("<--task <ID>|--token <TOKEN>>"), "{}", to_whom.err);
     assert_eq!(place.run("task messages nobody").code, 4);
     let task = claim(&engine, "w", "default").await;
-    let signals = engine.observe_signals(&task.task_key()).await.unwrap();
+    let signals = engine.resuming_signals(&task.task_key()).await.unwrap();
     assert_eq!(signals[0].message.source, "ada");
     assert_eq!(&*signals[0].payload.as_ref().unwrap().bytes, br#"{"ok":true}"#);
     engine.shutdown().await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use windlass::{Config, Creation, Engine, Lifecycle, Payload, Task, TaskHandle};
+use windlass::{Config, Engine, Lifecycle, Payload, Task, TaskBuilder, TaskHandle};
 
 /// Longer than anything takes here: a wait of this length is a failure.
 const EVER: Duration = Duration::from_secs(120);
@@ -55,7 +55,7 @@ impl Stage {
         Process::start(command)
     }
 
-    pub(crate) fn script(&self, script: &str) -> Creation<'_> {
+    pub(crate) fn script(&self, script: &str) -> TaskBuilder<'_> {
         self.engine.create("script").raw_payload(Payload::new("text/x-sh", script.as_bytes()))
     }
 

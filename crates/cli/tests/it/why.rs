@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass::command::{Claim, Delay};
+use windlass::command::{Claim, Snooze};
 use windlass::{Config, Engine, FailureClass, StoreUrl};
 
 use crate::place::{Place, claim, complete, fail};
@@ -76,7 +76,7 @@ async fn delayed() {
 
     place.ok("task create odd --id odd --lane c");
     let task = claim(&engine, "w", "c").await;
-    engine.submit(Delay { fence: task.fence(), delay_ms: 3_600_000 }).await.unwrap();
+    engine.submit(Snooze { fence: task.fence(), delay_ms: 3_600_000 }).await.unwrap();
     let parts = ["a worker snoozed it", "does one exist for odd on lane c?"];
     check(&place, "odd", "delayed_until", &parts);
     engine.shutdown().await.unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass::TagFilter;
-use windlass::command::Consume;
+use windlass::command::ClaimGranted;
 
 use crate::place::{Place, claim};
 
@@ -73,7 +73,7 @@ async fn a_task_is_granted_and_revoked() {
     let events = place.ok("events --limit 1");
     assert!(events.contains("from mailer-2: elsewhere"), "{events}");
     place.ok("task grant t mailer-1");
-    let consumed = engine.consume(Consume::new("t", "mailer-1")).await.unwrap();
+    let consumed = engine.claim_granted(ClaimGranted::new("t", "mailer-1")).await.unwrap();
     assert!(consumed.task.epoch > held.epoch);
     engine.shutdown().await.unwrap();
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass::command::CommitTurn;
-use windlass::workflow::Program;
+use windlass::workflow::WorkflowDefinition;
 use windlass::workflow::testing::{Recorded, replay_check};
 use windlass::{
-    Context, Engine, Failure, PublicState, Running, StepError, TaskKey, Tenant, Workflow,
+    Context, Engine, Failure, PublicState, StepError, TaskKey, Tenant, WorkerHandle, Workflow,
 };
 
 use crate::place::{Place, Said, claim};
@@ -16,7 +16,11 @@ use crate::place::{Place, Said, claim};
 const EVER: Duration = Duration::from_secs(60);
 
 async fn charge(_: Context, cents: u64) -> Result<String, Failure> {
-    if cents == 0 { Err(Failure::give_up("nothing to pay")) } else { Ok(format!("paid {cents}")) }
+    if cents == 0 {
+        Err(Failure::non_retryable("nothing to pay"))
+    } else {
+        Ok(format!("paid {cents}"))
+    }
 }
 
 async fn refund(_: Context, cents: u64) -> Result<u64, Failure> {
@@ -46,7 +50,7 @@ async fn shop(ctx: Workflow, orders: Vec<u64>) -> Result<u32, StepError> {
     match ctx.continue_as_new(&rest.to_vec()).await? {}
 }
 
-fn works(engine: &Engine) -> Running {
+fn works(engine: &Engine) -> WorkerHandle {
     let worker = engine.worker("worker-1").concurrency(4).activity(charge).activity(refund);
     worker.workflow(order).workflow(shop).start().unwrap()
 }
@@ -347,9 +351,13 @@ async fn an_invalid_history_is_reported() {
             turn: u32::try_from(turn).unwrap(),
             row: Some(windlass::Payload::json(row)),
             taken: vec![],
-            deeds: vec![],
+            commands: vec![],
             next_step: 3,
-            then: if last { windlass::command::Then::Wait } else { windlass::command::Then::GoOn },
+            then: if last {
+                windlass::command::TurnEnd::AwaitMessages
+            } else {
+                windlass::command::TurnEnd::MoreParts
+            },
             sticky_ms: None,
             eager: None,
             foreign: None,
@@ -423,7 +431,8 @@ async fn a_workflow_that_cannot_continue_shows_why() {
     until_paid(&engine, "o").await;
     running.drain(Duration::from_secs(10)).await;
     let worker = engine.worker("worker-1").activity(refund);
-    let running = worker.program(Program::named("order", changed)).start().unwrap();
+    let running =
+        worker.workflow_definition(WorkflowDefinition::named("order", changed)).start().unwrap();
     place.ok("workflow signal o approved --payload \"ada\"");
     until(&engine, "o", |task| task.progress.is_some()).await;
     for line in ["workflow show o", "workflow list"] {

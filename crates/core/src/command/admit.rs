@@ -5,7 +5,7 @@ use crate::limits;
 use crate::primitive::{Spending, spend};
 use crate::rate::Rate;
 use crate::rejection::Rejection;
-use crate::request::{Request, RequestKey, RequestState, Terms};
+use crate::request::{Request, RequestKey, RequestState, RequestTtls};
 use crate::world::World;
 
 /// Admits an idempotent request. One caller becomes its owner; others get the stored response, or
@@ -17,17 +17,17 @@ pub struct Admit {
     pub fingerprint: Digest,
     /// A unique name of the caller. Only this owner can answer the request.
     pub owner: String,
-    pub terms: Terms,
+    pub ttls: RequestTtls,
     /// Rate limit on new keys per principal. Replayed responses are not counted.
-    pub growth: Option<Rate>,
+    pub rate_limit: Option<Rate>,
 }
 
 impl Admit {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         self.request.check()?;
         limits::OWNER.check(&self.owner)?;
-        self.terms.check()?;
-        self.growth.map_or(Ok(()), Rate::check)?;
+        self.ttls.check()?;
+        self.rate_limit.map_or(Ok(()), Rate::check)?;
         let now = world.now();
         let known = world.get::<Admission>(&self.request.row_key())?;
         let state = known.as_ref().and_then(|known| known.request(now)).zip(known.as_ref());
@@ -42,7 +42,7 @@ impl Admit {
             RequestState::Answered { .. } => Ok(Outcome::Answered(self.request.answer_key())),
             _ if known.first == self.owner => Ok(Outcome::Admitted { until: known.expires_at }),
             _ => {
-                let retry_after_ms = self.terms.retry_after_ms;
+                let retry_after_ms = self.ttls.retry_after_ms;
                 Err(Rejection::IdempotencyInFlight { retry_after_ms }.into())
             }
         }
@@ -50,7 +50,7 @@ impl Admit {
 
     /// Accepts a free key. Deletes the response of an earlier request that is not swept yet.
     fn accept(&self, world: &mut World, before: Option<&Admission>) -> Transition {
-        if let Some(rate) = self.growth {
+        if let Some(rate) = self.rate_limit {
             // The digest includes the account: the same key of another account is counted again.
             let key = &self.request.digest().to_string().into();
             let (tenant, limiter) = (&self.request.tenant, &self.request.limiter());
@@ -58,8 +58,8 @@ impl Admit {
         }
         world.drop_payloads(before.and_then(Admission::kept_answer));
         let now = world.now();
-        let replay_until = now.plus_ms(self.terms.replay_ms);
-        let until = now.plus_ms(self.terms.in_flight_ms);
+        let replay_until = now.plus_ms(self.ttls.replay_ms);
+        let until = now.plus_ms(self.ttls.in_flight_ms);
         world.put::<Admission>(Admission {
             tenant: self.request.tenant.clone(),
             scope: self.request.scope(),
@@ -71,7 +71,7 @@ impl Admit {
             request: Some(Request {
                 accepted_at: now,
                 replay_until,
-                forget_at: replay_until.plus_ms(self.terms.tombstone_ms),
+                forget_at: replay_until.plus_ms(self.ttls.tombstone_ms),
                 state: RequestState::InFlight,
             }),
         });
@@ -82,7 +82,7 @@ impl Admit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Answer, Sweep, Withdraw};
+    use crate::command::{CompleteRequest, ReleaseRequest, Sweep};
     use crate::payload::Payload;
     use crate::testing::{Stage, admit, check_request, request};
 
@@ -128,9 +128,9 @@ mod tests {
                 admit.request.account = args.text("account", "a");
                 admit.request.key = args.text("key", "key-of-a-request").as_str().into();
                 admit.fingerprint = crate::testing::asks(&args.text("asks", "this"));
-                admit.terms.replay_ms = args.number("replay", admit.terms.replay_ms);
-                admit.terms.in_flight_ms = args.number("flight", admit.terms.in_flight_ms);
-                admit.terms.retry_after_ms = args.number("retry", admit.terms.retry_after_ms);
+                admit.ttls.replay_ms = args.number("replay", admit.ttls.replay_ms);
+                admit.ttls.in_flight_ms = args.number("flight", admit.ttls.in_flight_ms);
+                admit.ttls.retry_after_ms = args.number("retry", admit.ttls.retry_after_ms);
                 admit
             },
         );
@@ -142,7 +142,7 @@ mod tests {
         stage.must(admit("o1"));
         stage.later(59_999);
         let (owner, answer) = ("o1".to_owned(), Payload::json("1"));
-        stage.must(Answer { request: request(), owner, answer });
+        stage.must(CompleteRequest { request: request(), owner, answer });
         for step in [1, 86_340_000 - 1] {
             stage.later(step);
             assert!(matches!(stage.must(admit("o2")), Outcome::Answered(_)));
@@ -164,19 +164,19 @@ mod tests {
         let mut stage = Stage::new();
         stage.must(admit("o1"));
         let (owner, answer) = ("o1".to_owned(), Payload::json("1"));
-        stage.must(Answer { request: request(), owner, answer });
+        stage.must(CompleteRequest { request: request(), owner, answer });
         stage.later(31 * 86_400_000);
         stage.must(admit("o2"));
         assert_eq!(stage.shelf.payloads().count(), 0, "the response is deleted");
-        stage.must(Withdraw { request: request(), owner: "o2".into() });
+        stage.must(ReleaseRequest { request: request(), owner: "o2".into() });
         assert_eq!(stage.shelf.rows().count(), 0);
     }
 
     #[test]
     fn new_keys_are_rate_limited_and_replays_are_not() {
-        let growth = Some(Rate { starts: 2, window_ms: 32_000 });
+        let rate_limit = Some(Rate { starts: 2, window_ms: 32_000 });
         let ask = |key: &str| {
-            let mut admit = Admit { growth, ..admit("o1") };
+            let mut admit = Admit { rate_limit, ..admit("o1") };
             admit.request.key = key.into();
             admit
         };
@@ -184,10 +184,10 @@ mod tests {
         let first = ask("first");
         stage.must(first.clone());
         let (request, owner) = (first.request.clone(), "o1".to_owned());
-        stage.must(Answer { request, owner, answer: Payload::json("1") });
+        stage.must(CompleteRequest { request, owner, answer: Payload::json("1") });
         let second = ask("second");
         stage.must(second.clone());
-        stage.must(Withdraw { request: second.request.clone(), owner: "o1".into() });
+        stage.must(ReleaseRequest { request: second.request.clone(), owner: "o1".into() });
         stage.must(second);
         let limited = stage.run(ask("third")).unwrap_err();
         assert_eq!(limited, Rejection::RateLimited { retry_after_ms: 33_000 });
@@ -202,9 +202,9 @@ mod tests {
     /// A key is counted once. The same key of another account is counted separately.
     #[test]
     fn the_rate_limit_counts_every_key_of_every_account() {
-        let growth = Some(Rate { starts: 2, window_ms: 32_000 });
+        let rate_limit = Some(Rate { starts: 2, window_ms: 32_000 });
         let ask = |account: &str| {
-            let mut admit = Admit { growth, ..admit("o1") };
+            let mut admit = Admit { rate_limit, ..admit("o1") };
             admit.request.account = account.into();
             admit
         };
@@ -224,25 +224,25 @@ mod tests {
     #[test]
     fn reusing_a_key_deletes_its_unswept_response() {
         let mut first = admit("o1");
-        first.terms.tombstone_ms = 0;
+        first.ttls.tombstone_ms = 0;
         let mut stage = Stage::new();
         stage.must(first.clone());
         let answer = Payload::json("1");
-        stage.must(Answer { request: request(), owner: "o1".into(), answer });
+        stage.must(CompleteRequest { request: request(), owner: "o1".into(), answer });
         stage.later(86_400_000);
         assert!(matches!(
             stage.must(Admit { owner: "o2".into(), ..first }),
             Outcome::Admitted { .. }
         ));
         assert_eq!(stage.shelf.payloads().count(), 0);
-        stage.must(Withdraw { request: request(), owner: "o2".into() });
+        stage.must(ReleaseRequest { request: request(), owner: "o2".into() });
         assert_eq!((stage.shelf.rows().count(), stage.shelf.payloads().count()), (0, 0));
     }
 
     #[test]
     fn the_longest_ttls_do_not_overflow() {
         let mut longest = admit("o1");
-        longest.terms = Terms {
+        longest.ttls = RequestTtls {
             replay_ms: 7 * 86_400_000,
             in_flight_ms: 7 * 86_400_000,
             tombstone_ms: 366 * 86_400_000,
@@ -251,21 +251,25 @@ mod tests {
         let mut stage = Stage::new();
         stage.must(longest.clone());
         stage.later(7 * 86_400_000 - 1);
-        stage.must(Answer { request: request(), owner: "o1".into(), answer: Payload::json("1") });
+        stage.must(CompleteRequest {
+            request: request(),
+            owner: "o1".into(),
+            answer: Payload::json("1"),
+        });
         stage.later(1);
         assert_eq!(stage.run(longest.clone()), Err(Rejection::IdempotencyExpired));
         stage.later(366 * 86_400_000 - 1);
         assert_eq!(stage.run(longest.clone()), Err(Rejection::IdempotencyExpired));
         stage.later(1);
         stage.must(longest.clone());
-        for terms in [
-            Terms { tombstone_ms: u64::MAX, ..longest.terms },
-            Terms { replay_ms: u64::MAX, ..longest.terms },
-            Terms { in_flight_ms: u64::MAX, ..longest.terms },
-            Terms { retry_after_ms: 0, ..longest.terms },
+        for ttls in [
+            RequestTtls { tombstone_ms: u64::MAX, ..longest.ttls },
+            RequestTtls { replay_ms: u64::MAX, ..longest.ttls },
+            RequestTtls { in_flight_ms: u64::MAX, ..longest.ttls },
+            RequestTtls { retry_after_ms: 0, ..longest.ttls },
         ] {
-            let refused = stage.run(Admit { terms, ..longest.clone() }).unwrap_err();
-            assert_eq!(refused.code(), "invalid", "{terms:?}");
+            let refused = stage.run(Admit { ttls, ..longest.clone() }).unwrap_err();
+            assert_eq!(refused.code(), "invalid", "{ttls:?}");
         }
     }
 

@@ -1,5 +1,5 @@
 use crate::children::Children;
-use crate::command::{CommitTurn, Complete, Consume, Transition};
+use crate::command::{ClaimGranted, CommitTurn, Complete, Transition};
 use crate::world::World;
 
 /// Completes an activity and commits the next turn of its workflow, atomically.
@@ -8,14 +8,14 @@ use crate::world::World;
 /// is committed, under the epoch of the workflow's next lease. If the workflow was leased in
 /// between, that epoch is taken and the commit is rejected.
 #[derive(Clone, Debug)]
-pub struct Advance {
+pub struct CompleteAndCommitTurn {
     pub complete: Complete,
     /// How the workflow is leased: for this commit only, unless there is more to do.
-    pub consume: Consume,
+    pub consume: ClaimGranted,
     pub turn: CommitTurn,
 }
 
-impl Advance {
+impl CompleteAndCommitTurn {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         self.turn.check()?;
         let workflow = &self.turn.fence.task;
@@ -36,7 +36,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::command::{Claim, Create, Deed, NewTask, NewWorkflow, Outcome, Post, Then};
+    use crate::command::{
+        Claim, Create, NewTask, NewWorkflow, Outcome, Post, TurnEnd, WorkflowCommand,
+    };
     use crate::mailbox::Message;
     use crate::payload::Payload;
     use crate::record::Table;
@@ -44,13 +46,13 @@ mod tests {
     use crate::task::Task;
     use crate::testing::{Stage, check_task, claim, fence, lane, message};
 
-    fn turn(nth: u64, turn: u32, then: Then) -> CommitTurn {
+    fn turn(nth: u64, turn: u32, then: TurnEnd) -> CommitTurn {
         CommitTurn {
             fence: fence(nth),
             turn,
             row: Some(Payload::json("{}")),
             taken: Vec::new(),
-            deeds: Vec::new(),
+            commands: Vec::new(),
             next_step: 1,
             then,
             sticky_ms: Some(5_000),
@@ -59,10 +61,10 @@ mod tests {
         }
     }
 
-    fn activity(step: u64) -> Deed {
+    fn activity(step: u64) -> WorkflowCommand {
         let payload = Some(Payload::json("1"));
         let task = NewTask { lane: lane(), payload, ..NewTask::new(format!("t/{step}"), "charge") };
-        Deed::Activity { step, task, eager: true }
+        WorkflowCommand::Activity { step, task, eager: true }
     }
 
     /// A workflow that waits for its first activity, which this worker has leased.
@@ -71,16 +73,19 @@ mod tests {
         let workflow = Some(NewWorkflow::default());
         stage.must(Create::one(NewTask { lane: lane(), workflow, ..NewTask::new("t", "order") }));
         stage.must(claim());
-        let first = CommitTurn { deeds: vec![activity(0)], ..turn(1, 0, Then::Wait) };
-        let Outcome::Turned { mut claimed, .. } = stage.must(first) else { panic!("a turn") };
+        let first =
+            CommitTurn { commands: vec![activity(0)], ..turn(1, 0, TurnEnd::AwaitMessages) };
+        let Outcome::TurnCommitted { mut claimed, .. } = stage.must(first) else {
+            panic!("a turn")
+        };
         (stage, claimed.pop().expect("it is leased with the turn"))
     }
 
-    fn advance(activity: &Task, turn: CommitTurn) -> Advance {
+    fn advance(activity: &Task, turn: CommitTurn) -> CompleteAndCommitTurn {
         let result = Some(Payload::json("42"));
-        Advance {
+        CompleteAndCommitTurn {
             complete: Complete { fence: activity.fence(), result },
-            consume: Consume::new("t", "w"),
+            consume: ClaimGranted::new("t", "w"),
             turn: CommitTurn { taken: vec![Message::of_step(0)], ..turn },
         }
     }
@@ -106,10 +111,10 @@ mod tests {
             gated     | | blocked e0 a0   | ! stale             |
             reserved  | | reserved e0 a0  | ! stale             |
             ",
-            |args| Advance {
+            |args| CompleteAndCommitTurn {
                 complete: Complete { fence: args.fence(), result: None },
-                consume: Consume::new("t", "w"),
-                turn: CommitTurn { fence: args.fence(), ..turn(1, 0, Then::Wait) },
+                consume: ClaimGranted::new("t", "w"),
+                turn: CommitTurn { fence: args.fence(), ..turn(1, 0, TurnEnd::AwaitMessages) },
             },
         );
     }
@@ -117,13 +122,13 @@ mod tests {
     #[test]
     fn an_activity_ends_and_the_next_one_is_leased() {
         let (mut stage, first) = waiting();
-        let deeds = vec![activity(1)];
-        let next = CommitTurn { deeds, next_step: 2, ..turn(2, 1, Then::Wait) };
+        let commands = vec![activity(1)];
+        let next = CommitTurn { commands, next_step: 2, ..turn(2, 1, TurnEnd::AwaitMessages) };
         let advance = advance(&first, next);
         let first = stage.must(advance.clone());
         assert_eq!(stage.must(advance), first, "a repeat gets the same response");
-        let Outcome::Turned { claimed, goes_on } = first else { panic!("it is a turn") };
-        assert_eq!((claimed[0].id.as_str(), goes_on), ("t/1", None));
+        let Outcome::TurnCommitted { claimed, lease_kept } = first else { panic!("it is a turn") };
+        assert_eq!((claimed[0].id.as_str(), lease_kept), ("t/1", None));
         assert!(stage.task("t/0").is_none(), "it is deleted when it ends");
         let workflow = stage.task("t").expect("it exists");
         assert_eq!(workflow.lifecycle.public().as_str(), "suspended");
@@ -135,12 +140,12 @@ mod tests {
     fn a_visible_message_keeps_the_lease_after_a_turn() {
         let (mut stage, first) = waiting();
         stage.must(Post::one(message("go")));
-        let advance = advance(&first, turn(2, 1, Then::Wait));
+        let advance = advance(&first, turn(2, 1, TurnEnd::AwaitMessages));
         let kept = stage.must(advance.clone());
         assert_eq!(stage.must(advance.clone()), kept, "a repeat gets the same response");
-        let Outcome::Turned { goes_on, .. } = kept else { panic!("it is a turn") };
-        assert_eq!(goes_on.map(|task| task.fence()), Some(fence(2)));
-        let other = Advance { consume: Consume::new("t", "v"), ..advance };
+        let Outcome::TurnCommitted { lease_kept, .. } = kept else { panic!("it is a turn") };
+        assert_eq!(lease_kept.map(|task| task.fence()), Some(fence(2)));
+        let other = CompleteAndCommitTurn { consume: ClaimGranted::new("t", "v"), ..advance };
         assert_eq!(stage.run(other), Err(Rejection::TaskNotFound), "w holds the lease");
         assert_eq!(stage.task("t").expect("it exists").lifecycle.public().as_str(), "active");
     }
@@ -148,23 +153,26 @@ mod tests {
     #[test]
     fn a_rejected_speculative_turn_changes_nothing() {
         let (mut stage, first) = waiting();
-        let next = turn(2, 1, Then::Wait);
-        let other = Advance { consume: Consume::new("t", "v"), ..advance(&first, next.clone()) };
+        let next = turn(2, 1, TurnEnd::AwaitMessages);
+        let other = CompleteAndCommitTurn {
+            consume: ClaimGranted::new("t", "v"),
+            ..advance(&first, next.clone())
+        };
         assert_eq!(stage.run(other), Err(Rejection::NotGranted), "it is sticky to another worker");
-        let other = advance(&first, turn(2, 2, Then::Wait));
+        let other = advance(&first, turn(2, 2, TurnEnd::AwaitMessages));
         assert_eq!(stage.run(other), Err(Rejection::OtherTurn { turns: 1 }));
         let mut other = advance(&first, next.clone());
         other.turn.taken = vec![Message::of_step(7)];
         let absent = Rejection::MessageNotFound { seq: Message::of_step(7) };
         assert_eq!(stage.run(other), Err(absent));
         stage.must(Post::one(message("go")));
-        stage.must(Consume::new("t", "w"));
+        stage.must(ClaimGranted::new("t", "w"));
         assert_eq!(stage.run(advance(&first, next.clone())), Err(Rejection::NotGranted));
-        stage.must(CommitTurn { taken: vec![1], ..turn(2, 1, Then::Wait) });
+        stage.must(CommitTurn { taken: vec![1], ..turn(2, 1, TurnEnd::AwaitMessages) });
         let next = advance(&first, next);
         assert_eq!(stage.run(next), Err(Rejection::SettledOtherwise));
         let state = |id| stage.task(id).expect("it exists").lifecycle.public().as_str();
         assert_eq!((state("t/0"), state("t")), ("active", "suspended"));
-        stage.must(advance(&first, turn(3, 2, Then::Complete(None))));
+        stage.must(advance(&first, turn(3, 2, TurnEnd::Complete(None))));
     }
 }

@@ -10,13 +10,13 @@ use crate::world::World;
 /// Completes a request: its response is stored and replayed. Only the admitted owner may complete
 /// it, and only in time.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct CompleteRequest {
     pub request: RequestKey,
     pub owner: String,
     pub answer: Payload,
 }
 
-impl Answer {
+impl CompleteRequest {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         self.request.check()?;
         limits::OWNER.check(&self.owner)?;
@@ -47,11 +47,11 @@ impl Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Admit, Sweep, Withdraw};
+    use crate::command::{Admit, ReleaseRequest, Sweep};
     use crate::testing::{Stage, admit, check_request, request};
 
-    fn answer(owner: &str, answer: &str) -> Answer {
-        Answer { request: request(), owner: owner.into(), answer: Payload::json(answer) }
+    fn answer(owner: &str, answer: &str) -> CompleteRequest {
+        CompleteRequest { request: request(), owner: owner.into(), answer: Payload::json(answer) }
     }
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
         stage.must(answer("o2", "2"));
         assert_eq!(stage.run(answer("o1", "late")), Err(Rejection::RequestReleased));
         let (request, owner) = (request(), "o1".to_owned());
-        stage.must(Withdraw { request, owner });
+        stage.must(ReleaseRequest { request, owner });
         let Outcome::Answered(key) = stage.must(admit("o3")) else { panic!() };
         assert_eq!(stage.shelf.payload(&key), Some(&Payload::json("2")));
     }

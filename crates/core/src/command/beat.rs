@@ -13,7 +13,7 @@ const MOST_NODES: usize = 1_000;
 /// It is a hint: it comes from a scan, so another node may join before the commit, and unregistered
 /// nodes are not counted. No invariant may depend on it.
 #[derive(Clone, Debug)]
-pub struct Beat {
+pub struct HeartbeatNode {
     pub id: NodeId,
     pub name: String,
     pub pid: u32,
@@ -25,7 +25,7 @@ pub struct Beat {
     pub every_ms: u64,
 }
 
-impl Beat {
+impl HeartbeatNode {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::NODE_ID.check(self.id.as_str())?;
         limits::NODE_NAME.check(&self.name)?;
@@ -58,7 +58,7 @@ impl Beat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Leave, Sweep};
+    use crate::command::{DeregisterNode, Sweep};
     use crate::testing::{Stage, beat, check_node};
 
     #[test]
@@ -97,12 +97,12 @@ mod tests {
     #[test]
     fn the_response_covers_all_nodes() {
         let mut stage = Stage::new();
-        let node = |id: &str, format| Beat { id: id.into(), format, ..beat() };
+        let node = |id: &str, format| HeartbeatNode { id: id.into(), format, ..beat() };
         let told = |joined, nodes, format| Outcome::Registered { joined, nodes, format };
         assert_eq!(stage.must(node("a", 3)), told(true, 1, 3));
         assert_eq!(stage.must(node("b", 2)), told(true, 2, 2));
         assert_eq!(stage.must(node("a", 3)), told(false, 2, 2));
-        stage.must(Leave { id: "b".into() });
+        stage.must(DeregisterNode { id: "b".into() });
         assert_eq!(stage.must(node("a", 3)), told(false, 1, 3));
     }
 
@@ -110,7 +110,7 @@ mod tests {
     fn a_node_is_deleted_after_three_missed_heartbeats() {
         let mut stage = Stage::new();
         stage.must(beat());
-        stage.must(Beat { id: "quiet".into(), ..beat() });
+        stage.must(HeartbeatNode { id: "quiet".into(), ..beat() });
         let rows = |stage: &Stage| stage.shelf.rows().count();
         for _ in 0..3 {
             stage.later(5_000);
@@ -124,7 +124,7 @@ mod tests {
         let next_due = Some(stage.now.plus_ms(15_000));
         assert_eq!(stage.must(Sweep::default()), Outcome::Swept { swept: 1, next_due });
         assert_eq!(rows(&stage), 1);
-        let back = stage.must(Beat { id: "quiet".into(), ..beat() });
+        let back = stage.must(HeartbeatNode { id: "quiet".into(), ..beat() });
         assert_eq!(back, Outcome::Registered { joined: true, nodes: 2, format: 2 });
     }
 }

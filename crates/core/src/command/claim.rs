@@ -5,11 +5,11 @@ use crate::event::{Change, Event};
 use crate::lane::{Lane, LaneGate};
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
-use crate::primitive::{Meters, begin, meters, receive, start, startable, tenant_key};
-use crate::queue::Queue;
+use crate::primitive::{Quotas, begin, meters, receive, start, startable, tenant_key};
+use crate::queue::ReadyRoute;
 use crate::rejection::Rejection;
 use crate::row::Range;
-use crate::task::{Lease, Lifecycle, Metered, Offer, Route, Task};
+use crate::task::{Lease, Lifecycle, Metered, Route, Task, WorkerCapabilities};
 use crate::worker::LeaseRequest;
 use crate::world::{Halt, World, unless_quarantined};
 
@@ -31,7 +31,7 @@ pub struct Claim {
     pub tenant: Tenant,
     pub lanes: Vec<LaneName>,
     pub worker: WorkerId,
-    pub offer: Offer,
+    pub offer: WorkerCapabilities,
     pub lease_ms: u64,
     pub limit: u32,
     /// Begin the attempt in the same commit, as ordinary workers do.
@@ -57,7 +57,7 @@ impl Claim {
             tenant: Tenant::default(),
             lanes: vec![LaneName::default()],
             worker: worker.into(),
-            offer: Offer::default(),
+            offer: WorkerCapabilities::default(),
             lease_ms: 30_000,
             limit: 1,
             begin: true,
@@ -118,7 +118,7 @@ impl Claim {
     fn prefetch(&self, world: &mut World, lane: &LaneName, wanted: usize) {
         world.prefetch(Lane::key_of(&self.tenant, lane));
         world.prefetch(tenant_key(&self.tenant));
-        let directory = Queue::of_lane(&self.tenant, lane);
+        let directory = ReadyRoute::of_lane(&self.tenant, lane);
         world.prefetch_directory(&directory);
         for route in world.guess_routes(&self.tenant, lane) {
             if self.offer.meets(&route) {
@@ -147,8 +147,8 @@ impl Claim {
         let Some(Heads { lane, meters, tasks }) = self.heads_of(world, name, wanted)? else {
             return Ok(());
         };
-        if meters.allowance(1, world.now()) == 0 {
-            return meters.refuse(world, name);
+        if meters.remaining(1, world.now()) == 0 {
+            return meters.mark_starved(world, name);
         }
         for task in &tasks {
             world.pick(task.task_key().row_key());
@@ -177,12 +177,12 @@ impl Claim {
     ) -> Result<Option<Heads>, Halt> {
         let known = world.get::<Lane>(&Lane::key_of(&self.tenant, name));
         let Some(lane) = unless_quarantined(known)?.flatten() else { return Ok(None) };
-        let wanted = lane.allowance(wanted);
+        let wanted = lane.remaining(wanted);
         if wanted == 0 {
             return Ok(None);
         }
         let Some(meters) = meters(world, &lane)? else { return Ok(None) };
-        let wanted = meters.allowance(wanted, world.now());
+        let wanted = meters.remaining(wanted, world.now());
         if wanted == 0 {
             return Ok(Some(Heads { lane, meters, tasks: Vec::new() }));
         }
@@ -221,7 +221,7 @@ impl Claim {
 
     /// The routes listed for a lane that this worker can serve.
     fn routes(&self, world: &mut World, lane: &LaneName) -> Result<Vec<Route>, Halt> {
-        let directory = Queue::of_lane(&self.tenant, lane);
+        let directory = ReadyRoute::of_lane(&self.tenant, lane);
         let listed = world.scan_directory(&directory)?;
         let routes: Vec<Route> = listed.iter().map(|queue| queue.route.clone()).collect();
         world.remember_routes(&self.tenant, lane, routes.clone());
@@ -252,14 +252,14 @@ impl Claim {
             return Err(Rejection::LaneHandsOutNone { lane: lane.name.clone() }.into());
         }
         if let Some(LaneGate { limit: Some(limit), .. }) = lane.gate
-            && lane.allowance(1) == 0
+            && lane.remaining(1) == 0
         {
             return Err(Rejection::LaneFull { lane: lane.name.clone(), limit }.into());
         }
         let Some(meters) = meters(world, &lane)? else {
             return Err(Rejection::Quarantined { table: "gate" }.into());
         };
-        if meters.allowance(1, world.now()) == 0 {
+        if meters.remaining(1, world.now()) == 0 {
             return Err(Rejection::QuotaSpent { lane: lane.name.clone() }.into());
         }
         if startable(world, std::slice::from_ref(task), &self.worker)? != [true] {
@@ -314,7 +314,7 @@ impl Claim {
 /// The next tasks of a lane, and the quotas that count them.
 struct Heads {
     lane: Arc<Lane>,
-    meters: Meters,
+    meters: Quotas,
     tasks: Vec<Arc<Task>>,
 }
 
@@ -439,7 +439,7 @@ mod tests {
             stage.must(Create::one(NewTask { tag, priority, ..new_task(id) }));
         }
         let tags = TagFilter::UntaggedAnd(BTreeSet::from(["x".to_owned()]));
-        let offer = Offer { tags, ..Offer::default() };
+        let offer = WorkerCapabilities { tags, ..WorkerCapabilities::default() };
         let order = ids(stage.must(Claim { limit: 10, offer, ..claim() }));
         assert_eq!(order, ["b", "c", "a"]);
     }
@@ -455,7 +455,7 @@ mod tests {
                 stage.must(Create::one(NewTask { tag, priority, ..new }));
             }
         }
-        let offer = Offer { tags: TagFilter::Any, ..Offer::default() };
+        let offer = WorkerCapabilities { tags: TagFilter::Any, ..WorkerCapabilities::default() };
         let order = ids(stage.must(Claim { limit: 20, offer, ..claim() }));
         let expected: Vec<String> = (0..20).map(|n| format!("3-{n:02}")).collect();
         assert_eq!(order, expected);
@@ -469,7 +469,7 @@ mod tests {
         stage.must(Create::one(demanding));
         stage.must(Create::one(new_task("plain")));
         assert_eq!(ids(stage.must(Claim { limit: 5, ..claim() })), ["plain"]);
-        let offer = Offer { capabilities: gpu, ..Offer::default() };
+        let offer = WorkerCapabilities { capabilities: gpu, ..WorkerCapabilities::default() };
         assert_eq!(ids(stage.must(Claim { offer, ..claim() })), ["gpu"]);
     }
 
@@ -534,7 +534,7 @@ mod tests {
         while crate::command::decide(&mut world, &claim().into()) == crate::Decided::Parked {
             let wanted = world.wanted().unwrap();
             let loaded = stage.shelf.load(&wanted);
-            world.learn(&wanted, loaded);
+            world.absorb(&wanted, loaded);
             rounds += 1;
         }
         assert!(rounds <= 12, "{rounds} rounds");
@@ -556,7 +556,13 @@ mod tests {
             ("session_idle_ms", Claim { session_idle_ms: 0, ..claim() }),
             (
                 "capabilities",
-                Claim { offer: Offer { capabilities: many, ..Offer::default() }, ..claim() },
+                Claim {
+                    offer: WorkerCapabilities {
+                        capabilities: many,
+                        ..WorkerCapabilities::default()
+                    },
+                    ..claim()
+                },
             ),
         ] {
             let mut stage = Stage::with_task("waiting");
@@ -609,14 +615,15 @@ mod tests {
                 }
             }
             let lanes: Vec<LaneName> = names.iter().map(|name| name.as_str().into()).collect();
-            let offer = Offer { tags: TagFilter::Any, ..Offer::default() };
+            let offer =
+                WorkerCapabilities { tags: TagFilter::Any, ..WorkerCapabilities::default() };
             let claim = Claim { lanes, offer, limit: 100, ..claim() };
             let mut world = World::new(stage.now, crate::world::Hints::default());
             let mut rounds = 1;
             while crate::decide(&mut world, &claim.clone().into()) == crate::Decided::Parked {
                 let wanted = world.wanted().unwrap();
                 let loaded = stage.shelf.load(&wanted);
-                world.learn(&wanted, loaded);
+                world.absorb(&wanted, loaded);
                 rounds += 1;
             }
             assert!(rounds <= 12, "{rounds} rounds for {routes} routes and {tasks} tasks");

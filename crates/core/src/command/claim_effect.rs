@@ -1,6 +1,6 @@
 use crate::command::{Outcome, Transition};
 use crate::digest::Digest;
-use crate::effect::{Caller, Effect};
+use crate::effect::{Effect, EffectOwner};
 use crate::event::{Change, Event};
 use crate::limits;
 use crate::name::IdempotencyKey;
@@ -13,7 +13,7 @@ use crate::world::World;
 /// the first id, and the stored result if there is one.
 #[derive(Clone, Debug)]
 pub struct ClaimEffect {
-    pub caller: Caller,
+    pub caller: EffectOwner,
     pub provider: String,
     pub name: String,
     /// The fingerprint of the request to the provider.
@@ -64,14 +64,16 @@ impl ClaimEffect {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Admit, Complete, Reap, Release, Replay, SettleEffect, Sweep, Withdraw};
+    use crate::command::{
+        Admit, Complete, DeleteTask, Release, ReleaseRequest, Replay, SettleEffect, Sweep,
+    };
     use crate::payload::Payload;
-    use crate::request::Terms;
+    use crate::request::RequestTtls;
     use crate::testing::{Stage, admit, asks, check_task, claim, fence, key, request};
 
     fn for_task(epoch: u64, request_id: &str) -> ClaimEffect {
         ClaimEffect {
-            caller: Caller::Task(fence(epoch)),
+            caller: EffectOwner::Task(fence(epoch)),
             provider: "bank".into(),
             name: "charge".into(),
             fingerprint: asks("this"),
@@ -80,7 +82,7 @@ mod tests {
     }
 
     fn for_request(owner: &str, request_id: &str) -> ClaimEffect {
-        let caller = Caller::Request { request: request(), owner: owner.into() };
+        let caller = EffectOwner::Request { request: request(), owner: owner.into() };
         ClaimEffect { caller, ..for_task(0, request_id) }
     }
 
@@ -119,7 +121,7 @@ mod tests {
             granted   |          | granted e0 a0   | ! stale          |
             ",
             |args| ClaimEffect {
-                caller: Caller::Task(args.fence()),
+                caller: EffectOwner::Task(args.fence()),
                 provider: args.text("provider", "bank"),
                 name: args.text("name", "charge"),
                 ..for_task(1, &args.text("id", "r1"))
@@ -146,11 +148,11 @@ mod tests {
     fn an_effect_is_deleted_with_its_task() {
         let mut stage = Stage::with_task("active");
         stage.must(for_task(1, "r1"));
-        let (caller, answer) = (Caller::Task(fence(1)), Payload::json("1"));
+        let (caller, answer) = (EffectOwner::Task(fence(1)), Payload::json("1"));
         let (provider, name) = ("bank".to_owned(), "charge".to_owned());
         stage.must(SettleEffect { caller, provider, name, answer });
         stage.must(Complete { fence: fence(1), result: None });
-        stage.must(Reap { task: key("t") });
+        stage.must(DeleteTask { task: key("t") });
         let effects =
             stage.shelf.rows().filter(|row| row.key.table == crate::record::Table::Effect);
         assert_eq!(effects.count(), 0);
@@ -160,12 +162,12 @@ mod tests {
     /// The effect is retained as long as a caller may repeat the request.
     #[test]
     fn an_effect_is_retained_as_long_as_the_last_request() {
-        let terms = Terms { replay_ms: 3_600_000, tombstone_ms: 0, ..Terms::default() };
-        let ask = |owner: &str| Admit { terms, ..admit(owner) };
+        let ttls = RequestTtls { replay_ms: 3_600_000, tombstone_ms: 0, ..RequestTtls::default() };
+        let ask = |owner: &str| Admit { ttls, ..admit(owner) };
         let mut stage = Stage::new();
         stage.must(ask("o1"));
         stage.must(for_request("o1", "r1"));
-        stage.must(Withdraw { request: request(), owner: "o1".into() });
+        stage.must(ReleaseRequest { request: request(), owner: "o1".into() });
         stage.later(3_590_000);
         stage.must(ask("o2"));
         assert_eq!(claimed(&mut stage, for_request("o2", "r2")), ("r1".into(), true, false));
@@ -197,7 +199,7 @@ mod tests {
         stage.must(admit("o1"));
         assert_eq!(claimed(&mut stage, for_request("o1", "r1")), ("r1".into(), false, false));
         assert_eq!(stage.run(for_request("o2", "r2")), Err(Rejection::RequestReleased));
-        stage.must(Withdraw { request: request(), owner: "o1".into() });
+        stage.must(ReleaseRequest { request: request(), owner: "o1".into() });
         assert_eq!(stage.run(for_request("o1", "r1")), Err(Rejection::RequestReleased));
         stage.must(admit("o2"));
         assert_eq!(claimed(&mut stage, for_request("o2", "r2")), ("r1".into(), true, false));

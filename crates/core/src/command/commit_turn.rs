@@ -12,15 +12,17 @@ use crate::execution::Execution;
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
 use crate::name::{TaskId, WorkerId};
-use crate::note::Note;
+use crate::note::WorkflowProperty;
 use crate::payload::{Payload, Slot};
 use crate::primitive::{
-    answered, cancel_step, fail, forget_message, given_with_turn, go_on, goes_on, has_more, held,
-    leave, next_turn, place, prefetch_keep, rest, set_timer, task, tenant_key,
+    answered, cancel_step, end_lease, fail, forget_message, given_with_turn, has_more, held,
+    keep_lease, lease_kept, next_turn, prefetch_keep, rest, set_timer, task, tenant_key,
+    transition_to,
 };
 use crate::rejection::Rejection;
 use crate::task::{
-    FailureClass, Fence, Lease, Lifecycle, Retry, Run, Settle, Settled, Suspension, Task, TaskKey,
+    ActiveAttempt, FailureClass, Fence, Lease, Lifecycle, Retry, Settle, Settled, Suspension, Task,
+    TaskKey,
 };
 use crate::time::Timestamp;
 use crate::workflow::{Sticky, WorkflowState};
@@ -36,10 +38,10 @@ pub struct CommitTurn {
     pub row: Option<Payload>,
     /// The messages that the turn has consumed. They are deleted.
     pub taken: Vec<u64>,
-    pub deeds: Vec<Deed>,
+    pub commands: Vec<WorkflowCommand>,
     /// The number of the step after the last one.
     pub next_step: u64,
-    pub then: Then,
+    pub then: TurnEnd,
     /// How long the next turn is reserved for this worker (sticky).
     pub sticky_ms: Option<u64>,
     /// How to lease activities to the worker of this turn in the same commit, and how many.
@@ -50,7 +52,7 @@ pub struct CommitTurn {
 
 /// A workflow command: what a turn asks the engine to do.
 #[derive(Clone, Debug)]
-pub enum Deed {
+pub enum WorkflowCommand {
     /// `eager` if it may be leased to the worker of this turn in the same commit.
     Activity {
         step: u64,
@@ -86,8 +88,8 @@ pub enum Deed {
     },
     /// If it cannot be delivered, the turn is rejected.
     Send(Parcel),
-    /// Publishes a property of the workflow: see [`crate::Note`].
-    Note {
+    /// Publishes a property of the workflow: see [`crate::WorkflowProperty`].
+    SetProperty {
         name: String,
         text: Option<String>,
     },
@@ -95,14 +97,14 @@ pub enum Deed {
 
 /// How a turn ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum TurnEnd {
     /// More parts of this turn follow: the lease stays.
-    GoOn,
+    MoreParts,
     /// Waits for messages. If one is visible already, the lease stays.
-    Wait,
+    AwaitMessages,
     /// Waits for messages, and its lease ends. If one is visible already, the next turn is
     /// claimable at once.
-    Rest,
+    Yield,
     Complete(Option<Payload>),
     Fail {
         class: FailureClass,
@@ -145,19 +147,21 @@ impl CommitTurn {
         self.take(world, &known)?;
         let position = world.log_position();
         let mut made = Activities::default();
-        world.each(&self.deeds, |world, deed| self.do_deed(world, &known, deed, &mut made))?;
+        world.each(&self.commands, |world, deed| {
+            self.apply_command(world, &known, deed, &mut made)
+        })?;
         let known = task(world, &self.fence.task)?;
-        let goes_on = self.stand(world, &known, &run)?;
+        let lease_kept = self.finish_turn(world, &known, &run)?;
         let Activities { created, claimed } = made;
         let change = Change::TurnCommitted {
             epoch: self.fence.epoch,
             turn: self.turn,
-            then: if goes_on.is_some() { AfterTurn::KeepsLease } else { self.then.after_turn() },
+            then: if lease_kept.is_some() { AfterTurn::KeepsLease } else { self.then.after_turn() },
             activities: created,
         };
         // Before the events of its commands: an activity is claimed after it was created.
         world.emit_at(position, Event::of_task(&known, world.now(), change));
-        Ok(Outcome::Turned { claimed, goes_on })
+        Ok(Outcome::TurnCommitted { claimed, lease_kept })
     }
 
     /// The response to an earlier, identical `CommitTurn`. It includes the eager leases that are
@@ -170,37 +174,37 @@ impl CommitTurn {
     ) -> Result<Option<Outcome>, Halt> {
         let known = task(world, &self.fence.task)?;
         let digest = self.digest();
-        let goes_on = goes_on(&known, &self.fence, digest, worker, world.now());
-        if !goes_on && answered(&known, self.fence.epoch, digest)?.is_none() {
+        let lease_kept = lease_kept(&known, &self.fence, digest, worker, world.now());
+        if !lease_kept && answered(&known, self.fence.epoch, digest)?.is_none() {
             return Ok(None);
         }
-        let given = world.each(&self.deeds, |world, deed| match (deed, &self.eager) {
-            (Deed::Activity { step, task, eager: true }, Some(Claim { worker, .. })) => {
+        let given = world.each(&self.commands, |world, deed| match (deed, &self.eager) {
+            (WorkflowCommand::Activity { step, task, eager: true }, Some(Claim { worker, .. })) => {
                 given_with_turn(world, &self.fence.task, (*step, &task.id), worker)
             }
             _ => Ok(None),
         })?;
         let claimed = given.into_iter().flatten().collect();
-        Ok(Some(Outcome::Turned { claimed, goes_on: goes_on.then_some(known) }))
+        Ok(Some(Outcome::TurnCommitted { claimed, lease_kept: lease_kept.then_some(known) }))
     }
 
     /// Approximate number of rows written.
     pub(super) fn rows(&self) -> usize {
-        3 + self.taken.len() + 2 * self.deeds.len()
+        3 + self.taken.len() + 2 * self.commands.len()
     }
 
     /// Payload bytes carried.
     pub(super) fn bytes(&self) -> usize {
-        let inputs = self.deeds.iter().filter_map(|deed| match deed {
-            Deed::Activity { task, .. } | Deed::Child { task, .. } | Deed::Start { task, .. } => {
-                task.payload.as_ref()
-            }
-            Deed::Post { message, .. } => message.payload.as_ref(),
-            Deed::Send(parcel) => parcel.payload.as_ref(),
-            Deed::Timer { .. }
-            | Deed::CancelTimer { .. }
-            | Deed::CancelTask { .. }
-            | Deed::Note { .. } => None,
+        let inputs = self.commands.iter().filter_map(|deed| match deed {
+            WorkflowCommand::Activity { task, .. }
+            | WorkflowCommand::Child { task, .. }
+            | WorkflowCommand::Start { task, .. } => task.payload.as_ref(),
+            WorkflowCommand::Post { message, .. } => message.payload.as_ref(),
+            WorkflowCommand::Send(parcel) => parcel.payload.as_ref(),
+            WorkflowCommand::Timer { .. }
+            | WorkflowCommand::CancelTimer { .. }
+            | WorkflowCommand::CancelTask { .. }
+            | WorkflowCommand::SetProperty { .. } => None,
         });
         inputs.chain(&self.row).map(|payload| payload.bytes.len()).sum()
     }
@@ -211,19 +215,22 @@ impl CommitTurn {
             limits::TURN_BYTES.check(row.bytes.len())?;
         }
         self.foreign.as_ref().map_or(Ok(()), |foreign| foreign.check())?;
-        limits::TURN_ITEMS.check(self.deeds.len())?;
+        limits::TURN_ITEMS.check(self.commands.len())?;
         limits::TURN_MESSAGES.check(self.taken.len())?;
         if let Some(for_ms) = self.sticky_ms {
             limits::GRANT_MS.check(for_ms)?;
         }
         self.eager.as_ref().map_or(Ok(()), Claim::check)?;
         match &self.then {
-            Then::GoOn | Then::Wait | Then::Rest | Then::Complete(None) => Ok(()),
-            Then::Complete(Some(result)) => result.check(),
-            Then::Fail { reason, .. } | Then::Cancel { reason } => {
+            TurnEnd::MoreParts
+            | TurnEnd::AwaitMessages
+            | TurnEnd::Yield
+            | TurnEnd::Complete(None) => Ok(()),
+            TurnEnd::Complete(Some(result)) => result.check(),
+            TurnEnd::Fail { reason, .. } | TurnEnd::Cancel { reason } => {
                 limits::REASON.check_prose(reason)
             }
-            Then::ContinueAsNew { input, version, carried } => {
+            TurnEnd::ContinueAsNew { input, version, carried } => {
                 input.iter().chain(carried).try_for_each(Payload::check)?;
                 version.as_ref().map_or(Ok(()), |version| version.parse::<CodeVersion>().map(drop))
             }
@@ -242,29 +249,29 @@ impl CommitTurn {
             world.prefetch(tenant_key(tenant));
         }
         let create = Create { tenant: tenant.clone(), tasks: Vec::new() };
-        for deed in &self.deeds {
+        for deed in &self.commands {
             match deed {
-                Deed::Activity { task, .. } | Deed::Child { task, .. } => {
+                WorkflowCommand::Activity { task, .. } | WorkflowCommand::Child { task, .. } => {
                     world.prefetch(Children::key_of(tenant, id));
                     create.prefetch(world, task, &task.route());
                 }
-                Deed::Start { task, .. } => create.prefetch(world, task, &task.route()),
-                Deed::Timer { step, .. } | Deed::CancelTimer { step } => {
+                WorkflowCommand::Start { task, .. } => create.prefetch(world, task, &task.route()),
+                WorkflowCommand::Timer { step, .. } | WorkflowCommand::CancelTimer { step } => {
                     world.prefetch(Message::key_of(tenant, id, Message::of_step(*step)));
                 }
-                Deed::CancelTask { id: step, .. } => {
+                WorkflowCommand::CancelTask { id: step, .. } => {
                     world.prefetch(TaskKey::new(tenant, step).row_key());
                 }
-                Deed::Post { message, .. } => {
+                WorkflowCommand::Post { message, .. } => {
                     world.prefetch(TaskKey::new(tenant, &message.task).row_key());
                     world.prefetch(Mailbox::key_of(tenant, &message.task));
                     if message.keep_ms.is_some() {
                         prefetch_keep(world, tenant);
                     }
                 }
-                Deed::Send(parcel) => prefetch_parcel(world, tenant, parcel),
-                Deed::Note { name, .. } => {
-                    world.prefetch(Note::key_of(tenant, id, name));
+                WorkflowCommand::Send(parcel) => prefetch_parcel(world, tenant, parcel),
+                WorkflowCommand::SetProperty { name, .. } => {
+                    world.prefetch(WorkflowProperty::key_of(tenant, id, name));
                 }
             }
         }
@@ -272,13 +279,13 @@ impl CommitTurn {
 
     fn digest(&self) -> Digest {
         let then = match &self.then {
-            Then::GoOn => 0,
-            Then::Wait => 1,
-            Then::Complete(_) => 2,
-            Then::Fail { .. } => 3,
-            Then::Cancel { .. } => 4,
-            Then::ContinueAsNew { .. } => 5,
-            Then::Rest => 6,
+            TurnEnd::MoreParts => 0,
+            TurnEnd::AwaitMessages => 1,
+            TurnEnd::Complete(_) => 2,
+            TurnEnd::Fail { .. } => 3,
+            TurnEnd::Cancel { .. } => 4,
+            TurnEnd::ContinueAsNew { .. } => 5,
+            TurnEnd::Yield => 6,
         };
         let mut digester = Digester::new("turn").json(&self.fence.epoch);
         digester = digester.number(i64::from(self.turn)).number(then).json(&self.taken);
@@ -297,11 +304,11 @@ impl CommitTurn {
             next_step: self.next_step,
             sticky: self.sticky_ms.map(sticky),
             about: self.foreign.as_ref().map_or_else(|| workflow.about.clone(), |f| f.about()),
-            going_on: None,
+            last_kept_turn: None,
             ..workflow.clone()
         };
         let workflow = Some(Box::new(workflow));
-        Task { workflow, reclaims: 0, progress: None, ..known.clone() }
+        Task { workflow, lost_leases: 0, progress: None, ..known.clone() }
     }
 
     fn take(&self, world: &mut World, known: &Task) -> Result<(), Halt> {
@@ -317,64 +324,77 @@ impl CommitTurn {
         world.each(&self.taken, take).map(drop)
     }
 
-    fn do_deed(
+    fn apply_command(
         &self,
         world: &mut World,
         known: &Task,
-        deed: &Deed,
+        deed: &WorkflowCommand,
         made: &mut Activities,
     ) -> Result<(), Halt> {
         match deed {
-            Deed::Activity { step, task, eager } => {
+            WorkflowCommand::Activity { step, task, eager } => {
                 let eager = self.eager.as_ref().filter(|_| *eager);
                 let eager = eager.filter(|claim| made.claimed.len() < claim.limit as usize);
                 let started = make(world, known, task, *step, eager)?;
                 made.note(&task.id, started);
                 Ok(())
             }
-            Deed::Child { step, task } => make(world, known, task, *step, None).map(drop),
-            Deed::Start { step, task } => start(world, known, task, *step),
-            Deed::Timer { step, at } => set_timer(world, known, *step, *at),
-            Deed::CancelTimer { step } => forget_message(world, known, Message::of_step(*step)),
-            Deed::CancelTask { step, id } => {
+            WorkflowCommand::Child { step, task } => {
+                make(world, known, task, *step, None).map(drop)
+            }
+            WorkflowCommand::Start { step, task } => start(world, known, task, *step),
+            WorkflowCommand::Timer { step, at } => set_timer(world, known, *step, *at),
+            WorkflowCommand::CancelTimer { step } => {
+                forget_message(world, known, Message::of_step(*step))
+            }
+            WorkflowCommand::CancelTask { step, id } => {
                 cancel_step(world, &TaskKey::new(&known.tenant, id), &known.id, *step)
             }
-            Deed::Post { step, message } => post(world, known, message, *step),
-            Deed::Send(parcel) => send(world, &known.tenant, parcel).map(drop),
-            Deed::Note { name, text } => note(world, known, name, text.as_deref()),
+            WorkflowCommand::Post { step, message } => post(world, known, message, *step),
+            WorkflowCommand::Send(parcel) => send(world, &known.tenant, parcel).map(drop),
+            WorkflowCommand::SetProperty { name, text } => {
+                note(world, known, name, text.as_deref())
+            }
         }
     }
 
     /// Applies the end of the turn. Returns the workflow if its lease stays.
-    fn stand(&self, world: &mut World, known: &Task, run: &Run) -> Result<Option<Arc<Task>>, Halt> {
-        if self.then == Then::GoOn || self.then == Then::Wait && has_more(world, known)? {
+    fn finish_turn(
+        &self,
+        world: &mut World,
+        known: &Task,
+        run: &ActiveAttempt,
+    ) -> Result<Option<Arc<Task>>, Halt> {
+        if self.then == TurnEnd::MoreParts
+            || self.then == TurnEnd::AwaitMessages && has_more(world, known)?
+        {
             // Without a row `turns` stays, so that a later, different turn may have this digest.
             let turn = self.row.as_ref().map(|_| self.digest());
-            return Ok(Some(go_on(world, known, turn)));
+            return Ok(Some(keep_lease(world, known, turn)));
         }
-        leave(world, known)?;
+        end_lease(world, known)?;
         let now = world.now();
         let mut task = known.clone();
         let (answer, change) = match &self.then {
-            Then::GoOn | Then::Wait => {
+            TurnEnd::MoreParts | TurnEnd::AwaitMessages => {
                 task.lifecycle = Lifecycle::Suspended(Suspension::until_mail(run, now));
                 (Settled::Suspended, None)
             }
-            Then::Rest => (Settled::Suspended, None),
-            Then::Complete(result) => {
+            TurnEnd::Yield => (Settled::Suspended, None),
+            TurnEnd::Complete(result) => {
                 complete(world, &mut task, result.as_ref());
                 (Settled::Completed, Some(Change::Completed { epoch: task.epoch }))
             }
-            Then::Fail { class, reason } => {
-                let (answer, change) = fail(&mut task, *class, reason, Retry::GiveUp, now);
+            TurnEnd::Fail { class, reason } => {
+                let (answer, change) = fail(&mut task, *class, reason, Retry::Never, now);
                 (answer, Some(change))
             }
-            Then::Cancel { reason } => {
+            TurnEnd::Cancel { reason } => {
                 let reason = reason.clone();
                 task.lifecycle = Lifecycle::Cancelled { at: now, reason: reason.clone() };
                 (Settled::Suspended, Some(Change::Cancelled { reason }))
             }
-            Then::ContinueAsNew { input, version, carried } => {
+            TurnEnd::ContinueAsNew { input, version, carried } => {
                 start_over(world, &mut task, input.as_ref(), version.as_ref(), carried.as_ref())?;
                 let generation = task.generation;
                 (Settled::Suspended, Some(Change::Replayed { generation }))
@@ -385,21 +405,21 @@ impl CommitTurn {
             world.emit(Event::of_task(&task, now, change));
         }
         match &self.then {
-            Then::ContinueAsNew { .. } => next_turn(world, task, run.paused(now)),
-            Then::Rest => rest(world, task, run),
-            _ => place(world, task),
+            TurnEnd::ContinueAsNew { .. } => next_turn(world, task, run.paused(now)),
+            TurnEnd::Yield => rest(world, task, run),
+            _ => transition_to(world, task),
         }?;
         Ok(None)
     }
 }
 
-impl Then {
+impl TurnEnd {
     /// What is logged where the lease does not stay.
     const fn after_turn(&self) -> AfterTurn {
         match self {
-            Then::GoOn | Then::Wait | Then::Rest => AfterTurn::Waits,
-            Then::Complete(_) | Then::Fail { .. } | Then::Cancel { .. } => AfterTurn::Ends,
-            Then::ContinueAsNew { .. } => AfterTurn::StartsOver,
+            TurnEnd::MoreParts | TurnEnd::AwaitMessages | TurnEnd::Yield => AfterTurn::Waits,
+            TurnEnd::Complete(_) | TurnEnd::Fail { .. } | TurnEnd::Cancel { .. } => AfterTurn::Ends,
+            TurnEnd::ContinueAsNew { .. } => AfterTurn::StartsOver,
         }
     }
 }
@@ -439,7 +459,7 @@ pub(super) fn start_over(
     carried: Option<&Payload>,
 ) -> Result<(), Halt> {
     let now = world.now();
-    world.fresh(Execution::key_of(&task.tenant, &task.id, task.generation));
+    world.assume_absent(Execution::key_of(&task.tenant, &task.id, task.generation));
     world.put::<Execution>(Execution::ended(task, now));
     task.generation += 1;
     task.started_at = now;
@@ -477,22 +497,24 @@ pub(super) fn pin(task: &mut Task, version: &str) -> Result<(), Halt> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Complete, Fail, NewWorkflow, Post, Reap, Release, RequestCancel, Sweep};
+    use crate::command::{
+        Complete, DeleteTask, Fail, NewWorkflow, Post, Release, RequestCancel, Sweep,
+    };
     use crate::name::Tenant;
-    use crate::record::{Filed, Table, read_row};
+    use crate::record::{StoredRecord, Table, read_row};
     use crate::testing::{Stage, check_task, claim, fence, fence_of, key, lane, message};
 
     fn row() -> Payload {
         Payload::json("{}")
     }
 
-    fn turn(nth: u64, turn: u32, then: Then) -> CommitTurn {
+    fn turn(nth: u64, turn: u32, then: TurnEnd) -> CommitTurn {
         CommitTurn {
             fence: fence(nth),
             turn,
             row: Some(row()),
             taken: Vec::new(),
-            deeds: Vec::new(),
+            commands: Vec::new(),
             next_step: 0,
             then,
             sticky_ms: None,
@@ -510,13 +532,13 @@ mod tests {
         }
     }
 
-    fn activity(step: u64) -> Deed {
+    fn activity(step: u64) -> WorkflowCommand {
         let task = NewTask {
             lane: "work".into(),
             payload: Some(Payload::json("1")),
             ..NewTask::new(format!("t/{step}"), "charge")
         };
-        Deed::Activity { step, task, eager: false }
+        WorkflowCommand::Activity { step, task, eager: false }
     }
 
     /// A workflow under its first lease.
@@ -527,9 +549,9 @@ mod tests {
         stage
     }
 
-    fn goes_on(outcome: &Outcome) -> bool {
+    fn lease_kept(outcome: &Outcome) -> bool {
         match outcome {
-            Outcome::Turned { goes_on, .. } => goes_on.is_some(),
+            Outcome::TurnCommitted { lease_kept, .. } => lease_kept.is_some(),
             other => panic!("{other:?}"),
         }
     }
@@ -545,9 +567,11 @@ mod tests {
     }
 
     /// An activity that may be leased with the turn.
-    fn eager_activity(step: u64) -> Deed {
+    fn eager_activity(step: u64) -> WorkflowCommand {
         match activity(step) {
-            Deed::Activity { step, task, .. } => Deed::Activity { step, task, eager: true },
+            WorkflowCommand::Activity { step, task, .. } => {
+                WorkflowCommand::Activity { step, task, eager: true }
+            }
             other => other,
         }
     }
@@ -583,17 +607,21 @@ mod tests {
             gated     |         | blocked e0 a0   | ! stale          |
             reserved  |         | reserved e0 a0  | ! stale          |
             ",
-            |args| CommitTurn { fence: args.fence(), ..turn(1, 0, Then::Wait) },
+            |args| CommitTurn { fence: args.fence(), ..turn(1, 0, TurnEnd::AwaitMessages) },
         );
     }
 
     #[test]
     fn a_finished_step_resumes_the_workflow() {
         let mut stage = started();
-        let first = CommitTurn { deeds: vec![activity(0)], next_step: 1, ..turn(1, 0, Then::Wait) };
-        assert!(!goes_on(&stage.must(first.clone())));
+        let first = CommitTurn {
+            commands: vec![activity(0)],
+            next_step: 1,
+            ..turn(1, 0, TurnEnd::AwaitMessages)
+        };
+        assert!(!lease_kept(&stage.must(first.clone())));
         assert_eq!(state(&stage), "suspended");
-        assert!(!goes_on(&stage.must(first)), "a repeated turn gets the same response");
+        assert!(!lease_kept(&stage.must(first)), "a repeated turn gets the same response");
         work(&mut stage, 0, Some("42"));
         assert!(stage.task("t/0").is_none(), "an activity is deleted when it ends");
         assert_eq!(state(&stage), "resumable");
@@ -607,9 +635,9 @@ mod tests {
         let end = CommitTurn {
             taken: vec![Message::of_step(0)],
             next_step: 1,
-            ..turn(2, 1, Then::Complete(Some(Payload::json("43"))))
+            ..turn(2, 1, TurnEnd::Complete(Some(Payload::json("43"))))
         };
-        assert!(!goes_on(&stage.must(end)));
+        assert!(!lease_kept(&stage.must(end)));
         let ended = stage.task("t").expect("it is retained");
         assert_eq!((state(&stage), ended.attempts), ("completed", 1));
         assert_eq!(stage.shelf.payload(&ended.result_key().unwrap()), Some(&Payload::json("43")));
@@ -617,18 +645,23 @@ mod tests {
         for row in 0..2 {
             assert!(stage.shelf.payload(&ended.turn_key(row)).is_some(), "row {row}");
         }
-        stage.must(Reap { task: key("t") });
+        stage.must(DeleteTask { task: key("t") });
         assert_eq!(stage.shelf.payloads().count(), 0);
         let mut left = stage.shelf.rows().map(|row| row.key.table);
-        assert!(left.all(|table| matches!(table, Table::Lane | Table::Queue)));
+        assert!(left.all(|table| matches!(table, Table::Lane | Table::ReadyRoute)));
     }
 
     #[test]
     fn history_rows_are_committed_in_order() {
         let mut stage = started();
-        assert_eq!(stage.run(turn(1, 1, Then::Wait)), Err(Rejection::OtherTurn { turns: 0 }));
-        assert!(goes_on(&stage.must(CommitTurn { next_step: 4, ..turn(1, 0, Then::GoOn) })));
-        let back = CommitTurn { next_step: 3, ..turn(1, 1, Then::Wait) };
+        assert_eq!(
+            stage.run(turn(1, 1, TurnEnd::AwaitMessages)),
+            Err(Rejection::OtherTurn { turns: 0 })
+        );
+        assert!(lease_kept(
+            &stage.must(CommitTurn { next_step: 4, ..turn(1, 0, TurnEnd::MoreParts) })
+        ));
+        let back = CommitTurn { next_step: 3, ..turn(1, 1, TurnEnd::AwaitMessages) };
         assert_eq!(stage.run(back), Err(Rejection::OtherTurn { turns: 1 }));
         assert_eq!(state(&stage), "active");
     }
@@ -637,10 +670,10 @@ mod tests {
     fn a_visible_message_keeps_the_lease_after_a_turn() {
         let mut stage = started();
         stage.must(Post::one(message("go")));
-        assert!(goes_on(&stage.must(turn(1, 0, Then::Wait))));
+        assert!(lease_kept(&stage.must(turn(1, 0, TurnEnd::AwaitMessages))));
         assert_eq!(state(&stage), "active");
-        let taken = CommitTurn { taken: vec![1], ..turn(1, 1, Then::Wait) };
-        assert!(!goes_on(&stage.must(taken)));
+        let taken = CommitTurn { taken: vec![1], ..turn(1, 1, TurnEnd::AwaitMessages) };
+        assert!(!lease_kept(&stage.must(taken)));
         stage.must(Post::one(message("go")));
         assert_eq!(state(&stage), "resumable");
     }
@@ -661,10 +694,10 @@ mod tests {
         let mut stage = started();
         let taken = NewTask { lane: "work".into(), ..NewTask::new("t/1", "charge") };
         stage.must(Create::one(taken));
-        let deeds = vec![activity(0), activity(1), eager_activity(2)];
+        let commands = vec![activity(0), activity(1), eager_activity(2)];
         let eager = Some(Claim { lanes: vec!["work".into()], ..Claim::new("w") });
-        stage.must(CommitTurn { deeds, next_step: 3, eager, ..turn(1, 0, Then::GoOn) });
-        stage.must(CommitTurn { next_step: 3, ..turn(1, 1, Then::Complete(None)) });
+        stage.must(CommitTurn { commands, next_step: 3, eager, ..turn(1, 0, TurnEnd::MoreParts) });
+        stage.must(CommitTurn { next_step: 3, ..turn(1, 1, TurnEnd::Complete(None)) });
         let created = vec!["t/0".to_owned(), "t/2".to_owned()];
         let expected = [("keeps_lease", created), ("ends", Vec::new())];
         assert_eq!(turns_logged(&stage), expected, "t/1 could not be created");
@@ -675,9 +708,14 @@ mod tests {
     #[test]
     fn two_timers_cannot_share_a_step() {
         let mut stage = started();
-        let timer = || vec![Deed::Timer { step: 0, at: stage_time() }];
-        stage.must(CommitTurn { deeds: timer(), next_step: 1, ..turn(1, 0, Then::GoOn) });
-        let again = CommitTurn { deeds: timer(), next_step: 1, ..turn(1, 1, Then::GoOn) };
+        let timer = || vec![WorkflowCommand::Timer { step: 0, at: stage_time() }];
+        stage.must(CommitTurn {
+            commands: timer(),
+            next_step: 1,
+            ..turn(1, 0, TurnEnd::MoreParts)
+        });
+        let again =
+            CommitTurn { commands: timer(), next_step: 1, ..turn(1, 1, TurnEnd::MoreParts) };
         assert_eq!(stage.run(again), Err(Rejection::Conflict));
     }
 
@@ -689,13 +727,22 @@ mod tests {
     fn a_timer_fires_and_can_be_cancelled() {
         let mut stage = started();
         let at = stage.now.plus_ms(1_000);
-        let deeds = vec![Deed::Timer { step: 0, at }, Deed::Timer { step: 1, at }];
-        stage.must(CommitTurn { deeds, next_step: 2, ..turn(1, 0, Then::Wait) });
+        let commands =
+            vec![WorkflowCommand::Timer { step: 0, at }, WorkflowCommand::Timer { step: 1, at }];
+        stage.must(CommitTurn { commands, next_step: 2, ..turn(1, 0, TurnEnd::AwaitMessages) });
         stage.must(Post::one(message("go")));
         stage.must(claim());
-        let deeds = vec![Deed::CancelTimer { step: 1 }, Deed::CancelTimer { step: 9 }];
-        let next = CommitTurn { deeds, taken: vec![1], next_step: 2, ..turn(2, 1, Then::Wait) };
-        assert!(!goes_on(&stage.must(next)));
+        let commands = vec![
+            WorkflowCommand::CancelTimer { step: 1 },
+            WorkflowCommand::CancelTimer { step: 9 },
+        ];
+        let next = CommitTurn {
+            commands,
+            taken: vec![1],
+            next_step: 2,
+            ..turn(2, 1, TurnEnd::AwaitMessages)
+        };
+        assert!(!lease_kept(&stage.must(next)));
         stage.later(999);
         stage.must(Sweep::default());
         assert_eq!(state(&stage), "suspended");
@@ -710,16 +757,17 @@ mod tests {
     #[test]
     fn a_cancelled_activity_sends_no_report() {
         let mut stage = started();
-        let deeds = vec![activity(0), activity(1)];
-        stage.must(CommitTurn { deeds, next_step: 2, ..turn(1, 0, Then::GoOn) });
+        let commands = vec![activity(0), activity(1)];
+        stage.must(CommitTurn { commands, next_step: 2, ..turn(1, 0, TurnEnd::MoreParts) });
         let held = Claim { lanes: vec!["work".into()], ..Claim::new("v") };
         stage.must(held);
-        let cancel = |step: u64| Deed::CancelTask { step, id: format!("t/{step}").into() };
-        let deeds = vec![cancel(0), cancel(1), cancel(7)];
-        assert!(!goes_on(&stage.must(CommitTurn {
-            deeds,
+        let cancel =
+            |step: u64| WorkflowCommand::CancelTask { step, id: format!("t/{step}").into() };
+        let commands = vec![cancel(0), cancel(1), cancel(7)];
+        assert!(!lease_kept(&stage.must(CommitTurn {
+            commands,
             next_step: 2,
-            ..turn(1, 1, Then::Wait)
+            ..turn(1, 1, TurnEnd::AwaitMessages)
         })));
         assert!(stage.task("t/0").is_none() && stage.task("t/1").is_none());
         let late = Complete { fence: fence_of("t/0", 1), result: None };
@@ -735,9 +783,16 @@ mod tests {
     fn eager_activities_are_leased_in_the_commit_that_creates_them() {
         let mut stage = started();
         let claim = Claim { limit: 2, ..Claim::new("w") };
-        let deeds = vec![eager_activity(0), activity(1), eager_activity(2), eager_activity(3)];
-        let turn = CommitTurn { deeds, next_step: 4, eager: Some(claim), ..turn(1, 0, Then::Wait) };
-        let Outcome::Turned { claimed, .. } = stage.must(turn) else { panic!("it is a turn") };
+        let commands = vec![eager_activity(0), activity(1), eager_activity(2), eager_activity(3)];
+        let turn = CommitTurn {
+            commands,
+            next_step: 4,
+            eager: Some(claim),
+            ..turn(1, 0, TurnEnd::AwaitMessages)
+        };
+        let Outcome::TurnCommitted { claimed, .. } = stage.must(turn) else {
+            panic!("it is a turn")
+        };
         let ids: Vec<_> = claimed.iter().map(|task| task.id.as_str()).collect();
         assert_eq!(ids, ["t/0", "t/2"]);
         stage.must(Complete { fence: claimed[1].fence(), result: None });
@@ -791,21 +846,26 @@ mod tests {
         for (between, happens, expected) in rows {
             let mut stage = started();
             let eager = Some(Claim { limit: 2, ..Claim::new("w") });
-            let deeds = (0..3).map(eager_activity).collect();
-            let turn = CommitTurn { deeds, next_step: 3, eager, ..turn(1, 0, Then::Wait) };
-            let Outcome::Turned { claimed: first, .. } = stage.must(turn.clone()) else {
+            let commands = (0..3).map(eager_activity).collect();
+            let turn =
+                CommitTurn { commands, next_step: 3, eager, ..turn(1, 0, TurnEnd::AwaitMessages) };
+            let Outcome::TurnCommitted { claimed: first, .. } = stage.must(turn.clone()) else {
                 panic!("it is a turn")
             };
             happens(&mut stage, take());
             let before = stage.shelf.clone();
-            let Outcome::Turned { claimed, goes_on: None } = stage.must(turn.clone()) else {
+            let Outcome::TurnCommitted { claimed, lease_kept: None } = stage.must(turn.clone())
+            else {
                 panic!("{between}")
             };
             let ids: Vec<_> = claimed.iter().map(|task| task.id.as_str()).collect();
             assert_eq!(ids, expected, "{between}");
             assert!(claimed.iter().all(|task| first.contains(task)), "{between}");
             let other = CommitTurn { eager: Some(Claim::new("v")), ..turn };
-            assert_eq!(stage.must(other), Outcome::Turned { claimed: vec![], goes_on: None });
+            assert_eq!(
+                stage.must(other),
+                Outcome::TurnCommitted { claimed: vec![], lease_kept: None }
+            );
             assert_eq!(stage.shelf, before, "{between}");
         }
     }
@@ -816,11 +876,12 @@ mod tests {
         let kept = || {
             let mut stage = started();
             stage.must(Post::one(message("go")));
-            let deeds = vec![eager_activity(0)];
+            let commands = vec![eager_activity(0)];
             let eager = Some(Claim::new("w"));
-            let again = CommitTurn { deeds, next_step: 1, eager, ..turn(1, 0, Then::Wait) };
+            let again =
+                CommitTurn { commands, next_step: 1, eager, ..turn(1, 0, TurnEnd::AwaitMessages) };
             let first = stage.must(again.clone());
-            assert!(goes_on(&first));
+            assert!(lease_kept(&first));
             assert_eq!(stage.must(again.clone()), first);
             (stage, again)
         };
@@ -828,7 +889,7 @@ mod tests {
         let row = Some(Payload::json("[]"));
         let refused = Err(Rejection::OtherTurn { turns: 1 });
         assert_eq!(stage.run(CommitTurn { row, ..again.clone() }), refused, "a different turn");
-        stage.must(CommitTurn { next_step: 1, ..turn(1, 1, Then::GoOn) });
+        stage.must(CommitTurn { next_step: 1, ..turn(1, 1, TurnEnd::MoreParts) });
         let refused = Err(Rejection::OtherTurn { turns: 2 });
         assert_eq!(stage.run(again), refused, "another turn was committed since");
 
@@ -849,17 +910,20 @@ mod tests {
     fn a_crash_costs_no_attempt_and_too_many_fail_the_workflow() {
         let mut stage = Stage::new();
         let mut poison = workflow();
-        poison.policy.max_reclaims = 2;
+        poison.policy.max_lost_leases = 2;
         stage.must(Create::one(poison));
         for lost in 0..2 {
             stage.must(claim());
             stage.later(31_000);
             stage.must(Sweep::default());
-            assert_eq!((state(&stage), stage.task("t").unwrap().reclaims), ("resumable", lost + 1));
+            assert_eq!(
+                (state(&stage), stage.task("t").unwrap().lost_leases),
+                ("resumable", lost + 1)
+            );
         }
         stage.must(claim());
-        stage.must(turn(3, 0, Then::Wait));
-        assert_eq!(stage.task("t").unwrap().reclaims, 0, "a committed turn resets the count");
+        stage.must(turn(3, 0, TurnEnd::AwaitMessages));
+        assert_eq!(stage.task("t").unwrap().lost_leases, 0, "a committed turn resets the count");
         stage.must(Post::one(message("go")));
         for _ in 0..3 {
             assert_eq!(state(&stage), "resumable");
@@ -878,22 +942,22 @@ mod tests {
     /// The reason names the turn and how often it was leased.
     #[test]
     fn too_many_lost_leases_name_the_turn() {
-        let default = limits::DEFAULT_TURN_RECLAIMS;
+        let default = limits::DEFAULT_TURN_LOST_LEASES;
         let rows = [
             (0, 0, "turn 0 was taken 1 times and never kept"),
             (0, 2, "turn 0 was taken 3 times and never kept"),
             (6, default, "turn 6 was taken 11 times and never kept"),
         ];
-        for (kept, max_reclaims, expected) in rows {
+        for (kept, max_lost_leases, expected) in rows {
             let mut stage = Stage::new();
             let mut poison = workflow();
-            poison.policy.max_reclaims = max_reclaims;
+            poison.policy.max_lost_leases = max_lost_leases;
             stage.must(Create::one(poison));
             stage.must(claim());
             for row in 0..kept {
-                stage.must(turn(1, row, Then::GoOn));
+                stage.must(turn(1, row, TurnEnd::MoreParts));
             }
-            for _ in 0..max_reclaims {
+            for _ in 0..max_lost_leases {
                 stage.later(31_000);
                 stage.must(Sweep::default());
                 assert_eq!(state(&stage), "resumable", "{expected}");
@@ -911,7 +975,7 @@ mod tests {
     #[test]
     fn the_sticky_worker_is_preferred_for_a_limited_time() {
         let mut stage = started();
-        let sticky = CommitTurn { sticky_ms: Some(5_000), ..turn(1, 0, Then::Wait) };
+        let sticky = CommitTurn { sticky_ms: Some(5_000), ..turn(1, 0, TurnEnd::AwaitMessages) };
         stage.must(sticky);
         stage.must(Post::one(message("go")));
         let other = Claim { worker: "v".into(), ..claim() };
@@ -922,7 +986,11 @@ mod tests {
         assert_eq!(stage.task("t").unwrap().workflow.unwrap().sticky, None);
         stage.must(Release { fence: fence(2) });
         stage.must(Claim { grants: true, ..claim() });
-        let taken = CommitTurn { taken: vec![1], sticky_ms: Some(5_000), ..turn(3, 1, Then::Wait) };
+        let taken = CommitTurn {
+            taken: vec![1],
+            sticky_ms: Some(5_000),
+            ..turn(3, 1, TurnEnd::AwaitMessages)
+        };
         stage.must(taken);
         stage.must(Post::one(message("go")));
         let own = stage.must(Claim { grants: true, ..claim() });
@@ -934,9 +1002,14 @@ mod tests {
     fn losing_the_lease_of_a_step_clears_the_sticky_worker() {
         for (by, is_kept_for_w) in [("w", false), ("u", true)] {
             let mut stage = started();
-            let deeds = vec![activity(0)];
+            let commands = vec![activity(0)];
             let sticky_ms = Some(5_000);
-            stage.must(CommitTurn { deeds, next_step: 1, sticky_ms, ..turn(1, 0, Then::Wait) });
+            stage.must(CommitTurn {
+                commands,
+                next_step: 1,
+                sticky_ms,
+                ..turn(1, 0, TurnEnd::AwaitMessages)
+            });
             stage.must(Claim { lanes: vec!["work".into()], ..Claim::new(by) });
             stage.later(31_000);
             stage.must(Sweep::default());
@@ -951,11 +1024,18 @@ mod tests {
     #[test]
     fn an_attempt_timeout_keeps_the_sticky_worker() {
         let mut stage = started();
-        let Deed::Activity { step, mut task, eager } = activity(0) else { panic!("it is one") };
+        let WorkflowCommand::Activity { step, mut task, eager } = activity(0) else {
+            panic!("it is one")
+        };
         task.policy.attempt_timeout_ms = Some(1_000);
-        let deeds = vec![Deed::Activity { step, task, eager }];
+        let commands = vec![WorkflowCommand::Activity { step, task, eager }];
         let sticky_ms = Some(5_000);
-        stage.must(CommitTurn { deeds, next_step: 1, sticky_ms, ..turn(1, 0, Then::Wait) });
+        stage.must(CommitTurn {
+            commands,
+            next_step: 1,
+            sticky_ms,
+            ..turn(1, 0, TurnEnd::AwaitMessages)
+        });
         stage.must(Claim { lanes: vec!["work".into()], ..Claim::new("w") });
         stage.later(1_000);
         stage.must(Sweep::default());
@@ -967,7 +1047,7 @@ mod tests {
     #[test]
     fn cancellation_is_requested_once() {
         let mut stage = started();
-        stage.must(turn(1, 0, Then::Wait));
+        stage.must(turn(1, 0, TurnEnd::AwaitMessages));
         let ask = |reason: &str| RequestCancel { task: key("t"), reason: reason.into() };
         for reason in ["enough", "again"] {
             stage.must(ask(reason));
@@ -978,7 +1058,7 @@ mod tests {
         let task = stage.task("t").unwrap();
         assert_eq!(task.workflow.unwrap().cancelling.as_deref(), Some("enough"));
         stage.must(claim());
-        let end = Then::Cancel { reason: "enough".into() };
+        let end = TurnEnd::Cancel { reason: "enough".into() };
         stage.must(CommitTurn { taken: vec![1], ..turn(2, 1, end) });
         assert_eq!(state(&stage), "cancelled");
     }
@@ -987,15 +1067,15 @@ mod tests {
     fn continue_as_new_continues_the_step_numbers() {
         let mut stage = started();
         let at = stage.now.plus_ms(1);
-        let deeds = vec![activity(0), Deed::Timer { step: 1, at }];
-        stage.must(CommitTurn { deeds, next_step: 2, ..turn(1, 0, Then::GoOn) });
-        let over = Then::ContinueAsNew {
+        let commands = vec![activity(0), WorkflowCommand::Timer { step: 1, at }];
+        stage.must(CommitTurn { commands, next_step: 2, ..turn(1, 0, TurnEnd::MoreParts) });
+        let over = TurnEnd::ContinueAsNew {
             input: Some(Payload::json("8")),
             version: None,
             carried: Some(Payload::json("[]")),
         };
-        let deeds = vec![Deed::CancelTimer { step: 1 }];
-        stage.must(CommitTurn { deeds, next_step: 2, ..turn(1, 1, over) });
+        let commands = vec![WorkflowCommand::CancelTimer { step: 1 }];
+        stage.must(CommitTurn { commands, next_step: 2, ..turn(1, 1, over) });
         let task = stage.task("t").unwrap();
         assert_eq!((state(&stage), task.generation), ("resumable", 1));
         let input = task.input_key().unwrap();
@@ -1007,7 +1087,7 @@ mod tests {
         work(&mut stage, 0, Some("1"));
         assert_eq!(messages(&stage), [], "it was of the execution before");
         stage.must(claim());
-        stage.must(CommitTurn { next_step: 2, ..turn(2, 0, Then::Complete(None)) });
+        stage.must(CommitTurn { next_step: 2, ..turn(2, 0, TurnEnd::Complete(None)) });
         stage.later(8 * 86_400_000);
         for _ in 0..3 {
             stage.must(Sweep::default());
@@ -1042,7 +1122,7 @@ mod tests {
             assert!(!takes(&mut stage, others), "{others:?}");
         }
         assert!(takes(&mut stage, &["order:1.2.0", "order:2.0.0"]));
-        let over = |version: &str| Then::ContinueAsNew {
+        let over = |version: &str| TurnEnd::ContinueAsNew {
             input: None,
             version: Some(version.into()),
             carried: None,
@@ -1053,7 +1133,7 @@ mod tests {
         assert_eq!(stage.task("t").unwrap().workflow.unwrap().version.as_deref(), Some("2.0.0"));
         assert!(!takes(&mut stage, &["order:1.2.0"]));
         assert!(takes(&mut stage, &["order:2.0.0"]));
-        let kept = Then::ContinueAsNew { input: None, version: None, carried: None };
+        let kept = TurnEnd::ContinueAsNew { input: None, version: None, carried: None };
         stage.must(turn(2, 0, kept));
         assert!(!takes(&mut stage, &["order:1.2.0"]));
         assert!(takes(&mut stage, &["order:2.0.0"]));
@@ -1066,14 +1146,21 @@ mod tests {
         let child =
             NewTask { workflow: Some(NewWorkflow::default()), ..NewTask::new("other", "k") };
         let long = NewTask { id: "x".repeat(201).into(), ..child.clone() };
-        let deeds = vec![
-            Deed::Child { step: 0, task: child.clone() },
-            Deed::Start { step: 1, task: child.clone() },
-            Deed::Start { step: 2, task: long },
-            Deed::Start { step: 3, task: NewTask { id: "fresh".into(), ..child.clone() } },
-            Deed::Start { step: 4, task: NewTask { id: "fresh".into(), ..child } },
+        let commands = vec![
+            WorkflowCommand::Child { step: 0, task: child.clone() },
+            WorkflowCommand::Start { step: 1, task: child.clone() },
+            WorkflowCommand::Start { step: 2, task: long },
+            WorkflowCommand::Start {
+                step: 3,
+                task: NewTask { id: "fresh".into(), ..child.clone() },
+            },
+            WorkflowCommand::Start { step: 4, task: NewTask { id: "fresh".into(), ..child } },
         ];
-        assert!(goes_on(&stage.must(CommitTurn { deeds, next_step: 5, ..turn(1, 0, Then::Wait) })));
+        assert!(lease_kept(&stage.must(CommitTurn {
+            commands,
+            next_step: 5,
+            ..turn(1, 0, TurnEnd::AwaitMessages)
+        })));
         assert_eq!(stage.task("fresh").unwrap().parent, None);
         let told = refusals(&stage);
         assert_eq!(told.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1, 2]);
@@ -1109,9 +1196,14 @@ mod tests {
         }
         let early = NewMessage { keep_ms: Some(60_000), ..NewMessage::new("later", "hello", "t") };
         let to = ["full", "over", "nobody"].map(|to| NewMessage::new(to, "hello", "t"));
-        let deeds = to.into_iter().chain([early]).zip(0..);
-        let deeds = deeds.map(|(message, step)| Deed::Post { step, message }).collect();
-        assert!(goes_on(&stage.must(CommitTurn { deeds, next_step: 4, ..turn(1, 0, Then::Wait) })));
+        let commands = to.into_iter().chain([early]).zip(0..);
+        let commands =
+            commands.map(|(message, step)| WorkflowCommand::Post { step, message }).collect();
+        assert!(lease_kept(&stage.must(CommitTurn {
+            commands,
+            next_step: 4,
+            ..turn(1, 0, TurnEnd::AwaitMessages)
+        })));
         let told = refusals(&stage);
         let why = [
             (0, "hello could not be sent to full: the mailbox is full"),
@@ -1123,7 +1215,7 @@ mod tests {
             assert!(*step == expected.0 && reason.starts_with(expected.1), "{told:?}");
         }
         let taken = (0..3).map(Message::of_step).collect();
-        stage.must(CommitTurn { taken, next_step: 4, ..turn(1, 1, Then::Wait) });
+        stage.must(CommitTurn { taken, next_step: 4, ..turn(1, 1, TurnEnd::AwaitMessages) });
         assert_eq!(state(&stage), "suspended");
     }
 
@@ -1135,25 +1227,25 @@ mod tests {
             workflow: Some(NewWorkflow::default()),
             ..NewTask::new("child", "invoice")
         };
-        let deeds = vec![Deed::Child { step: 0, task: child }];
-        stage.must(CommitTurn { deeds, next_step: 1, ..turn(1, 0, Then::Wait) });
+        let commands = vec![WorkflowCommand::Child { step: 0, task: child }];
+        stage.must(CommitTurn { commands, next_step: 1, ..turn(1, 0, TurnEnd::AwaitMessages) });
         let claim = Claim { lanes: vec!["work".into()], ..Claim::new("v") };
         stage.must(claim);
-        let then = Then::Complete(Some(Payload::json("9")));
+        let then = TurnEnd::Complete(Some(Payload::json("9")));
         stage.must(CommitTurn { fence: fence_of("child", 1), ..turn(1, 0, then) });
         assert_eq!(state(&stage), "resumable");
         let result = messages(&stage)[0].payload_key().unwrap();
         stage.must(crate::testing::claim());
-        let early = stage.run(Reap { task: key("child") });
+        let early = stage.run(DeleteTask { task: key("child") });
         assert_eq!(early, Err(Rejection::ParentOpen), "its parent has not read it");
         let taken = vec![Message::of_step(0)];
-        stage.must(CommitTurn { taken, next_step: 1, ..turn(2, 1, Then::Complete(None)) });
+        stage.must(CommitTurn { taken, next_step: 1, ..turn(2, 1, TurnEnd::Complete(None)) });
         assert_eq!(
             stage.shelf.payload(&result),
             Some(&Payload::json("9")),
             "it belongs to the child"
         );
-        stage.must(Reap { task: key("child") });
+        stage.must(DeleteTask { task: key("child") });
         assert_eq!(stage.shelf.payload(&result), None);
     }
 
@@ -1161,26 +1253,38 @@ mod tests {
     fn notes_and_posts() {
         let mut stage = started();
         stage.must(Create::one(NewTask::new("u", "k")));
-        let note = |name: &str, text: Option<&str>| Deed::Note {
+        let note = |name: &str, text: Option<&str>| WorkflowCommand::SetProperty {
             name: name.into(),
             text: text.map(str::to_owned),
         };
-        let post = |step, to: &str| Deed::Post { step, message: NewMessage::new(to, "hello", "t") };
+        let post = |step, to: &str| WorkflowCommand::Post {
+            step,
+            message: NewMessage::new(to, "hello", "t"),
+        };
         let early = NewMessage { keep_ms: Some(60_000), ..NewMessage::new("later", "hello", "t") };
-        let deeds = vec![
+        let commands = vec![
             note("", Some("half way")),
             note("a", Some("1")),
             note("b", None),
             post(0, "u"),
             post(1, "t"),
             post(2, "nobody"),
-            Deed::Post { step: 3, message: early },
+            WorkflowCommand::Post { step: 3, message: early },
         ];
-        assert!(goes_on(&stage.must(CommitTurn { deeds, next_step: 4, ..turn(1, 0, Then::Wait) })));
+        assert!(lease_kept(&stage.must(CommitTurn {
+            commands,
+            next_step: 4,
+            ..turn(1, 0, TurnEnd::AwaitMessages)
+        })));
         let kept = Message::key_of(&Tenant::default(), &"later".into(), 1);
         assert!(stage.record::<Message>(&kept).unwrap().kept_until.is_some());
-        let status: Note =
-            stage.record(&Note::key_of(&Tenant::default(), &"t".into(), Note::STATUS)).unwrap();
+        let status: WorkflowProperty = stage
+            .record(&WorkflowProperty::key_of(
+                &Tenant::default(),
+                &"t".into(),
+                WorkflowProperty::STATUS,
+            ))
+            .unwrap();
         assert_eq!(status.text, "half way");
         let told = stage.shelf.events_after(0).filter_map(|logged| logged.change());
         let told: Vec<_> = told.filter(|change| change.name() == "status_changed").collect();
@@ -1188,8 +1292,9 @@ mod tests {
         assert_eq!(messages(&stage).len(), 4);
         let before = stage.shelf.clone();
         let long = "x".repeat(64 * 1_024 + 1);
-        let deeds = vec![note("a", Some(&long))];
-        let refused = stage.run(CommitTurn { deeds, next_step: 4, ..turn(1, 1, Then::Wait) });
+        let commands = vec![note("a", Some(&long))];
+        let refused =
+            stage.run(CommitTurn { commands, next_step: 4, ..turn(1, 1, TurnEnd::AwaitMessages) });
         assert_eq!(refused.unwrap_err().code(), "invalid");
         assert_eq!(stage.shelf, before);
     }

@@ -77,13 +77,13 @@ mod tests {
 
     #[test]
     fn a_late_result_counts_only_if_unraced_and_the_policy_allows() {
-        for (accept_late, taken_again, expected) in [
+        for (accept_expired_lease, taken_again, expected) in [
             (true, false, Ok("completed")),
             (true, true, Err("stale")),
             (false, false, Err("not_leased")),
         ] {
             let mut new = new_task("t");
-            new.policy.accept_late = accept_late;
+            new.policy.accept_expired_lease = accept_expired_lease;
             let mut stage = Stage::with_new_task("lapsed", new);
             stage.must(Sweep::default());
             if taken_again {
@@ -95,7 +95,7 @@ mod tests {
             assert_eq!(found, expected);
         }
         let mut new = new_task("t");
-        new.policy.accept_late = true;
+        new.policy.accept_expired_lease = true;
         new.policy.attempt_timeout_ms = Some(1_000);
         new.policy.retry = Some(crate::task::RetryPolicy::fixed(5, 0));
         let mut stage = Stage::with_new_task("claimed", new.clone());

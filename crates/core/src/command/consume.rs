@@ -9,7 +9,7 @@ use crate::world::World;
 
 /// Leases one task, by id, that is granted to this worker.
 #[derive(Clone, Debug)]
-pub struct Consume {
+pub struct ClaimGranted {
     pub task: TaskKey,
     pub worker: WorkerId,
     pub lease_ms: u64,
@@ -21,7 +21,7 @@ pub struct Consume {
     pub request: Option<LeaseRequest>,
 }
 
-impl Consume {
+impl ClaimGranted {
     /// A task of the default tenant, for thirty seconds.
     pub fn new(task: impl Into<crate::name::TaskId>, worker: impl Into<WorkerId>) -> Self {
         let task = TaskKey { tenant: crate::name::Tenant::default(), id: task.into() };
@@ -97,10 +97,10 @@ mod tests {
             suspended | | suspended e1 a1 | ! not_granted |
             resumable | | resumable e1 a1 | ! not_granted |
             ",
-            |args| Consume {
+            |args| ClaimGranted {
                 begin: !args.has("nobegin"),
                 lease_ms: args.number("lease", 30_000),
-                ..Consume::new("t", args.text("worker", "w").as_str())
+                ..ClaimGranted::new("t", args.text("worker", "w").as_str())
             },
         );
     }
@@ -116,22 +116,22 @@ mod tests {
         ] {
             let mut stage = Stage::with_task("granted");
             stage.must(set(state));
-            assert_eq!(stage.run(Consume::new("t", "w")).err(), refused, "{state:?}");
+            assert_eq!(stage.run(ClaimGranted::new("t", "w")).err(), refused, "{state:?}");
         }
         let mut stage = Stage::with_lane("limited");
         stage.must(Create::one(new_task("u")));
         stage.must(grant("t"));
         stage.must(grant("u"));
-        stage.must(Consume::new("t", "w"));
+        stage.must(ClaimGranted::new("t", "w"));
         assert_eq!(stage.lane().unwrap().gate.unwrap().running, 1, "it counts like a claim");
         let full = Rejection::LaneFull { lane: lane(), limit: 1 };
-        assert_eq!(stage.run(Consume::new("u", "w")), Err(full));
+        assert_eq!(stage.run(ClaimGranted::new("u", "w")), Err(full));
         stage.must(Complete { fence: fence_of("t", 1), result: None });
-        stage.must(Consume::new("u", "w"));
+        stage.must(ClaimGranted::new("u", "w"));
         stage.must(LimitLane { tenant: Tenant::default(), lane: lane(), limit: None });
         stage.must(Create::one(new_task("v")));
         stage.must(grant("v"));
-        stage.must(Consume::new("v", "w"));
+        stage.must(ClaimGranted::new("v", "w"));
         assert_eq!(stage.lane().unwrap().gate.unwrap().running, 2);
     }
 
@@ -141,13 +141,13 @@ mod tests {
         let mut stage = Stage::with_new_task("granted", deadline);
         stage.later(1_000);
         let ended = Rejection::Ended { state: PublicState::Expired };
-        assert_eq!(stage.run(Consume::new("t", "w")), Err(ended));
+        assert_eq!(stage.run(ClaimGranted::new("t", "w")), Err(ended));
     }
 
     #[test]
     fn the_consumed_task_is_like_any_other_under_its_lease() {
         let mut stage = Stage::with_task("granted");
-        stage.must(Consume::new("t", "w"));
+        stage.must(ClaimGranted::new("t", "w"));
         assert_eq!(stage.must(claim()), Outcome::Claimed(Vec::new()));
         stage.must(Complete { fence: fence_of("t", 1), result: None });
         assert_eq!(stage.task("t").unwrap().task_key(), key("t"));

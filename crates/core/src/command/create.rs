@@ -7,14 +7,16 @@ use crate::code_version::CodeVersion;
 use crate::command::{Created, Outcome, Transition};
 use crate::digest::{Digest, Digester};
 use crate::event::{Change, Event};
-use crate::gate::GateKey;
+use crate::gate::LimitKey;
 use crate::lane::Lane;
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
 use crate::name::{IdempotencyKey, Kind, LaneName, TaskId, Tenant};
 use crate::payload::{Payload, Slot};
-use crate::primitive::{Reservation, Reserved, join, open, place, prefetch_family, reserve};
-use crate::queue::Queue;
+use crate::primitive::{
+    Reservation, Reserved, join, open, prefetch_family, reserve, transition_to,
+};
+use crate::queue::ReadyRoute;
 use crate::rejection::{Problem, Rejection};
 use crate::task::{Lifecycle, Policy, Route, SESSIONS, Task, TaskKey};
 use crate::time::Timestamp;
@@ -46,11 +48,11 @@ pub struct NewTask {
     pub capabilities: BTreeSet<String>,
     pub tag: Option<String>,
     pub policy: Policy,
-    pub idempotency: Option<Idempotency>,
+    pub idempotency: Option<IdempotencyWindow>,
     /// The parent task: exists and has not ended, or comes earlier in the same bulk.
     pub parent: Option<TaskId>,
     /// The concurrency limit, session or affinity that it runs under.
-    pub gate: Option<GateKey>,
+    pub gate: Option<LimitKey>,
     /// It is a workflow: its handler is replayed.
     pub workflow: Option<NewWorkflow>,
     /// It is this step of its parent workflow, which receives a report of its end.
@@ -80,7 +82,7 @@ pub enum Start {
 
 /// An idempotency key with its window.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Idempotency {
+pub struct IdempotencyWindow {
     pub key: IdempotencyKey,
     pub window_ms: u64,
 }
@@ -122,7 +124,7 @@ impl Create {
             return;
         }
         world.prefetch(Lane::key_of(&self.tenant, &new.lane));
-        world.prefetch(Queue::key_of(&self.tenant, &new.lane, route));
+        world.prefetch(ReadyRoute::key_of(&self.tenant, &new.lane, route));
         if let Some(idempotency) = &new.idempotency {
             world.prefetch(Admission::key_of(&self.tenant, SCOPE, &idempotency.key));
         }
@@ -162,7 +164,7 @@ impl Create {
         let mut task = self.build(world, new, route, fingerprint)?;
         world.emit(Event::of_task(&task, world.now(), Change::Created));
         take_over(world, &mut task)?;
-        place(world, task)?;
+        transition_to(world, task)?;
         Ok(Created { id: new.id.clone(), duplicate: false })
     }
 
@@ -236,8 +238,8 @@ impl Create {
             return Err(Rejection::LaneClosed { lane: new.lane.clone() }.into());
         }
         if lane.queues >= limits::ROUTES_PER_LANE {
-            let listed = Queue::key_of(&self.tenant, &new.lane, route);
-            if world.get::<Queue>(&listed)?.is_none() {
+            let listed = ReadyRoute::key_of(&self.tenant, &new.lane, route);
+            if world.get::<ReadyRoute>(&listed)?.is_none() {
                 return Err(Rejection::TooManyRoutes { lane: new.lane.clone() }.into());
             }
         }
@@ -260,7 +262,7 @@ impl NewWorkflow {
     }
 }
 
-impl Idempotency {
+impl IdempotencyWindow {
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         limits::IDEMPOTENCY_KEY.check(self.key.reveal())?;
         limits::WINDOW_MS.check(self.window_ms)
@@ -290,7 +292,7 @@ impl NewTask {
     }
 
     pub fn route(&self) -> Route {
-        let session = matches!(self.gate, Some(GateKey::Session(_) | GateKey::Affinity(_)));
+        let session = matches!(self.gate, Some(LimitKey::Session(_) | LimitKey::Affinity(_)));
         let session = session.then(|| SESSIONS.to_owned());
         let own: Vec<String> = session.into_iter().chain(self.version_demanded()).collect();
         if own.is_empty() {
@@ -398,8 +400,8 @@ impl NewTask {
             epoch: 0,
             claims: 0,
             attempts: 0,
-            reclaims: 0,
-            lifecycle: Lifecycle::resting(start_at, None, now),
+            lost_leases: 0,
+            lifecycle: Lifecycle::ready_or_delayed(start_at, None, now),
             due_at: None,
             progress: None,
             last_settle: None,
@@ -466,10 +468,10 @@ mod tests {
                     new.start = Start::At { at: Timestamp::from_millis(args.number("at", 0)) };
                 }
                 if args.has("key") {
-                    new.gate = Some(GateKey::Key(args.text("key", "")));
+                    new.gate = Some(LimitKey::Concurrency(args.text("key", "")));
                 }
                 if args.has("session") {
-                    new.gate = Some(GateKey::Session(args.text("session", "")));
+                    new.gate = Some(LimitKey::Session(args.text("session", "")));
                 }
                 if args.has("deadline") {
                     new.deadline_ms = Some(args.number("deadline", 0));
@@ -480,7 +482,7 @@ mod tests {
     }
 
     fn keyed(id: &str, key: &str) -> NewTask {
-        let idempotency = Some(Idempotency { key: key.into(), window_ms: 60_000 });
+        let idempotency = Some(IdempotencyWindow { key: key.into(), window_ms: 60_000 });
         NewTask { idempotency, ..new_task(id) }
     }
 
@@ -610,15 +612,15 @@ mod tests {
             ),
             ("deadline_ms", NewTask { deadline_ms: Some(0), ..base() }),
             ("idempotency_key", NewTask { ..keyed("t", "") }),
-            ("key", NewTask { gate: Some(GateKey::Key(String::new())), ..base() }),
-            ("session", NewTask { gate: Some(GateKey::Session("a\0".into())), ..base() }),
+            ("key", NewTask { gate: Some(LimitKey::Concurrency(String::new())), ..base() }),
+            ("session", NewTask { gate: Some(LimitKey::Session("a\0".into())), ..base() }),
             ("max_attempts", policy(|p| p.retry = Some(crate::task::RetryPolicy::fixed(0, 0)))),
             (
                 "backoff_ms",
                 policy(|p| p.retry = Some(crate::task::RetryPolicy::fixed(1, u64::MAX))),
             ),
             ("attempt_timeout_ms", policy(|p| p.attempt_timeout_ms = Some(0))),
-            ("max_reclaims", policy(|p| p.max_reclaims = u32::MAX)),
+            ("max_reclaims", policy(|p| p.max_lost_leases = u32::MAX)),
             ("max_replays", policy(|p| p.max_replays = u32::MAX)),
             ("retention_ms", policy(|p| p.retention_ms = u64::MAX)),
         ];
@@ -628,7 +630,7 @@ mod tests {
                 Err(Rejection::Invalid { field, .. }) => assert_eq!(field, named),
                 other => panic!("{named}: {other:?}"),
             }
-            assert_eq!(stage.shelf, crate::shelf::Shelf::default(), "{named}");
+            assert_eq!(stage.shelf, crate::shelf::ReferenceTables::default(), "{named}");
         }
         let none = Create { tenant: Tenant::default(), tasks: vec![] };
         assert_eq!(Stage::new().run(none).unwrap_err().code(), "invalid");

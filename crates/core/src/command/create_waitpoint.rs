@@ -42,14 +42,14 @@ impl CreateWaitpoint {
         if task.has_mail != known.has_mail {
             world.put::<Task>(task);
         }
-        Ok(Outcome::WaitpointMade(made))
+        Ok(Outcome::WaitpointCreated(made))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Create, MadeWaitpoint, Post};
+    use crate::command::{Create, CreatedWaitpoint, Post};
     use crate::limits;
     use crate::name::Tenant;
     use crate::testing::{Args, Stage, check_task, key, message, new_task, rotation};
@@ -106,10 +106,10 @@ mod tests {
         task: &str,
         id: &str,
         ms: u64,
-    ) -> Result<MadeWaitpoint, &'static str> {
+    ) -> Result<CreatedWaitpoint, &'static str> {
         let waitpoint = NewWaitpoint { id: id.into(), expires_ms: ms };
         match stage.run(CreateWaitpoint { task: key(task), epoch: None, waitpoint }) {
-            Ok(Outcome::WaitpointMade(made)) => Ok(made),
+            Ok(Outcome::WaitpointCreated(made)) => Ok(made),
             Ok(other) => panic!("{other:?}"),
             Err(rejection) => Err(rejection.code()),
         }

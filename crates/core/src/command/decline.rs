@@ -2,7 +2,7 @@ use crate::command::{Outcome, Transition};
 use crate::digest::Digester;
 use crate::event::{Change, Event};
 use crate::limits;
-use crate::primitive::{answered, empty_handed, held, leave, put_back, rest, task};
+use crate::primitive::{answered, end_lease, held, redeliver, rest, task, without_in_flight};
 use crate::rejection::Rejection;
 use crate::task::{Fence, Lifecycle, Settle, Settled};
 use crate::world::World;
@@ -10,14 +10,14 @@ use crate::world::World;
 /// Returns a workflow turn without committing it. The in-flight messages of its lease are
 /// redelivered: at once, or after a delay in which other messages may be delivered.
 #[derive(Clone, Debug)]
-pub struct Decline {
+pub struct AbandonTurn {
     pub fence: Fence,
     pub delay_ms: u64,
     /// Raises the delivery count of these messages.
     pub counts: bool,
 }
 
-impl Decline {
+impl AbandonTurn {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::DELAY_MS.check(self.delay_ms)?;
         let digest = Digester::new("decline").json(&(self.delay_ms, self.counts)).finish();
@@ -40,9 +40,9 @@ impl Decline {
             return Err(Rejection::NotAWorkflow.into());
         }
         let run = lease.run.clone().ok_or(Rejection::NotBegun)?;
-        put_back(world, &known, &lease.received, Some(self.delay_ms), self.counts)?;
-        let mut task = empty_handed(&known);
-        leave(world, &task)?;
+        redeliver(world, &known, &lease.received, Some(self.delay_ms), self.counts)?;
+        let mut task = without_in_flight(&known);
+        end_lease(world, &task)?;
         let (epoch, answer) = (self.fence.epoch, Settled::Released);
         task.last_settle = Some(Settle { epoch, digest, answer: answer.clone() });
         world.emit(Event::of_task(&task, world.now(), Change::Released { epoch }));
@@ -55,7 +55,8 @@ impl Decline {
 mod tests {
     use super::*;
     use crate::command::{
-        Absent, Claim, CommitTurn, NewTask, NewWorkflow, Parcel, Release, Send, Start, Sweep, Then,
+        Absent, Claim, CommitTurn, NewTask, NewWorkflow, Parcel, Release, Send, Start, Sweep,
+        TurnEnd,
     };
     use crate::mailbox::{Mailbox, Message};
     use crate::name::Tenant;
@@ -84,7 +85,11 @@ mod tests {
             gated     | | blocked e0 a0 | ! stale |
             reserved  | | reserved e0 a0 | ! stale |
             ",
-            |args| Decline { fence: args.fence(), delay_ms: args.number("ms", 0), counts: true },
+            |args| AbandonTurn {
+                fence: args.fence(),
+                delay_ms: args.number("ms", 0),
+                counts: true,
+            },
         );
     }
 
@@ -128,8 +133,8 @@ mod tests {
         stage.record::<Mailbox>(&key).expect("it exists").hidden
     }
 
-    fn decline(nth: u64, delay_ms: u64, counts: bool) -> Decline {
-        Decline { fence: fence(nth), delay_ms, counts }
+    fn decline(nth: u64, delay_ms: u64, counts: bool) -> AbandonTurn {
+        AbandonTurn { fence: fence(nth), delay_ms, counts }
     }
 
     #[test]
@@ -200,9 +205,9 @@ mod tests {
             turn: 0,
             row: None,
             taken: vec![1],
-            deeds: Vec::new(),
+            commands: Vec::new(),
             next_step: 0,
-            then: Then::Rest,
+            then: TurnEnd::Yield,
             sticky_ms: None,
             eager: None,
             foreign: None,

@@ -6,8 +6,8 @@ use crate::command::{Claim, Create, NewMessage, NewTask};
 use crate::event::{Change, Event};
 use crate::limits;
 use crate::name::TaskId;
-use crate::note::Note;
-use crate::primitive::{deliver, keep, place, refuse_step};
+use crate::note::WorkflowProperty;
+use crate::primitive::{deliver, keep, refuse_step, transition_to};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::{Halt, World};
@@ -41,7 +41,7 @@ pub(super) fn make(
                     leased => return leased.map(Started::Leased),
                 }
             }
-            place(world, made)?;
+            transition_to(world, made)?;
             Ok(Started::Unleased)
         }
         Ok(None) => Ok(Started::No),
@@ -62,7 +62,7 @@ pub(super) fn start(
     let new = NewTask { parent: None, idempotency: None, ..new.clone() };
     let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
     match create.make(world, &new, None) {
-        Ok(made) => made.map_or(Ok(()), |made| place(world, made)),
+        Ok(made) => made.map_or(Ok(()), |made| transition_to(world, made)),
         Err(Halt::Rejected(refusal)) => refuse_task(world, workflow, step, &new.id, &refusal),
         Err(Halt::Parked) => Err(Halt::Parked),
     }
@@ -111,19 +111,19 @@ pub(super) fn note(
     name: &str,
     text: Option<&str>,
 ) -> Result<(), Halt> {
-    let limit = if name == Note::STATUS { limits::STATUS } else { limits::NOTE };
-    if name != Note::STATUS {
+    let limit = if name == WorkflowProperty::STATUS { limits::STATUS } else { limits::NOTE };
+    if name != WorkflowProperty::STATUS {
         limits::NOTE_NAME.check(name)?;
     }
-    let key = Note::key_of(&known.tenant, &known.id, name);
-    let before = world.get::<Note>(&key)?;
+    let key = WorkflowProperty::key_of(&known.tenant, &known.id, name);
+    let before = world.get::<WorkflowProperty>(&key)?;
     if before.is_none() && text.is_none() {
         return Ok(());
     }
     // The time keeps the number rising when the property is deleted and written again.
     let next = before.map_or(0, |before| before.change + 1);
     let change = next.max(world.now().micros().unsigned_abs());
-    if name == Note::STATUS {
+    if name == WorkflowProperty::STATUS {
         world.emit(Event::of_task(known, world.now(), Change::StatusChanged { number: change }));
     }
     let Some(text) = text else {
@@ -133,6 +133,6 @@ pub(super) fn note(
     limit.check_prose(text)?;
     let (tenant, task) = (known.tenant.clone(), known.id.clone());
     let (name, text) = (name.to_owned(), text.to_owned());
-    world.put::<Note>(Note { tenant, task, name, text, change });
+    world.put::<WorkflowProperty>(WorkflowProperty { tenant, task, name, text, change });
     Ok(())
 }

@@ -9,18 +9,18 @@ use crate::world::World;
 /// Snoozes a leased task. The attempt is not counted: nothing has failed. A resumed attempt stays
 /// resumable.
 #[derive(Clone, Debug)]
-pub struct Delay {
+pub struct Snooze {
     pub fence: Fence,
     pub delay_ms: u64,
 }
 
-impl Delay {
+impl Snooze {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::DELAY_MS.check(self.delay_ms)?;
         let digest = Digester::new("delay").json(&self.delay_ms).finish();
         settle(world, &self.fence, digest, Late::Never, |_, task, now| {
             let until = now.plus_ms(self.delay_ms);
-            task.put_off(until, now);
+            task.snooze(until, now);
             (Settled::DelayedUntil(until), Change::Delayed { until })
         })
     }
@@ -38,7 +38,7 @@ mod tests {
         for delay_ms in [0, 5_000] {
             let mut stage = Stage::with_task("resumable");
             stage.must(Claim { worker: "without a handler".into(), ..claim() });
-            stage.must(Delay { fence: fence(2), delay_ms });
+            stage.must(Snooze { fence: fence(2), delay_ms });
             assert_eq!(stage.task("t").unwrap().attempts, 1);
             stage.later(delay_ms);
             stage.must(Sweep::default());
@@ -78,7 +78,7 @@ mod tests {
             suspended | | suspended e1 a1 | ! settled_otherwise |
             resumable | | resumable e1 a1 | ! settled_otherwise |
             ",
-            |args| Delay { fence: args.fence(), delay_ms: args.number("ms", 5_000) },
+            |args| Snooze { fence: args.fence(), delay_ms: args.number("ms", 5_000) },
         );
     }
 }

@@ -9,12 +9,12 @@ use crate::world::World;
 /// Ends a leased step of a workflow without a report, or a leased standalone task, and deletes it
 /// at once.
 #[derive(Clone, Debug)]
-pub struct Discard {
+pub struct DropActivity {
     pub fence: Fence,
     pub reason: String,
 }
 
-impl Discard {
+impl DropActivity {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::REASON.check_prose(&self.reason)?;
         let digest = Digester::new("discard").part(self.reason.as_bytes()).finish();
@@ -61,7 +61,7 @@ mod tests {
             gated     | | blocked e0 a0 | ! stale |
             reserved  | | reserved e0 a0 | ! stale |
             ",
-            |args| Discard { fence: args.fence(), reason: "no".into() },
+            |args| DropActivity { fence: args.fence(), reason: "no".into() },
         );
     }
 
@@ -78,7 +78,7 @@ mod tests {
         };
         stage.must(Create::one(step));
         stage.must(claim());
-        stage.must(Discard { fence: fence_of("t/3", 1), reason: "no".into() });
+        stage.must(DropActivity { fence: fence_of("t/3", 1), reason: "no".into() });
         assert!(stage.task("t/3").is_none());
         let parent = stage.task("t").expect("it exists");
         assert!(!parent.has_mail, "it has no report");

@@ -1,4 +1,4 @@
-use crate::bookmark::Bookmark;
+use crate::bookmark::SubscriptionCursor;
 use crate::command::{Outcome, Transition};
 use crate::limits;
 use crate::name::Tenant;
@@ -6,17 +6,17 @@ use crate::world::World;
 
 /// Deletes a durable subscription. Does nothing if there is none.
 #[derive(Clone, Debug)]
-pub struct DropBookmark {
+pub struct DeleteSubscription {
     pub tenant: Tenant,
     pub name: String,
 }
 
-impl DropBookmark {
+impl DeleteSubscription {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
         limits::BOOKMARK.check(&self.name)?;
-        let key = Bookmark::key_of(&self.tenant, &self.name);
-        let known = world.get::<Bookmark>(&key)?.is_some();
+        let key = SubscriptionCursor::key_of(&self.tenant, &self.name);
+        let known = world.get::<SubscriptionCursor>(&key)?.is_some();
         if known {
             world.remove(&key);
         }
@@ -41,7 +41,7 @@ mod tests {
             there   | tenant=      | a 5    | ! invalid     |
             foreign |              | absent | dropped true  |
             ",
-            |args| DropBookmark {
+            |args| DeleteSubscription {
                 tenant: args.text("tenant", "default").into(),
                 name: args.text("name", "mailer"),
             },

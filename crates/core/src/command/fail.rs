@@ -44,7 +44,7 @@ mod tests {
         };
         let retry = match args.text("retry", "").as_str() {
             "" => Retry::Policy,
-            "giveup" => Retry::GiveUp,
+            "giveup" => Retry::Never,
             ms => Retry::After { ms: ms.parse().unwrap() },
         };
         Fail { fence: args.fence(), class, reason: args.text("reason", "no"), retry }

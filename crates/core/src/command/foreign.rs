@@ -56,11 +56,11 @@ impl Foreign {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Claim, CommitTurn, Create, NewTask, NewWorkflow, Outcome, Post, Then};
+    use crate::command::{Claim, CommitTurn, Create, NewTask, NewWorkflow, Outcome, Post, TurnEnd};
     use crate::execution::Execution;
     use crate::name::Tenant;
     use crate::payload::Payload;
-    use crate::task::{Offer, VersionRange};
+    use crate::task::{VersionRange, WorkerCapabilities};
     use crate::testing::{Stage, claim, fence, lane, message};
 
     fn turn(nth: u64, turn: u32, foreign: Foreign) -> CommitTurn {
@@ -69,9 +69,9 @@ mod tests {
             turn,
             row: Some(Payload::json("{}")),
             taken: Vec::new(),
-            deeds: Vec::new(),
+            commands: Vec::new(),
             next_step: foreign.first_step.map_or(0, |first| first + 1),
-            then: Then::Rest,
+            then: TurnEnd::Yield,
             sticky_ms: None,
             eager: None,
             foreign: Some(Box::new(foreign)),
@@ -140,7 +140,13 @@ mod tests {
         stage.must(Post::one(message("go")));
         let of = |min: &str, max: &str| {
             let range = VersionRange { kind: "order".into(), min: min.into(), max: max.into() };
-            Claim { offer: Offer { versions: vec![range], ..Offer::default() }, ..claim() }
+            Claim {
+                offer: WorkerCapabilities {
+                    versions: vec![range],
+                    ..WorkerCapabilities::default()
+                },
+                ..claim()
+            }
         };
         let found = |stage: &mut Stage, claim: Claim| match stage.must(claim) {
             Outcome::Claimed(tasks) => tasks.len(),

@@ -3,12 +3,12 @@ use crate::event::{Change, Event};
 use crate::lane::Lane;
 use crate::limits;
 use crate::name::WorkerId;
-use crate::primitive::{place, task};
+use crate::primitive::{task, transition_to};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::World;
 
-/// Grants a waiting task to one worker for a limited time. The worker leases it with `Consume`, or
+/// Grants a waiting task to one worker for a limited time. The worker leases it with `ClaimGranted`, or
 /// with a `Claim` that accepts grants; else the task returns to its position in its lane.
 ///
 /// The same worker can extend the grant; another one is rejected while it lasts.
@@ -52,7 +52,7 @@ impl Grant {
         let change = Change::Granted { worker: worker.clone(), until };
         world.emit(Event::of_task(&known, now, change));
         let lifecycle = Lifecycle::Reserved { turn, worker, until: Some(until) };
-        place(world, Task { lifecycle, ..(*known).clone() })?;
+        transition_to(world, Task { lifecycle, ..(*known).clone() })?;
         Ok(Outcome::Granted { until })
     }
 }
@@ -60,7 +60,7 @@ impl Grant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Claim, Consume, Create, Sweep};
+    use crate::command::{Claim, ClaimGranted, Create, Sweep};
     use crate::testing::{Stage, check_lane, check_task, claim, grant, key, new_task};
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(stage.must(takes("v", true)), Outcome::Claimed(vec![]));
         let Outcome::Claimed(tasks) = stage.must(takes("w", true)) else { panic!() };
         assert_eq!(tasks.len(), 1);
-        assert_eq!(stage.run(Consume::new("t", "w")), Err(Rejection::NotGranted), "only once");
+        assert_eq!(stage.run(ClaimGranted::new("t", "w")), Err(Rejection::NotGranted), "only once");
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
         assert!(claimed(&mut stage).is_empty());
         stage.must(Create::one(new_task("c")));
         stage.later(10_000);
-        let late = Consume { task: key("a"), ..Consume::new("a", "w") };
+        let late = ClaimGranted { task: key("a"), ..ClaimGranted::new("a", "w") };
         assert_eq!(stage.run(late), Err(Rejection::NotGranted));
         stage.must(Sweep::default());
         assert_eq!(claimed(&mut stage), ["a"], "it has waited for longer than c");

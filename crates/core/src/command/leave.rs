@@ -6,11 +6,11 @@ use crate::world::World;
 
 /// Deregisters a node that is about to stop. Does nothing if it is not registered.
 #[derive(Clone, Debug)]
-pub struct Leave {
+pub struct DeregisterNode {
     pub id: NodeId,
 }
 
-impl Leave {
+impl DeregisterNode {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::NODE_ID.check(self.id.as_str())?;
         let key = Node::key_of(&self.id);
@@ -39,7 +39,7 @@ mod tests {
             left       |        | absent           | left      |
             lost       |        | absent           | left      |
             ",
-            |args| Leave { id: args.text("id", "n").into() },
+            |args| DeregisterNode { id: args.text("id", "n").into() },
         );
     }
 }

@@ -57,34 +57,34 @@ mod wait_children;
 mod withdraw;
 
 pub use admit::Admit;
-pub use advance::Advance;
-pub use answer::Answer;
-pub use beat::Beat;
+pub use advance::CompleteAndCommitTurn;
+pub use answer::CompleteRequest;
+pub use beat::HeartbeatNode;
 pub use begin::Begin;
 pub use cancel::Cancel;
 pub use cancel_held::CancelHeld;
 pub use change_priority::ChangePriority;
 pub use claim::Claim;
 pub use claim_effect::ClaimEffect;
-pub use commit_turn::{CommitTurn, Deed, Then};
+pub use commit_turn::{CommitTurn, TurnEnd, WorkflowCommand};
 pub use complete::Complete;
-pub use consume::Consume;
-pub use create::{Create, Idempotency, NewTask, NewWorkflow, Start};
+pub use consume::ClaimGranted;
+pub use create::{Create, IdempotencyWindow, NewTask, NewWorkflow, Start};
 pub use create_waitpoint::{CreateWaitpoint, NewWaitpoint};
-pub use decline::Decline;
-pub use delay::Delay;
-pub use discard::Discard;
-pub use drop_bookmark::DropBookmark;
+pub use decline::AbandonTurn;
+pub use delay::Snooze;
+pub use discard::DropActivity;
+pub use drop_bookmark::DeleteSubscription;
 pub use fail::Fail;
 pub use foreign::Foreign;
 pub use grant::Grant;
-pub use leave::Leave;
+pub use leave::DeregisterNode;
 pub use limit_lane::LimitLane;
-pub use move_bookmark::MoveBookmark;
-pub use outcome::{Created, MadeWaitpoint, Outcome, Posted};
+pub use move_bookmark::MoveSubscriptionCursor;
+pub use outcome::{Created, CreatedWaitpoint, Outcome, Posted};
 pub use post::{NewMessage, Post};
 pub use prune_executions::PruneExecutions;
-pub use reap::Reap;
+pub use reap::DeleteTask;
 pub use register_worker::RegisterWorker;
 pub use release::Release;
 pub use release_session::ReleaseSession;
@@ -94,7 +94,7 @@ pub use replay::Replay;
 pub use report_progress::ReportProgress;
 pub use request_cancel::RequestCancel;
 pub use resume::Resume;
-pub use retire_worker::RetireWorker;
+pub use retire_worker::DeregisterWorker;
 pub use revoke::Revoke;
 pub use rotate_key::RotateKey;
 pub use send::{Absent, Parcel, Send};
@@ -107,9 +107,9 @@ pub use suspend::{Suspend, SuspendTimeout};
 pub use sweep::Sweep;
 pub use take_messages::TakeMessages;
 pub use trim_log::TrimLog;
-pub use unstick::Unstick;
+pub use unstick::ClearSticky;
 pub use wait_children::WaitChildren;
-pub use withdraw::Withdraw;
+pub use withdraw::ReleaseRequest;
 
 use crate::limits;
 use crate::rejection::Rejection;
@@ -159,39 +159,39 @@ commands!(
     ReportProgress,
     Complete,
     Fail,
-    Delay,
+    Snooze,
     Release,
     CancelHeld,
     Cancel,
     ChangePriority,
     Replay,
-    Reap,
+    DeleteTask,
     SetLaneState,
     LimitLane,
     Sweep,
     TrimLog,
-    Beat,
-    Leave,
+    HeartbeatNode,
+    DeregisterNode,
     WaitChildren,
     SetQuota,
     ReleaseSession,
     RegisterWorker,
-    RetireWorker,
+    DeregisterWorker,
     Grant,
-    Consume,
+    ClaimGranted,
     Revoke,
-    MoveBookmark,
-    DropBookmark,
+    MoveSubscriptionCursor,
+    DeleteSubscription,
     Admit,
-    Answer,
-    Withdraw,
+    CompleteRequest,
+    ReleaseRequest,
     ClaimEffect,
     SettleEffect,
     CommitTurn,
-    Advance,
+    CompleteAndCommitTurn,
     RequestCancel,
     PruneExecutions,
-    Unstick,
+    ClearSticky,
     Spend,
     Post,
     Signal,
@@ -201,8 +201,8 @@ commands!(
     TakeMessages,
     RotateKey,
     Send,
-    Decline,
-    Discard,
+    AbandonTurn,
+    DropActivity,
     RenewSessions
 );
 
@@ -242,19 +242,19 @@ impl Command {
             | Command::Begin(_)
             | Command::Complete(_)
             | Command::Fail(_)
-            | Command::Delay(_)
+            | Command::Snooze(_)
             | Command::Release(_)
             | Command::CancelHeld(_)
             | Command::WaitChildren(_)
             | Command::RegisterWorker(_)
-            | Command::Answer(_)
-            | Command::Withdraw(_)
+            | Command::CompleteRequest(_)
+            | Command::ReleaseRequest(_)
             | Command::SettleEffect(_)
             | Command::CommitTurn(_)
-            | Command::Decline(_)
-            | Command::Discard(_)
+            | Command::AbandonTurn(_)
+            | Command::DropActivity(_)
             | Command::RenewSessions(_)
-            | Command::Advance(_)
+            | Command::CompleteAndCommitTurn(_)
             | Command::Suspend(_) => true,
             Command::Create(_)
             | Command::Claim(_)
@@ -263,23 +263,23 @@ impl Command {
             | Command::RequestCancel(_)
             | Command::ChangePriority(_)
             | Command::Replay(_)
-            | Command::Reap(_)
+            | Command::DeleteTask(_)
             | Command::PruneExecutions(_)
-            | Command::Unstick(_)
+            | Command::ClearSticky(_)
             | Command::SetLaneState(_)
             | Command::LimitLane(_)
             | Command::Sweep(_)
             | Command::TrimLog(_)
-            | Command::Beat(_)
-            | Command::Leave(_)
+            | Command::HeartbeatNode(_)
+            | Command::DeregisterNode(_)
             | Command::SetQuota(_)
             | Command::ReleaseSession(_)
-            | Command::RetireWorker(_)
+            | Command::DeregisterWorker(_)
             | Command::Grant(_)
-            | Command::Consume(_)
+            | Command::ClaimGranted(_)
             | Command::Revoke(_)
-            | Command::MoveBookmark(_)
-            | Command::DropBookmark(_)
+            | Command::MoveSubscriptionCursor(_)
+            | Command::DeleteSubscription(_)
             | Command::Post(_)
             | Command::Send(_)
             | Command::Signal(_)
@@ -301,9 +301,9 @@ impl Command {
             Command::Sweep(sweep) => sweep.page as usize,
             Command::Post(post) => 2 * post.messages.len(),
             Command::TakeMessages(take) => take.seqs.len(),
-            Command::Unstick(unstick) => unstick.workflows.len(),
+            Command::ClearSticky(unstick) => unstick.workflows.len(),
             Command::CommitTurn(turn) => turn.rows(),
-            Command::Advance(advance) => 2 + advance.turn.rows(),
+            Command::CompleteAndCommitTurn(advance) => 2 + advance.turn.rows(),
             _ => 1,
         }
     }
@@ -319,8 +319,10 @@ impl Command {
             Command::Send(send) => {
                 send.parcel.payload.as_ref().map_or(0, |payload| payload.bytes.len())
             }
-            Command::Advance(advance) => advance.complete.bytes() + advance.turn.bytes(),
-            Command::Answer(answer) => answer.answer.bytes.len(),
+            Command::CompleteAndCommitTurn(advance) => {
+                advance.complete.bytes() + advance.turn.bytes()
+            }
+            Command::CompleteRequest(answer) => answer.answer.bytes.len(),
             Command::SettleEffect(settle) => settle.answer.bytes.len(),
             Command::Complete(complete) => complete.bytes(),
             Command::Post(post) => {

@@ -1,4 +1,4 @@
-use crate::bookmark::Bookmark;
+use crate::bookmark::SubscriptionCursor;
 use crate::command::{Outcome, Transition};
 use crate::limits;
 use crate::log::Cursor;
@@ -10,19 +10,20 @@ use crate::world::World;
 /// Within one incarnation of the log it moves only forward: a late request changes nothing. The
 /// response has its position. No event is logged, or every reader of the log would write to it.
 #[derive(Clone, Debug)]
-pub struct MoveBookmark {
+pub struct MoveSubscriptionCursor {
     pub tenant: Tenant,
     pub name: String,
     pub cursor: Cursor,
 }
 
-impl MoveBookmark {
+impl MoveSubscriptionCursor {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
         limits::BOOKMARK.check(&self.name)?;
         limits::INCARNATION.check(&self.cursor.incarnation)?;
         limits::SEQ.check(self.cursor.seq)?;
-        let known = world.get::<Bookmark>(&Bookmark::key_of(&self.tenant, &self.name))?;
+        let known = world
+            .get::<SubscriptionCursor>(&SubscriptionCursor::key_of(&self.tenant, &self.name))?;
         let ahead = known.filter(|known| {
             known.cursor.incarnation == self.cursor.incarnation
                 && known.cursor.seq >= self.cursor.seq
@@ -30,7 +31,7 @@ impl MoveBookmark {
         if let Some(known) = ahead {
             return Ok(Outcome::BookmarkAt(known.cursor.clone()));
         }
-        world.put::<Bookmark>(Bookmark {
+        world.put::<SubscriptionCursor>(SubscriptionCursor {
             tenant: self.tenant.clone(),
             name: self.name.clone(),
             cursor: self.cursor.clone(),
@@ -65,7 +66,7 @@ mod tests {
             foreign |         | a 7    | at 7      |
             foreign | life=b to=3 | b 5 | at 5     |
             ",
-            |args| MoveBookmark {
+            |args| MoveSubscriptionCursor {
                 tenant: Tenant::default(),
                 name: args.text("name", "mailer"),
                 cursor: at(&args.text("life", "a"), args.number("to", 7)),
@@ -79,7 +80,7 @@ mod tests {
         let before = stage.shelf.clone();
         for seq in [5, 3] {
             let (tenant, name) = (Tenant::default(), "mailer".to_owned());
-            stage.must(MoveBookmark { tenant, name, cursor: at("a", seq) });
+            stage.must(MoveSubscriptionCursor { tenant, name, cursor: at("a", seq) });
             assert_eq!(before, stage.shelf);
         }
     }
@@ -95,12 +96,12 @@ mod tests {
         ];
         for (named, tenant, name, cursor) in rows {
             let mut stage = Stage::new();
-            let moved = MoveBookmark { tenant: tenant.into(), name: name.into(), cursor };
+            let moved = MoveSubscriptionCursor { tenant: tenant.into(), name: name.into(), cursor };
             match stage.run(moved) {
                 Err(Rejection::Invalid { field, .. }) => assert_eq!(field, named),
                 other => panic!("{named}: {other:?}"),
             }
-            assert_eq!(stage.shelf, crate::shelf::Shelf::default());
+            assert_eq!(stage.shelf, crate::shelf::ReferenceTables::default());
         }
     }
 }

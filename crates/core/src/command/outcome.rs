@@ -4,7 +4,7 @@ use crate::children::ChildCounts;
 use crate::log::Cursor;
 use crate::name::{IdempotencyKey, TaskId, WaitpointId};
 use crate::payload::PayloadKey;
-use crate::task::{Resumption, Run, Settled, Task};
+use crate::task::{ActiveAttempt, Resumption, Settled, Task};
 use crate::time::Timestamp;
 use crate::token::Token;
 
@@ -17,7 +17,7 @@ pub enum Outcome {
     Renewed {
         expires_at: Timestamp,
     },
-    Begun(Run),
+    Begun(ActiveAttempt),
     Progressed,
     Settled(Settled),
     Cancelled,
@@ -83,10 +83,10 @@ pub enum Outcome {
         known: bool,
     },
     Posted(Vec<Posted>),
-    WaitpointMade(MadeWaitpoint),
+    WaitpointCreated(CreatedWaitpoint),
     /// The lease has ended; the waitpoints were created with the suspension.
     Suspended {
-        waitpoints: Vec<MadeWaitpoint>,
+        waitpoints: Vec<CreatedWaitpoint>,
     },
     /// The condition is already met: the lease stays.
     AlreadySatisfied(Resumption),
@@ -111,9 +111,9 @@ pub enum Outcome {
     },
     EffectSettled,
     /// The eager activities leased with the turn; and the workflow, if its lease stays.
-    Turned {
+    TurnCommitted {
         claimed: Vec<Arc<Task>>,
-        goes_on: Option<Arc<Task>>,
+        lease_kept: Option<Arc<Task>>,
     },
     Spent,
     /// `known` when nothing had to change.
@@ -138,7 +138,7 @@ pub struct Posted {
 
 /// A waitpoint with its token, which is returned here and not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MadeWaitpoint {
+pub struct CreatedWaitpoint {
     pub id: WaitpointId,
     pub token: Token,
     pub expires_at: Timestamp,

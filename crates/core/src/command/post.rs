@@ -1,12 +1,12 @@
 use std::collections::BTreeMap;
 
-use crate::command::{Idempotency, Outcome, Posted, Transition};
+use crate::command::{IdempotencyWindow, Outcome, Posted, Transition};
 use crate::limits;
 use crate::mailbox::Mailbox;
 use crate::name::{TaskId, Tenant};
 use crate::payload::Payload;
 use crate::primitive::{
-    Delivered, Earlier, Letter, deliver, give, keep, keep_longer, message_admission, prefetch,
+    Delivered, Earlier, Letter, deliver, extend, give, keep, message_admission, prefetch,
     prefetch_keep, reserve_message,
 };
 use crate::rejection::Rejection;
@@ -26,7 +26,7 @@ pub struct NewMessage {
     pub task: TaskId,
     pub name: String,
     pub source: String,
-    pub idempotency: Option<Idempotency>,
+    pub idempotency: Option<IdempotencyWindow>,
     /// Delay until it is visible. A timer is a delayed message.
     pub after_ms: u64,
     /// How long it is buffered if the task does not exist, for a workflow that is started under
@@ -153,7 +153,7 @@ pub(super) fn posted_before(
     to: (&Tenant, &TaskId),
     task: Option<&Task>,
     letter: &Letter<'_>,
-    idempotency: Option<&Idempotency>,
+    idempotency: Option<&IdempotencyWindow>,
     keep_ms: Option<u64>,
 ) -> Result<Option<Posted>, Halt> {
     let Some(idempotency) = idempotency else { return Ok(None) };
@@ -165,7 +165,7 @@ pub(super) fn posted_before(
     let resumed = match (open, keep_ms) {
         (Some(open), _) if is_kept => give(world, open)?,
         (None, Some(keep_ms)) if is_kept => {
-            keep_longer(world, to, seq, keep_ms)?;
+            extend(world, to, seq, keep_ms)?;
             false
         }
         _ => false,
@@ -181,7 +181,7 @@ pub(super) fn post(world: &mut World, task: &Task, letter: &Letter<'_>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Cancel, Claim, Reap, Suspend, Sweep};
+    use crate::command::{Cancel, Claim, DeleteTask, Suspend, Sweep};
     use crate::task::{Condition, PublicState, ResumeCause};
     use crate::testing::{Stage, check_task, claim, fence, key, message, new_task};
 
@@ -234,7 +234,7 @@ mod tests {
     }
 
     fn keyed(name: &str) -> NewMessage {
-        let idempotency = Some(Idempotency { key: "k".into(), window_ms: 60_000 });
+        let idempotency = Some(IdempotencyWindow { key: "k".into(), window_ms: 60_000 });
         NewMessage { idempotency, ..message(name) }
     }
 
@@ -258,7 +258,7 @@ mod tests {
         let mut stage = Stage::with_task("waiting");
         stage.must(Post::one(keyed("go")));
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
-        stage.must(Reap { task: key("t") });
+        stage.must(DeleteTask { task: key("t") });
         stage.later(1);
         stage.must(crate::command::Create::one(new_task("t")));
         assert_eq!(posted(&mut stage, keyed("go")), Ok((1, false, false)));
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(stage.shelf.payload(&kept), payload.as_ref());
         stage.must(Claim { begin: false, ..claim() });
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
-        stage.must(Reap { task: key("t") });
+        stage.must(DeleteTask { task: key("t") });
         assert_eq!(stage.shelf.payloads().count(), 0);
         assert_eq!((stage.mailbox(), stage.message(1)), (None, None));
     }
@@ -366,7 +366,7 @@ mod tests {
     fn bad_input_is_refused_by_name() {
         let long = "x".repeat(256);
         let payload = Some(Payload::new("a/b", vec![0; 256 * 1_024 + 1]));
-        let key = Some(Idempotency { key: "".into(), window_ms: 60_000 });
+        let key = Some(IdempotencyWindow { key: "".into(), window_ms: 60_000 });
         let rows = [
             ("id", NewMessage::new("", "a", "b")),
             ("name", message("")),

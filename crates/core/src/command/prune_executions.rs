@@ -47,9 +47,9 @@ impl PruneExecutions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{CommitTurn, Create, NewTask, NewWorkflow, Then};
+    use crate::command::{CommitTurn, Create, NewTask, NewWorkflow, TurnEnd};
     use crate::payload::Payload;
-    use crate::record::{Filed, read_row};
+    use crate::record::{StoredRecord, read_row};
     use crate::testing::{Stage, check_task, claim, fence, key, lane};
 
     fn prune(keep_last: u32, before: Option<Timestamp>) -> PruneExecutions {
@@ -81,13 +81,13 @@ mod tests {
         );
     }
 
-    fn turn(nth: u64, turn: u32, then: Then) -> CommitTurn {
+    fn turn(nth: u64, turn: u32, then: TurnEnd) -> CommitTurn {
         CommitTurn {
             fence: fence(nth),
             turn,
             row: Some(Payload::json("{}")),
             taken: Vec::new(),
-            deeds: Vec::new(),
+            commands: Vec::new(),
             next_step: 0,
             then,
             sticky_ms: None,
@@ -109,10 +109,10 @@ mod tests {
         for (rows, nth) in rows.iter().zip(1..) {
             stage.must(claim());
             for row in 0..rows - 1 {
-                stage.must(turn(nth, row, Then::GoOn));
+                stage.must(turn(nth, row, TurnEnd::MoreParts));
             }
             let (input, carried) = (Some(Payload::json("8")), Some(Payload::json("[]")));
-            let over = Then::ContinueAsNew { input, version: None, carried };
+            let over = TurnEnd::ContinueAsNew { input, version: None, carried };
             stage.must(turn(nth, rows - 1, over));
             stage.later(1_000);
         }

@@ -11,11 +11,11 @@ use crate::world::{Halt, World};
 /// retained, because the child is still to be counted. So is a child of an open workflow, which may
 /// not have read the result yet.
 #[derive(Clone, Debug)]
-pub struct Reap {
+pub struct DeleteTask {
     pub task: TaskKey,
 }
 
-impl Reap {
+impl DeleteTask {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let known = task(world, &self.task)?;
         if known.lifecycle.ended_at().is_none() {
@@ -49,7 +49,7 @@ pub(super) fn reap(world: &mut World, task: &Task, page: usize) -> Result<(), Ha
     }
     forget_children(world, task)?;
     world.emit(Event::of_task(task, world.now(), Change::Reaped));
-    world.outlive(task.epoch);
+    world.raise_epoch_floor(task.epoch);
     world.drop_payloads(task.payload_keys());
     world.remove(&task.task_key().row_key());
     Ok(())
@@ -89,7 +89,7 @@ mod tests {
             suspended | | suspended e1 a1 | ! not_ended |
             resumable | | resumable e1 a1 | ! not_ended |
             ",
-            |_| Reap { task: key("t") },
+            |_| DeleteTask { task: key("t") },
         );
     }
 
@@ -98,13 +98,13 @@ mod tests {
         let new = |text| NewTask { payload: Some(Payload::json(text)), ..new_task("t") };
         let mut stage = Stage::with_new_task("completed", new("old"));
         let commands: [Command; 2] =
-            [Reap { task: key("t") }.into(), Create::one(new("fresh")).into()];
+            [DeleteTask { task: key("t") }.into(), Create::one(new("fresh")).into()];
         let mut world = World::new(stage.now, Hints::default());
         for command in &commands {
             while decide(&mut world, command) == Decided::Parked {
                 let wanted = world.wanted().unwrap();
                 let loaded = stage.shelf.load(&wanted);
-                world.learn(&wanted, loaded);
+                world.absorb(&wanted, loaded);
             }
         }
         stage.shelf.commit(&world.finish().0).unwrap();
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_fence_of_an_earlier_task_of_the_same_id_is_stale() {
         let mut stage = Stage::with_task("cancelled");
-        stage.must(Reap { task: key("t") });
+        stage.must(DeleteTask { task: key("t") });
         stage.later(1);
         stage.must(Create::one(new_task("t")));
         stage.must(claim());
@@ -129,7 +129,7 @@ mod tests {
         let mut stage = Stage::with_new_task("active", new);
         stage.must(Complete { fence: fence(1), result: Some(Payload::json("2")) });
         assert_eq!(stage.shelf.payloads().count(), 2);
-        stage.must(Reap { task: key("t") });
+        stage.must(DeleteTask { task: key("t") });
         assert_eq!(stage.shelf.payloads().count(), 0);
     }
 
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn an_operator_deletes_a_full_mailbox_in_one_commit() {
         let mut stage = crowded(1_000, 1_000);
-        stage.must(Reap { task: key("t") });
+        stage.must(DeleteTask { task: key("t") });
         assert_eq!((left(&stage, Table::Message), left(&stage, Table::Waitpoint)), (0, 0));
         assert_eq!((stage.task("t"), stage.mailbox()), (None, None));
     }

@@ -5,7 +5,7 @@ use crate::event::LeaseLoss;
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
 use crate::primitive::lose;
-use crate::task::{Offer, Task};
+use crate::task::{Task, WorkerCapabilities};
 use crate::worker::{HeldLeases, Worker};
 use crate::world::{Halt, World};
 
@@ -19,7 +19,7 @@ pub struct RegisterWorker {
     pub tenant: Tenant,
     pub id: WorkerId,
     pub lanes: BTreeSet<LaneName>,
-    pub offer: Offer,
+    pub offer: WorkerCapabilities,
     /// The heartbeat interval.
     pub every_ms: u64,
     /// The leases that this instance of the worker holds, if it tracks them. Its other leases are
@@ -95,7 +95,7 @@ fn looked_at(held: &HeldLeases) -> usize {
 mod tests {
     use super::*;
     use crate::command::{Claim, Create};
-    use crate::event::{Change, Logged};
+    use crate::event::{Change, LogEvent};
     use crate::task::{Lifecycle, Task};
     use crate::testing::{Stage, check_worker, claim, new_task, register};
     use crate::worker::LeaseRequest;
@@ -182,11 +182,11 @@ mod tests {
         };
         assert_eq!(lost, 1);
         let task = stage.task("not held").unwrap();
-        assert_eq!((task.attempts, task.reclaims), (1, 1), "the attempt is spent");
+        assert_eq!((task.attempts, task.lost_leases), (1, 1), "the attempt is spent");
         assert_eq!(task.lifecycle.turn().unwrap().lost, Some(task.epoch));
         let cause = LeaseLoss::NotHeld;
-        let change = Change::LeaseExpired { epoch: task.epoch, reclaims: 1, cause };
-        let entries: Vec<Logged> = stage.shelf.events_after(0).skip(before).collect();
+        let change = Change::LeaseExpired { epoch: task.epoch, lost_leases: 1, cause };
+        let entries: Vec<LogEvent> = stage.shelf.events_after(0).skip(before).collect();
         let changes: Vec<Change> = entries.iter().map(|entry| entry.change().unwrap()).collect();
         assert_eq!(changes, [change], "the others stay leased");
     }

@@ -15,7 +15,7 @@ impl Release {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let digest = Digester::new("release").finish();
         settle(world, &self.fence, digest, Late::Never, |_, task, now| {
-            task.put_off(now, now);
+            task.snooze(now, now);
             (Settled::Released, Change::Released { epoch: task.epoch })
         })
     }

@@ -1,5 +1,5 @@
 use crate::command::{Outcome, Transition};
-use crate::gate::{Gate, GateKey};
+use crate::gate::{ConcurrencyLimit, LimitKey};
 use crate::limits;
 use crate::name::Tenant;
 use crate::primitive::release_session;
@@ -20,11 +20,11 @@ impl ReleaseSession {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
         let key = match self.affinity {
-            true => GateKey::Affinity(self.session.clone()),
-            false => GateKey::Session(self.session.clone()),
+            true => LimitKey::Affinity(self.session.clone()),
+            false => LimitKey::Session(self.session.clone()),
         };
         key.check()?;
-        let known = world.get::<Gate>(&key.row_key(&self.tenant))?;
+        let known = world.get::<ConcurrencyLimit>(&key.row_key(&self.tenant))?;
         let Some(gate) = known else { return Ok(Outcome::SessionReleased { running: 0 }) };
         let running = gate.running;
         if self.affinity && gate.owner(world.now()).is_some() {
@@ -39,7 +39,7 @@ impl ReleaseSession {
 mod tests {
     use super::*;
     use crate::command::{Complete, Create, NewTask, Outcome, QuotaScope, SetQuota};
-    use crate::gate::GateKind;
+    use crate::gate::LimitKind;
     use crate::testing::{Stage, check_task, fence_of, new_task, session_claim};
 
     fn release() -> ReleaseSession {
@@ -79,7 +79,7 @@ mod tests {
         let (tenant, scope) = (Tenant::default(), QuotaScope::Session("s".into()));
         stage.must(SetQuota { tenant, scope, limit: Some(2), rate: None });
         for id in ["a", "b", "c"] {
-            let gate = Some(GateKey::Session("s".into()));
+            let gate = Some(LimitKey::Session("s".into()));
             stage.must(Create::one(NewTask { gate, ..new_task(id) }));
         }
         stage.must(session_claim("w"));
@@ -96,7 +96,7 @@ mod tests {
     fn running_tasks_continue_at_the_previous_owner() {
         let mut stage = Stage::new();
         for id in ["a", "b"] {
-            let gate = Some(GateKey::Session("s".into()));
+            let gate = Some(LimitKey::Session("s".into()));
             stage.must(Create::one(NewTask { gate, ..new_task(id) }));
         }
         stage.must(session_claim("w"));
@@ -107,6 +107,6 @@ mod tests {
         assert_eq!(tasks[0].id, "b".into());
         let named = ReleaseSession { session: String::new(), ..release() };
         assert_eq!(stage.run(named).unwrap_err().code(), "invalid");
-        assert_eq!(stage.gates()[0].kind, GateKind::Session);
+        assert_eq!(stage.gates()[0].kind, LimitKind::Session);
     }
 }

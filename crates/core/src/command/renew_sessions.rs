@@ -1,5 +1,5 @@
 use crate::command::{Outcome, Transition};
-use crate::gate::Gate;
+use crate::gate::ConcurrencyLimit;
 use crate::limits;
 use crate::name::{Tenant, WorkerId};
 use crate::primitive::renew_affinity;
@@ -25,11 +25,14 @@ impl RenewSessions {
         limits::SESSION_IDLE_MS.check(self.lock_ms)?;
         for worker in &self.workers {
             limits::WORKER.check(worker.as_str())?;
-            world.prefetch_scan(&Gate::owned_by(&self.tenant, worker), MOST);
+            world.prefetch_scan(&ConcurrencyLimit::owned_by(&self.tenant, worker), MOST);
         }
         let mut renewed = 0;
         for worker in &self.workers {
-            let owned = world.scan::<Gate>(&Gate::owned_by(&self.tenant, worker), MOST)?;
+            let owned = world.scan::<ConcurrencyLimit>(
+                &ConcurrencyLimit::owned_by(&self.tenant, worker),
+                MOST,
+            )?;
             let each = world.each(&owned, |world, gate| {
                 renew_affinity(world, gate, self.lock_ms, self.idle_ms)
             });
@@ -43,7 +46,7 @@ impl RenewSessions {
 mod tests {
     use super::*;
     use crate::command::{Claim, Complete, Create, NewTask, ReleaseSession, Renew, Sweep};
-    use crate::gate::GateKey;
+    use crate::gate::LimitKey;
     use crate::task::{Lifecycle, PublicState};
     use crate::testing::{Stage, check_task, fence_of, new_task, session_claim};
 
@@ -78,7 +81,7 @@ mod tests {
     }
 
     fn of(id: &str) -> Create {
-        Create::one(NewTask { gate: Some(GateKey::Affinity("s".into())), ..new_task(id) })
+        Create::one(NewTask { gate: Some(LimitKey::Affinity("s".into())), ..new_task(id) })
     }
 
     fn claims(stage: &mut Stage, worker: &str) -> Vec<String> {

@@ -1,6 +1,6 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
-use crate::primitive::{place, task};
+use crate::primitive::{task, transition_to};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::World;
@@ -43,14 +43,14 @@ impl Replay {
         let task = Task {
             generation,
             attempts: 0,
-            reclaims: 0,
+            lost_leases: 0,
             started_at: now,
             deadline: known.restarted_deadline(now),
             lifecycle: Lifecycle::waiting(now),
             resumption: None,
             ..(*known).clone()
         };
-        place(world, task)?;
+        transition_to(world, task)?;
         Ok(Outcome::Replayed { generation })
     }
 }
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn each_generation_counts_its_own_lost_leases() {
         let mut new = new_task("t");
-        new.policy.max_reclaims = 1;
+        new.policy.max_lost_leases = 1;
         let mut stage = Stage::with_new_task("waiting", new);
         for _ in 0..2 {
             stage.must(Claim { begin: false, ..claim() });
@@ -123,7 +123,7 @@ mod tests {
         }
         assert_eq!(stage.task("t").unwrap().lifecycle.public().as_str(), "failed");
         stage.must(Replay { task: key("t"), generation: 0 });
-        assert_eq!(stage.task("t").unwrap().reclaims, 0);
+        assert_eq!(stage.task("t").unwrap().lost_leases, 0);
     }
 
     #[test]

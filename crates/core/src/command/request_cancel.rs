@@ -26,7 +26,7 @@ impl RequestCancel {
 mod tests {
     use super::*;
     use crate::command::{
-        CommitTurn, Create, Deed, NewTask, NewWorkflow, Post, Start, Sweep, Then,
+        CommitTurn, Create, NewTask, NewWorkflow, Post, Start, Sweep, TurnEnd, WorkflowCommand,
     };
     use crate::payload::Payload;
     use crate::testing::{Stage, check_task, claim, fence, key, lane, message};
@@ -65,13 +65,13 @@ mod tests {
         NewTask { lane: lane(), workflow, ..NewTask::new(id, "order") }
     }
 
-    fn turn(then: Then) -> CommitTurn {
+    fn turn(then: TurnEnd) -> CommitTurn {
         CommitTurn {
             fence: fence(1),
             turn: 0,
             row: Some(Payload::json("{}")),
             taken: Vec::new(),
-            deeds: Vec::new(),
+            commands: Vec::new(),
             next_step: 0,
             then,
             sticky_ms: None,
@@ -112,10 +112,12 @@ mod tests {
 
     #[test]
     fn a_workflow_that_has_run_is_notified() {
-        let over = || Then::ContinueAsNew { input: None, version: None, carried: None };
-        for (then, expected) in
-            [(None, "active"), (Some(Then::Wait), "resumable"), (Some(over()), "resumable")]
-        {
+        let over = || TurnEnd::ContinueAsNew { input: None, version: None, carried: None };
+        for (then, expected) in [
+            (None, "active"),
+            (Some(TurnEnd::AwaitMessages), "resumable"),
+            (Some(over()), "resumable"),
+        ] {
             let mut stage = Stage::new();
             stage.must(Create::one(workflow("t")));
             stage.must(claim());
@@ -141,9 +143,9 @@ mod tests {
         stage.must(Create::one(workflow("t")));
         stage.must(claim());
         let child = NewTask { lane: "nobody".into(), ..workflow("t/0") };
-        let deeds = vec![Deed::Child { step: 0, task: child }];
-        let end = Then::Cancel { reason: "stop".into() };
-        stage.must(CommitTurn { deeds, next_step: 1, ..turn(end) });
+        let commands = vec![WorkflowCommand::Child { step: 0, task: child }];
+        let end = TurnEnd::Cancel { reason: "stop".into() };
+        stage.must(CommitTurn { commands, next_step: 1, ..turn(end) });
         stage.must(Sweep::default());
         assert_eq!(state(&stage, "t/0"), "cancelled");
     }

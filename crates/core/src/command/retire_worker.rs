@@ -1,7 +1,7 @@
 use crate::command::{Outcome, Transition};
 use crate::limits;
 use crate::name::{Tenant, WorkerId};
-use crate::primitive::disown;
+use crate::primitive::release_sessions_of;
 use crate::worker::Worker;
 use crate::world::World;
 
@@ -11,19 +11,19 @@ const SESSIONS_AT_ONCE: usize = 256;
 /// Deregisters a worker that is about to stop. Its leases stay until they expire; its sessions are
 /// released. Does nothing if it is not registered.
 #[derive(Clone, Debug)]
-pub struct RetireWorker {
+pub struct DeregisterWorker {
     pub tenant: Tenant,
     pub id: WorkerId,
 }
 
-impl RetireWorker {
+impl DeregisterWorker {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
         limits::WORKER.check(self.id.as_str())?;
         let key = Worker::key_of(&self.tenant, &self.id);
         if world.get::<Worker>(&key)?.is_some() {
             world.remove(&key);
-            disown(world, &self.tenant, &self.id, SESSIONS_AT_ONCE)?;
+            release_sessions_of(world, &self.tenant, &self.id, SESSIONS_AT_ONCE)?;
         }
         Ok(Outcome::WorkerRetired)
     }
@@ -51,7 +51,7 @@ mod tests {
             retired    |          | absent           | retired   |
             dead       |          | absent           | retired   |
             ",
-            |args| RetireWorker {
+            |args| DeregisterWorker {
                 tenant: args.text("tenant", "default").into(),
                 id: args.text("id", "w").into(),
             },

@@ -1,7 +1,7 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
 use crate::limits;
-use crate::primitive::{leave, place, task, tell_holder};
+use crate::primitive::{end_lease, task, tell_holder, transition_to};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, TaskKey};
 use crate::world::World;
@@ -23,9 +23,9 @@ impl Revoke {
         let mut task = (*known).clone();
         let worker = match &known.lifecycle {
             Lifecycle::Active(lease) => {
-                leave(world, &known)?;
+                end_lease(world, &known)?;
                 tell_holder(world, &known);
-                task.put_off(now, now);
+                task.snooze(now, now);
                 lease.worker.clone()
             }
             Lifecycle::Reserved { turn, worker, until: Some(_) } => {
@@ -39,7 +39,7 @@ impl Revoke {
         };
         let (epoch, reason) = (known.epoch, self.reason.clone());
         world.emit(Event::of_task(&known, now, Change::Revoked { epoch, worker, reason }));
-        place(world, task)?;
+        transition_to(world, task)?;
         Ok(Outcome::Revoked)
     }
 }
@@ -47,7 +47,7 @@ impl Revoke {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Complete, Consume, Renew, Resume};
+    use crate::command::{ClaimGranted, Complete, Renew, Resume};
     use crate::task::{PublicState, ResumeCause};
     use crate::testing::{Stage, check_task, claim, fence, key};
 
@@ -93,11 +93,11 @@ mod tests {
         let renew = Renew { fence: fence(1), lease_ms: 30_000 };
         assert_eq!(stage.run(renew), Err(Rejection::NotLeased));
         assert_eq!(stage.run(complete()), Err(Rejection::NotLeased));
-        assert_eq!(stage.run(Consume::new("t", "w")), Err(Rejection::NotGranted));
+        assert_eq!(stage.run(ClaimGranted::new("t", "w")), Err(Rejection::NotGranted));
         stage.must(claim());
         assert_eq!(stage.run(complete()).unwrap_err().code(), "stale");
         let task = stage.task("t").unwrap();
-        assert_eq!((task.claims, task.attempts, task.reclaims), (2, 1, 0));
+        assert_eq!((task.claims, task.attempts, task.lost_leases), (2, 1, 0));
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(task.lifecycle.public(), PublicState::Resumable);
         stage.must(claim());
         let task = stage.task("t").unwrap();
-        assert_eq!((task.attempts, task.reclaims), (1, 0));
+        assert_eq!((task.attempts, task.lost_leases), (1, 0));
         assert_eq!(task.resumption.unwrap().cause, ResumeCause::Operator);
     }
 
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn a_revoked_lease_cannot_be_settled_late() {
         let mut new = crate::testing::new_task("t");
-        new.policy.accept_late = true;
+        new.policy.accept_expired_lease = true;
         let mut stage = Stage::with_new_task("active", new);
         stage.must(revoke());
         let late = Complete { fence: fence(1), result: None };

@@ -3,7 +3,9 @@ use crate::limits;
 use crate::mailbox::Mailbox;
 use crate::name::{TaskId, Tenant};
 use crate::payload::Payload;
-use crate::primitive::{Delivered, Letter, deliver_parcel, keep, place, prefetch_keep, task};
+use crate::primitive::{
+    Delivered, Letter, deliver_parcel, keep, prefetch_keep, task, transition_to,
+};
 use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
 use crate::time::Timestamp;
@@ -113,7 +115,7 @@ fn make(world: &mut World, tenant: &Tenant, id: &TaskId, new: &NewTask) -> Resul
     let create = Create { tenant: tenant.clone(), tasks: Vec::new() };
     let new = NewTask { id: id.clone(), ..new.clone() };
     match create.make(world, &new, None)? {
-        Some(made) => place(world, made),
+        Some(made) => transition_to(world, made),
         None => Err(Rejection::Conflict.into()),
     }
 }

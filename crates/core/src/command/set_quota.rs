@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
-use crate::gate::{Gate, GateKey, GateKind};
+use crate::gate::{ConcurrencyLimit, LimitKey, LimitKind};
 use crate::lane::Lane;
 use crate::limits;
 use crate::name::{LaneName, Tenant};
-use crate::primitive::{open_gate, reopen};
+use crate::primitive::{open_gate, wake_starved};
 use crate::rate::Rate;
 use crate::rejection::Rejection;
 use crate::world::{Halt, World};
@@ -37,12 +37,12 @@ pub enum QuotaScope {
 }
 
 impl QuotaScope {
-    pub const fn kind(&self) -> GateKind {
+    pub const fn kind(&self) -> LimitKind {
         match self {
-            QuotaScope::Lane(_) => GateKind::Lane,
-            QuotaScope::Tenant => GateKind::Tenant,
-            QuotaScope::Key(_) => GateKind::Key,
-            QuotaScope::Session(_) => GateKind::Session,
+            QuotaScope::Lane(_) => LimitKind::Lane,
+            QuotaScope::Tenant => LimitKind::Tenant,
+            QuotaScope::Key(_) => LimitKind::Concurrency,
+            QuotaScope::Session(_) => LimitKind::Session,
         }
     }
 
@@ -55,10 +55,10 @@ impl QuotaScope {
         }
     }
 
-    fn gate_key(&self) -> Option<GateKey> {
+    fn gate_key(&self) -> Option<LimitKey> {
         match self {
-            QuotaScope::Key(name) => Some(GateKey::Key(name.clone())),
-            QuotaScope::Session(name) => Some(GateKey::Session(name.clone())),
+            QuotaScope::Key(name) => Some(LimitKey::Concurrency(name.clone())),
+            QuotaScope::Session(name) => Some(LimitKey::Session(name.clone())),
             QuotaScope::Lane(_) | QuotaScope::Tenant => None,
         }
     }
@@ -78,11 +78,11 @@ impl SetQuota {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         self.check()?;
         let (kind, name) = (self.scope.kind(), self.scope.name());
-        let key = Gate::key_of(&self.tenant, kind, name);
+        let key = ConcurrencyLimit::key_of(&self.tenant, kind, name);
         world.prefetch(key.clone());
         let lane = self.lane(world)?;
-        let known = world.get::<Gate>(&key)?;
-        let fresh = || Gate::new(&self.tenant, kind, name);
+        let known = world.get::<ConcurrencyLimit>(&key)?;
+        let fresh = || ConcurrencyLimit::new(&self.tenant, kind, name);
         let mut gate = known.map_or_else(fresh, |known| (*known).clone());
         let (limit, rate) = (gate.limit.filter(|_| gate.configured), gate.rate);
         if (limit, rate) == (self.limit, self.rate) {
@@ -96,10 +96,10 @@ impl SetQuota {
         self.tell(world);
         match self.scope.gate_key() {
             Some(key) => {
-                world.put::<Gate>(gate);
+                world.put::<ConcurrencyLimit>(gate);
                 open_gate(world, &self.tenant, &key)?;
             }
-            None => reopen(world, gate)?,
+            None => wake_starved(world, gate)?,
         }
         Ok(Outcome::QuotaSet)
     }
@@ -271,7 +271,7 @@ mod tests {
         while crate::command::decide(&mut world, &complete) == crate::Decided::Parked {
             let wanted = world.wanted().expect("it lacks something");
             let loaded = stage.shelf.load(&wanted);
-            world.learn(&wanted, loaded);
+            world.absorb(&wanted, loaded);
         }
         for n in 0..300 {
             let at = LaneName::new(format!("lane{n}"));
@@ -293,7 +293,7 @@ mod tests {
     fn a_raised_concurrency_limit_admits_page_by_page() {
         let mut stage = Stage::new();
         let keyed = |n: u32| NewTask {
-            gate: Some(GateKey::Key("k".into())),
+            gate: Some(LimitKey::Concurrency("k".into())),
             ..new_task(&format!("{n:04}"))
         };
         let tasks = (0..100).map(keyed).collect();
@@ -345,7 +345,7 @@ mod tests {
                 starts: u32::try_from(1 + dice(5)).expect("it is small"),
                 window_ms: [100, 101, 999, 5_000][usize::try_from(dice(4)).expect("it is small")],
             };
-            let mut gate = Gate::new(&Tenant::default(), GateKind::Tenant, "");
+            let mut gate = ConcurrencyLimit::new(&Tenant::default(), LimitKind::Tenant, "");
             gate.set(None, Some(rate));
             let mut now = Timestamp::from_micros(i64::try_from(dice(1 << 40)).expect("it fits"));
             let mut starts: Vec<Timestamp> = Vec::new();

@@ -1,6 +1,6 @@
 use crate::command::{Outcome, Transition};
 use crate::digest::Digester;
-use crate::effect::{Caller, Effect, EffectAnswer};
+use crate::effect::{Effect, EffectAnswer, EffectOwner};
 use crate::event::{Change, Event};
 use crate::payload::Payload;
 use crate::primitive::call;
@@ -10,7 +10,7 @@ use crate::world::World;
 /// Stores the result of an external call, which is not made again.
 #[derive(Clone, Debug)]
 pub struct SettleEffect {
-    pub caller: Caller,
+    pub caller: EffectOwner,
     pub provider: String,
     pub name: String,
     pub answer: Payload,
@@ -47,7 +47,7 @@ mod tests {
 
     fn settle(epoch: u64, answer: &str) -> SettleEffect {
         SettleEffect {
-            caller: Caller::Task(fence(epoch)),
+            caller: EffectOwner::Task(fence(epoch)),
             provider: "bank".into(),
             name: "charge".into(),
             answer: Payload::json(answer),
@@ -82,7 +82,7 @@ mod tests {
             reserved  |         | reserved e0 a0  | ! stale              |
             granted   |         | granted e0 a0   | ! stale              |
             ",
-            |args| SettleEffect { caller: Caller::Task(args.fence()), ..settle(1, "1") },
+            |args| SettleEffect { caller: EffectOwner::Task(args.fence()), ..settle(1, "1") },
         );
     }
 

@@ -1,5 +1,5 @@
 use crate::command::post::{post, posted_before};
-use crate::command::{Idempotency, Outcome, Transition};
+use crate::command::{IdempotencyWindow, Outcome, Transition};
 use crate::keyring::Keyring;
 use crate::limits;
 use crate::name::Tenant;
@@ -20,7 +20,7 @@ pub struct Signal {
     pub token: Token,
     pub name: String,
     pub source: String,
-    pub idempotency: Option<Idempotency>,
+    pub idempotency: Option<IdempotencyWindow>,
     pub payload: Option<Payload>,
 }
 
@@ -88,7 +88,9 @@ impl Signal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Cancel, CreateWaitpoint, MadeWaitpoint, NewWaitpoint, Reap, Suspend};
+    use crate::command::{
+        Cancel, CreateWaitpoint, CreatedWaitpoint, DeleteTask, NewWaitpoint, Suspend,
+    };
     use crate::task::{Condition, PublicState};
     use crate::testing::{Stage, check_task, claim, fence, key, rotation, token};
 
@@ -111,10 +113,10 @@ mod tests {
         (stage, made.token)
     }
 
-    fn make(stage: &mut Stage, id: &str) -> MadeWaitpoint {
+    fn make(stage: &mut Stage, id: &str) -> CreatedWaitpoint {
         let waitpoint = NewWaitpoint { id: id.into(), expires_ms: 60_000 };
         let create = CreateWaitpoint { task: key("t"), epoch: None, waitpoint };
-        let Outcome::WaitpointMade(made) = stage.must(create) else { panic!() };
+        let Outcome::WaitpointCreated(made) = stage.must(create) else { panic!() };
         made
     }
 
@@ -187,7 +189,7 @@ mod tests {
     fn a_waitpoint_accepts_one_message() {
         let (mut stage, token) = stage();
         let idempotency =
-            |key: &str| Some(super::Idempotency { key: key.into(), window_ms: 60_000 });
+            |key: &str| Some(super::IdempotencyWindow { key: key.into(), window_ms: 60_000 });
         let keyed = |key: &str| Signal { idempotency: idempotency(key), ..signal(&token) };
         assert_eq!(code(&mut stage, keyed("k")), Ok((1, false, false)));
         assert_eq!(code(&mut stage, keyed("k")), Ok((1, true, false)), "a repeat of the first");
@@ -274,7 +276,7 @@ mod tests {
         let (mut stage, token) = stage();
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
         assert_eq!(code(&mut stage, signal(&token)), Err("ended"));
-        stage.must(Reap { task: key("t") });
+        stage.must(DeleteTask { task: key("t") });
         assert_eq!(code(&mut stage, signal(&token)), Err("token_invalid"));
     }
 

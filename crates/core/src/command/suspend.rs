@@ -3,19 +3,19 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::command::{MadeWaitpoint, NewWaitpoint, Outcome, Transition};
+use crate::command::{CreatedWaitpoint, NewWaitpoint, Outcome, Transition};
 use crate::digest::{Digest, Digester};
 use crate::event::{Change, Event};
 use crate::limits;
 use crate::name::WaitpointId;
 use crate::primitive::{
-    activate, answered, check_waitpoint, held, leave, make_waitpoint, met, place,
-    prefetch_waitpoints, signed_waitpoint, take, task,
+    activate, answered, check_waitpoint, end_lease, held, make_waitpoint, met, prefetch_waitpoints,
+    signed_waitpoint, take, task, transition_to,
 };
 use crate::rejection::{Problem, Rejection};
 use crate::task::{
-    Condition, Fence, Lifecycle, OnTimeout, ResumeCause, Resumption, Run, Settle, Settled,
-    SuspendReason, SuspendRequest, Suspension, Task, Timeout,
+    ActiveAttempt, Condition, Fence, Lifecycle, OnTimeout, ResumeCause, Resumption, Settle,
+    Settled, SuspendReason, SuspendRequest, Suspension, Task, Timeout,
 };
 use crate::waitpoint::{Waitpoint, WaitpointState};
 use crate::world::{Halt, World};
@@ -63,7 +63,7 @@ impl Suspend {
         }
         let run = lease.run.ok_or(Rejection::NotBegun)?;
         match met(world, &known, &self.condition, run.began_at)? {
-            Some(seqs) => go_on(world, &known, &run, request, seqs),
+            Some(seqs) => keep_lease(world, &known, &run, request, seqs),
             None => self.suspend(world, &known, &run, digest),
         }
     }
@@ -107,23 +107,29 @@ impl Suspend {
             let known = world.get::<Waitpoint>(&key)?.ok_or(missing)?;
             signed_waitpoint(world, &known)
         };
-        let waitpoints: Result<Vec<MadeWaitpoint>, Halt> =
+        let waitpoints: Result<Vec<CreatedWaitpoint>, Halt> =
             self.waitpoints.iter().map(signed).collect();
         Ok(Outcome::Suspended { waitpoints: waitpoints? })
     }
 
-    fn suspend(&self, world: &mut World, known: &Task, run: &Run, digest: Digest) -> Transition {
+    fn suspend(
+        &self,
+        world: &mut World,
+        known: &Task,
+        run: &ActiveAttempt,
+        digest: Digest,
+    ) -> Transition {
         let now = world.now();
         let mut task = known.clone();
         let make =
             |new: &NewWaitpoint| make_waitpoint(world, &mut task, new, WaitpointState::Active);
-        let waitpoints: Result<Vec<MadeWaitpoint>, Halt> =
+        let waitpoints: Result<Vec<CreatedWaitpoint>, Halt> =
             self.waitpoints.iter().map(make).collect();
         let waitpoints = waitpoints?;
         for id in self.named() {
             activate(world, &task, id)?;
         }
-        leave(world, known)?;
+        end_lease(world, known)?;
         let timeout = self
             .timeout
             .map(|timeout| Timeout { at: now.plus_ms(timeout.after_ms), then: timeout.then });
@@ -139,7 +145,7 @@ impl Suspend {
         task.last_settle = Some(Settle { epoch: self.fence.epoch, digest, answer });
         let change = Change::Suspended { epoch: task.epoch, reason: self.reason };
         world.emit(Event::of_task(&task, now, change));
-        place(world, task)?;
+        transition_to(world, task)?;
         Ok(Outcome::Suspended { waitpoints })
     }
 }
@@ -156,10 +162,10 @@ fn satisfied_before(task: &Task, asked: SuspendRequest) -> Result<Option<Resumpt
 }
 
 /// Keeps the lease and records the messages that met the condition.
-fn go_on(
+fn keep_lease(
     world: &mut World,
     known: &Arc<Task>,
-    run: &Run,
+    run: &ActiveAttempt,
     request: SuspendRequest,
     messages: Vec<u64>,
 ) -> Transition {
@@ -349,7 +355,7 @@ mod tests {
         stage.later(1_000);
         let again = stage.must(suspend);
         assert_eq!(again, Outcome::Suspended { waitpoints: waitpoints.clone() });
-        let Outcome::WaitpointMade(before) = stage.must(pending("before")) else { panic!() };
+        let Outcome::WaitpointCreated(before) = stage.must(pending("before")) else { panic!() };
         for (at, token) in [&waitpoints[0].token, &before.token].into_iter().enumerate() {
             let signal = Signal {
                 tenant: Tenant::default(),
@@ -429,7 +435,7 @@ mod tests {
         while let Decided::Parked = decide(&mut world, &command) {
             let wanted = world.wanted().unwrap();
             let loaded = stage.shelf.load(&wanted);
-            world.learn(&wanted, loaded);
+            world.absorb(&wanted, loaded);
         }
         stage.later(5);
         stage.must(crate::command::Sweep::default());
@@ -450,7 +456,7 @@ mod tests {
         let make = |stage: &mut Stage| {
             let waitpoint = NewWaitpoint { id: "p".into(), expires_ms: 60_000 };
             let made = CreateWaitpoint { task: key("t"), epoch: None, waitpoint };
-            let Outcome::WaitpointMade(made) = stage.must(made) else { panic!() };
+            let Outcome::WaitpointCreated(made) = stage.must(made) else { panic!() };
             made.token
         };
         let answer = |token: &Token| Signal {

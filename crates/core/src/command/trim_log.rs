@@ -51,7 +51,7 @@ mod tests {
                     crate::Decided::Parked => {
                         let wanted = world.wanted().unwrap();
                         let loaded = stage.shelf.load(&wanted);
-                        world.learn(&wanted, loaded);
+                        world.absorb(&wanted, loaded);
                     }
                 }
             }

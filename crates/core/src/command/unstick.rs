@@ -2,7 +2,7 @@ use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
 use crate::limits;
 use crate::name::{TaskId, Tenant, WorkerId};
-use crate::primitive::{are_neighbours_readable, place};
+use crate::primitive::{are_neighbours_readable, transition_to};
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::{Halt, World, unless_quarantined};
 
@@ -10,13 +10,13 @@ use crate::world::{Halt, World, unless_quarantined};
 /// reserved for it become claimable by any worker. Workflows that are sticky to another worker are
 /// left unchanged.
 #[derive(Clone, Debug)]
-pub struct Unstick {
+pub struct ClearSticky {
     pub tenant: Tenant,
     pub worker: WorkerId,
     pub workflows: Vec<TaskId>,
 }
 
-impl Unstick {
+impl ClearSticky {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
         limits::WORKER.check(self.worker.as_str())?;
@@ -48,9 +48,9 @@ impl Unstick {
                     return Ok(false);
                 }
                 task.lifecycle = Lifecycle::Waiting(turn.clone());
-                let change = Change::Freed { worker: worker.clone() };
+                let change = Change::GrantReleased { worker: worker.clone() };
                 world.emit(Event::of_task(&task, world.now(), change));
-                place(world, task)?;
+                transition_to(world, task)?;
             }
             _ => world.put::<Task>(task),
         }
@@ -61,13 +61,13 @@ impl Unstick {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Claim, CommitTurn, Create, NewTask, NewWorkflow, Post, Then};
+    use crate::command::{Claim, CommitTurn, Create, NewTask, NewWorkflow, Post, TurnEnd};
     use crate::payload::Payload;
     use crate::testing::{Stage, check_task, claim, fence, lane, message};
 
-    fn unstick(worker: &str, workflows: &[&str]) -> Unstick {
+    fn unstick(worker: &str, workflows: &[&str]) -> ClearSticky {
         let workflows = workflows.iter().map(TaskId::new).collect();
-        Unstick { tenant: Tenant::default(), worker: worker.into(), workflows }
+        ClearSticky { tenant: Tenant::default(), worker: worker.into(), workflows }
     }
 
     #[test]
@@ -107,9 +107,9 @@ mod tests {
             turn: 0,
             row: Some(Payload::json("{}")),
             taken: Vec::new(),
-            deeds: Vec::new(),
+            commands: Vec::new(),
             next_step: 0,
-            then: Then::Wait,
+            then: TurnEnd::AwaitMessages,
             sticky_ms: Some(5_000),
             eager: None,
             foreign: None,

@@ -46,8 +46,8 @@ mod tests {
     use super::*;
     use crate::children::ChildCounts;
     use crate::command::{
-        Cancel, Claim, Command, Complete, Create, Decided, Fail, NewTask, Reap, Release, Replay,
-        Sweep, decide,
+        Cancel, Claim, Command, Complete, Create, Decided, DeleteTask, Fail, NewTask, Release,
+        Replay, Sweep, decide,
     };
     use crate::lane::Lane;
     use crate::name::Tenant;
@@ -246,7 +246,7 @@ mod tests {
                     Decided::Parked => {
                         let wanted = world.wanted().unwrap();
                         let loaded = stage.shelf.load(&wanted);
-                        world.learn(&wanted, loaded);
+                        world.absorb(&wanted, loaded);
                     }
                 }
             }
@@ -349,7 +349,7 @@ mod tests {
             (
                 "failed",
                 |stage| {
-                    let (class, retry) = (FailureClass::Permanent, Retry::GiveUp);
+                    let (class, retry) = (FailureClass::Permanent, Retry::Never);
                     stage.must(Fail { fence: fence(1), class, reason: "no".into(), retry });
                 },
                 false,
@@ -395,14 +395,17 @@ mod tests {
         let mut stage = Stage::with_new_task("active", new);
         stage.must(Create::one(child("c")));
         stage.must(Complete { fence: fence(1), result: None });
-        assert_eq!(stage.run(Reap { task: key("t") }), Err(Rejection::ChildrenOpen { open: 1 }));
+        assert_eq!(
+            stage.run(DeleteTask { task: key("t") }),
+            Err(Rejection::ChildrenOpen { open: 1 })
+        );
         stage.later(1_000);
         stage.must(Sweep::default());
         assert!(stage.task("t").unwrap().due_at > Some(stage.now), "it is swept later");
         stage.must(cancel("c"));
         stage.must(Sweep::default());
         assert_eq!((stage.task("t"), children(&stage, "t")), (None, None));
-        stage.must(Reap { task: key("c") });
+        stage.must(DeleteTask { task: key("c") });
     }
 
     #[test]
@@ -446,9 +449,9 @@ mod tests {
         stage.must(Complete { fence: fence(1), result: None });
         stage.must(Replay { task: key("c"), generation: 0 });
         assert_eq!(counts(&stage, "t").open, 1);
-        assert_eq!(stage.run(Reap { task: key("t") }).unwrap_err().code(), "children_open");
+        assert_eq!(stage.run(DeleteTask { task: key("t") }).unwrap_err().code(), "children_open");
         stage.must(cancel("c"));
-        stage.must(Reap { task: key("t") });
+        stage.must(DeleteTask { task: key("t") });
     }
 
     #[test]
@@ -458,7 +461,7 @@ mod tests {
             stage.must(Create::one(child("c")));
             stage.must(cancel("c"));
             stage.must(Complete { fence: fence(1), result: None });
-            stage.must(Reap { task: key("t") });
+            stage.must(DeleteTask { task: key("t") });
             stage.later(1);
             if recreated {
                 stage.must(bulk(vec![new_task("t"), child("d")]));
@@ -531,7 +534,7 @@ mod tests {
         let mut stage = Stage::with_task("active");
         stage.must(Create::one(child("c")));
         let held = take(&mut stage);
-        let (class, retry) = (FailureClass::Permanent, Retry::GiveUp);
+        let (class, retry) = (FailureClass::Permanent, Retry::Never);
         stage.must(Fail { fence: held, class, reason: "no".into(), retry });
         stage.must(Fail { fence: fence(1), class, reason: "a child failed".into(), retry });
         stage.must(Replay { task: key("t"), generation: 0 });
@@ -555,13 +558,13 @@ mod tests {
         let held = take(&mut stage);
         stage.must(Complete { fence: held, result: None });
         stage.must(Complete { fence: fence(1), result: None });
-        stage.must(Reap { task: key("t") });
+        stage.must(DeleteTask { task: key("t") });
         let again = stage.must(Create::one(child("c")));
         assert!(matches!(again, Outcome::Created(made) if made[0].duplicate), "it exists");
         stage.later(1);
         stage.must(Create::one(new_task("t")));
         assert_eq!(stage.run(Create::one(child("c"))), Err(Rejection::Conflict));
-        stage.must(Reap { task: key("c") });
+        stage.must(DeleteTask { task: key("c") });
         stage.must(Create::one(child("c")));
         assert_eq!(counts(&stage, "t").open, 1);
     }

@@ -8,12 +8,12 @@ use crate::world::World;
 /// Releases a request without a response: the next caller is admitted as its owner. Does nothing if
 /// another owner was admitted since.
 #[derive(Clone, Debug)]
-pub struct Withdraw {
+pub struct ReleaseRequest {
     pub request: RequestKey,
     pub owner: String,
 }
 
-impl Withdraw {
+impl ReleaseRequest {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         self.request.check()?;
         limits::OWNER.check(&self.owner)?;
@@ -51,7 +51,7 @@ mod tests {
             expired   |          | expired o1 +2592000000 | ! settled_otherwise |
             forgotten |          | absent                 | withdrawn           |
             ",
-            |args| Withdraw { request: request(), owner: args.text("owner", "o1") },
+            |args| ReleaseRequest { request: request(), owner: args.text("owner", "o1") },
         );
     }
 }

@@ -1,9 +1,13 @@
 use crate::rejection::Rejection;
-use crate::task::{Lease, Run, Task};
+use crate::task::{ActiveAttempt, Lease, Task};
 use crate::time::Timestamp;
 
 /// Begins an attempt and counts it. An attempt that has begun is returned unchanged.
-pub(crate) fn begin(task: &mut Task, lease: &mut Lease, now: Timestamp) -> Result<Run, Rejection> {
+pub(crate) fn begin(
+    task: &mut Task,
+    lease: &mut Lease,
+    now: Timestamp,
+) -> Result<ActiveAttempt, Rejection> {
     if let Some(run) = &lease.run {
         return Ok(run.clone());
     }
@@ -14,7 +18,7 @@ pub(crate) fn begin(task: &mut Task, lease: &mut Lease, now: Timestamp) -> Resul
     task.progress = None;
     task.resumption = None;
     let timeout_at = task.policy.attempt_timeout_ms.map(|ms| now.plus_ms(ms));
-    let run = Run { attempt: task.attempts, began_at: now, timeout_at };
+    let run = ActiveAttempt { attempt: task.attempts, began_at: now, timeout_at };
     lease.run = Some(run.clone());
     Ok(run)
 }

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use crate::admission::Admission;
-use crate::effect::{Caller, Effect};
+use crate::effect::{Effect, EffectOwner};
 use crate::limits;
 use crate::primitive::held;
 use crate::rejection::Rejection;
@@ -22,7 +22,7 @@ pub(crate) struct Call {
 /// Loads an effect. Rejects callers that do not hold its task or request.
 pub(crate) fn call(
     world: &mut World,
-    caller: &Caller,
+    caller: &EffectOwner,
     provider: &str,
     name: &str,
 ) -> Result<Call, Halt> {
@@ -31,14 +31,14 @@ pub(crate) fn call(
     let key = Effect::key_of(caller.tenant(), &caller.parent(), provider, name);
     world.prefetch(key.clone());
     let (task, due_at) = match caller {
-        Caller::Task(fence) => {
+        EffectOwner::Task(fence) => {
             let (task, lease) = held(world, fence)?;
             if lease.run.is_none() {
                 return Err(Rejection::NotBegun.into());
             }
             (Some(task), None)
         }
-        Caller::Request { request, owner } => {
+        EffectOwner::Request { request, owner } => {
             request.check()?;
             limits::OWNER.check(owner)?;
             let now = world.now();

@@ -4,7 +4,7 @@
 //! Sender and starter may commit concurrently without reading each other's row. The sweep therefore
 //! re-checks each buffered message after a second, and delivers it if the workflow exists.
 
-use crate::command::Idempotency;
+use crate::command::IdempotencyWindow;
 use crate::limits;
 use crate::mailbox::{KeptKey, Mailbox, Message};
 use crate::name::{TaskId, Tenant};
@@ -12,7 +12,7 @@ use crate::primitive::mailbox::{enclose, tell};
 use crate::primitive::{
     Letter, are_neighbours_readable, hand_over_key, open, prefetch_key, resume_if_met,
 };
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
 use crate::world::{Halt, World, unless_quarantined};
@@ -34,7 +34,7 @@ pub(crate) fn keep(
     (tenant, task): (&Tenant, &TaskId),
     letter: &Letter<'_>,
     keep_ms: u64,
-    idempotency: Option<&Idempotency>,
+    idempotency: Option<&IdempotencyWindow>,
 ) -> Result<u64, Halt> {
     let known = world.get::<Mailbox>(&Mailbox::key_of(tenant, task))?;
     let all = world.get::<Mailbox>(&Mailbox::key_of(tenant, &Mailbox::nobody()))?;
@@ -60,7 +60,7 @@ pub(crate) fn keep(
     mailbox.early += 1;
     let due_at = Some(world.now().plus_ms(keep_ms.min(LOOK_MS)));
     let kept_until = Some(world.now().plus_ms(keep_ms));
-    let kept_key = idempotency.map(|Idempotency { key, window_ms }| KeptKey {
+    let kept_key = idempotency.map(|IdempotencyWindow { key, window_ms }| KeptKey {
         key: key.clone(),
         expires_at: world.now().plus_ms(*window_ms),
     });
@@ -70,7 +70,7 @@ pub(crate) fn keep(
 }
 
 /// Extends the retention of a buffered message that is sent again.
-pub(crate) fn keep_longer(
+pub(crate) fn extend(
     world: &mut World,
     (tenant, task): (&Tenant, &TaskId),
     seq: u64,
@@ -104,12 +104,12 @@ pub(crate) fn adopt(world: &mut World, task: &Task, known: &Mailbox) -> Result<M
     }
     mailbox.early = 0;
     world.put::<Mailbox>(mailbox.clone());
-    count_off(world, &task.tenant, early().map(AsRef::as_ref))?;
+    uncount(world, &task.tenant, early().map(AsRef::as_ref))?;
     Ok(mailbox)
 }
 
 /// Removes messages from the count of buffered messages of the tenant.
-pub(crate) fn count_off<'a>(
+pub(crate) fn uncount<'a>(
     world: &mut World,
     tenant: &Tenant,
     early: impl Iterator<Item = &'a Message>,
@@ -192,20 +192,20 @@ fn forget(
     } else {
         world.put::<Mailbox>(left);
     }
-    count_off(world, &message.tenant, std::iter::once(message))
+    uncount(world, &message.tenant, std::iter::once(message))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::command::{
-        Cancel, Claim, Command, Create, NewMessage, NewTask, NewWorkflow, Outcome, Post, Posted,
-        Reap, Sweep,
+        Cancel, Claim, Command, Create, DeleteTask, NewMessage, NewTask, NewWorkflow, Outcome,
+        Post, Posted, Sweep,
     };
     use crate::payload::Payload;
     use crate::primitive::message_admission;
     use crate::record::Table;
-    use crate::shelf::Clash;
+    use crate::shelf::VersionConflict;
     use crate::testing::{Stage, claim, key, lane, message, new_task};
 
     const KEEP_MS: u64 = 60_000;
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (2, 0, 0));
         stage.must(Claim { begin: false, ..claim() });
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
-        stage.must(Reap { task: key("t") });
+        stage.must(DeleteTask { task: key("t") });
         assert_eq!((rows_of(&stage, Table::Mailbox), rows_of(&stage, Table::Message)), (0, 0));
     }
 
@@ -331,7 +331,7 @@ mod tests {
     }
 
     fn keyed(keep_ms: Option<u64>) -> NewMessage {
-        let idempotency = Some(Idempotency { key: "k".into(), window_ms: 100 * KEEP_MS });
+        let idempotency = Some(IdempotencyWindow { key: "k".into(), window_ms: 100 * KEEP_MS });
         NewMessage { idempotency, keep_ms, ..early("go") }
     }
 
@@ -351,7 +351,7 @@ mod tests {
                     "plain" => Create::one(new_task("t")).into(),
                     "sweep" => Sweep::default().into(),
                     "end" => Cancel { task: key("t"), reason: "stop".into() }.into(),
-                    "delete" => Command::from(Reap { task: key("t") }),
+                    "delete" => Command::from(DeleteTask { task: key("t") }),
                     other => panic!("{other}"),
                 });
                 return None;
@@ -453,7 +453,7 @@ mod tests {
         stage.later(KEEP_MS);
         for command in [Command::from(workflow()), Sweep::default().into()] {
             let admission = message_admission(&"default".into(), &"t".into(), &"k".into());
-            assert_eq!(stage.looked_too_early(admission, command), Err(Clash));
+            assert_eq!(stage.looked_too_early(admission, command), Err(VersionConflict));
         }
     }
 

@@ -1,12 +1,12 @@
 use crate::event::{Change, Event};
-use crate::primitive::{leave, place, tell_holder};
+use crate::primitive::{end_lease, tell_holder, transition_to};
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, Wake, World};
 
 /// Ends a task whose deadline has passed, in any open state.
 pub(crate) fn expire(world: &mut World, task: &Task) -> Result<(), Halt> {
     let now = world.now();
-    leave(world, task)?;
+    end_lease(world, task)?;
     tell_holder(world, task);
     // A claim may have skipped this task and those behind it.
     if matches!(task.lifecycle, Lifecycle::Waiting { .. }) {
@@ -14,5 +14,5 @@ pub(crate) fn expire(world: &mut World, task: &Task) -> Result<(), Halt> {
         world.wake(Wake { tenant, lane, route: Some(task.route.clone()) });
     }
     world.emit(Event::of_task(task, now, Change::Expired));
-    place(world, Task { lifecycle: Lifecycle::Expired { at: now }, ..task.clone() })
+    transition_to(world, Task { lifecycle: Lifecycle::Expired { at: now }, ..task.clone() })
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use crate::children::{ChildCounts, Children};
 use crate::event::{Change, Event};
 use crate::name::{TaskId, Tenant};
-use crate::primitive::{are_neighbours_readable, place, prefetch_report, report};
+use crate::primitive::{are_neighbours_readable, prefetch_step_completion, report, transition_to};
 use crate::rejection::Rejection;
-use crate::task::{Lifecycle, Paused, ResumeCause, Resumption, Task, TaskKey};
+use crate::task::{Lifecycle, ResumeCause, Resumption, SuspendedAttempt, Task, TaskKey};
 use crate::world::{Halt, World, unless_quarantined};
 
 /// Prefetches the records of a parent that its child needs.
@@ -67,7 +67,7 @@ pub(super) fn ended(world: &mut World, task: &Task) -> Result<(), Halt> {
     let Some(parent) = &task.parent else { return Ok(()) };
     prefetch_family(world, &task.tenant, parent);
     if task.step.is_some() {
-        prefetch_report(world, task);
+        prefetch_step_completion(world, task);
     }
     let known = world.get::<Children>(&Children::key_of(&task.tenant, parent))?;
     let Some(known) = known else {
@@ -112,7 +112,7 @@ fn tell_parent(world: &mut World, key: &TaskKey) -> Result<(), Halt> {
     }
 }
 
-fn resume(world: &mut World, task: &Task, paused: Paused) -> Result<(), Halt> {
+fn resume(world: &mut World, task: &Task, paused: SuspendedAttempt) -> Result<(), Halt> {
     let (now, cause) = (world.now(), ResumeCause::Children);
     let change = Change::Resumed { cause, messages: Vec::new(), by: None };
     world.emit(Event::of_task(task, now, change));
@@ -121,7 +121,7 @@ fn resume(world: &mut World, task: &Task, paused: Paused) -> Result<(), Halt> {
         resumption: Some(Resumption { at: now, cause, messages: Vec::new(), request: None }),
         ..task.clone()
     };
-    place(world, task)
+    transition_to(world, task)
 }
 
 /// Reopens the family of a replayed task. It may have children again; those that ended before are
@@ -214,10 +214,10 @@ fn is_parent_readable(world: &mut World, key: &TaskKey) -> Result<bool, Halt> {
 mod tests {
     use super::*;
     use crate::command::{Cancel, Claim, Command, Complete, Create, Outcome, WaitChildren};
-    use crate::shelf::Clash;
+    use crate::shelf::VersionConflict;
     use crate::testing::{Stage, child, claim, fence, key};
 
-    fn looked_too_early(stage: &Stage, command: impl Into<Command>) -> Result<(), Clash> {
+    fn looked_too_early(stage: &Stage, command: impl Into<Command>) -> Result<(), VersionConflict> {
         stage.looked_too_early(Children::key_of(&Tenant::default(), &"t".into()), command)
     }
 
@@ -231,14 +231,14 @@ mod tests {
     fn waiting_conflicts_if_children_were_loaded_too_early() {
         let stage = family();
         let wait = WaitChildren { fence: fence(1) };
-        assert_eq!(looked_too_early(&stage, wait), Err(Clash));
+        assert_eq!(looked_too_early(&stage, wait), Err(VersionConflict));
     }
 
     #[test]
     fn cancel_conflicts_if_children_were_loaded_too_early() {
         let stage = family();
         let cancel = Cancel { task: key("t"), reason: "no".into() };
-        assert_eq!(looked_too_early(&stage, cancel), Err(Clash));
+        assert_eq!(looked_too_early(&stage, cancel), Err(VersionConflict));
     }
 
     #[test]
@@ -247,6 +247,6 @@ mod tests {
         let claimed = stage.must(Claim { lanes: vec!["children".into()], ..claim() });
         let Outcome::Claimed(tasks) = claimed else { panic!("{claimed:?}") };
         let done = Complete { fence: tasks[0].fence(), result: None };
-        assert_eq!(looked_too_early(&stage, done), Err(Clash));
+        assert_eq!(looked_too_early(&stage, done), Err(VersionConflict));
     }
 }

@@ -2,13 +2,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::event::{Change, Event};
-use crate::gate::{Gate, GateKey, GateKind, Owner};
+use crate::gate::{ConcurrencyLimit, LimitKey, LimitKind, Owner};
 use crate::lane::Lane;
 use crate::name::{Tenant, WorkerId};
-use crate::primitive::place::{enter, is_listable};
-use crate::queue::Queue;
+use crate::primitive::transition::{is_listable, save_and_wake};
+use crate::queue::ReadyRoute;
 use crate::row::Range;
-use crate::task::{Lease, Lifecycle, Task, Turn};
+use crate::task::{Lease, Lifecycle, Readiness, Task};
 use crate::time::Timestamp;
 use crate::world::{Halt, Wake, World, unless_quarantined};
 
@@ -43,7 +43,7 @@ fn stage(task: &Task) -> Option<Stage> {
     }
 }
 
-impl Gate {
+impl ConcurrencyLimit {
     fn count(&mut self, stage: Option<Stage>) {
         match stage {
             Some(Stage::Waiting) => self.waiting += 1,
@@ -63,7 +63,7 @@ impl Gate {
     }
 
     /// The state of an admitted task: in the queue of its lane, or granted to the owner.
-    fn inside(&self, turn: Turn, now: Timestamp) -> Lifecycle {
+    fn inside(&self, turn: Readiness, now: Timestamp) -> Lifecycle {
         match self.owner(now) {
             Some(owner) => Lifecycle::Reserved { turn, worker: owner.worker.clone(), until: None },
             None => Lifecycle::Waiting(turn),
@@ -72,7 +72,7 @@ impl Gate {
 
     /// Records the end of a lease. After a lost lease the session has no idle time left.
     fn ended(&mut self, lease: &Lease, lost: bool, now: Timestamp) {
-        if self.kind == GateKind::Affinity {
+        if self.kind == LimitKind::Affinity {
             if !lost {
                 self.touch(now);
             }
@@ -90,36 +90,36 @@ impl Gate {
 fn of_task(
     world: &mut World,
     tenant: &Tenant,
-    key: &GateKey,
+    key: &LimitKey,
     is_counted: bool,
-) -> Result<Gate, Halt> {
-    if let Some(known) = world.get::<Gate>(&key.row_key(tenant))? {
+) -> Result<ConcurrencyLimit, Halt> {
+    if let Some(known) = world.get::<ConcurrencyLimit>(&key.row_key(tenant))? {
         return Ok((*known).clone());
     }
     if is_counted {
         world.note_missed(key.row_key(tenant));
     }
-    Ok(Gate::new(tenant, key.kind(), key.name()))
+    Ok(ConcurrencyLimit::new(tenant, key.kind(), key.name()))
 }
 
 /// Saves a limit, or deletes it if unused. If not all of its tasks could be moved (`whole` is
 /// false), the sweep checks it later, not immediately.
-pub(super) fn save(world: &mut World, mut gate: Gate, whole: bool) -> Result<(), Halt> {
+pub(super) fn save(world: &mut World, mut gate: ConcurrencyLimit, whole: bool) -> Result<(), Halt> {
     let now = world.now();
-    let key = Gate::key_of(&gate.tenant, gate.kind, &gate.name);
-    let known = world.get::<Gate>(&key)?;
+    let key = ConcurrencyLimit::key_of(&gate.tenant, gate.kind, &gate.name);
+    let known = world.get::<ConcurrencyLimit>(&key)?;
     gate.due_at = gate.next_due(now);
     if !whole {
         gate.due_at = gate.due_at.map(|due_at| due_at.max(now.plus_ms(POSTPONED_MS)));
     }
     if gate.is_unused() && world.is_missed(&key) {
-        world.put::<Gate>(Gate { due_at: Some(now), ..gate });
+        world.put::<ConcurrencyLimit>(ConcurrencyLimit { due_at: Some(now), ..gate });
     } else if gate.is_unused() {
         if known.is_some() {
             world.remove(&key);
         }
     } else if known.is_none_or(|known| *known != gate) {
-        world.put::<Gate>(gate);
+        world.put::<ConcurrencyLimit>(gate);
     }
     Ok(())
 }
@@ -136,7 +136,7 @@ pub(super) fn pass(
     if was.is_none() && is.is_none() {
         return Ok(false);
     }
-    world.prefetch(Queue::key_of(&task.tenant, &task.lane, &task.route));
+    world.prefetch(ReadyRoute::key_of(&task.tenant, &task.lane, &task.route));
     world.prefetch(Lane::key_of(&task.tenant, &task.lane));
     let mut gate = of_task(world, &task.tenant, &key, was.is_some())?;
     gate.uncount(was);
@@ -151,7 +151,7 @@ pub(super) fn pass(
         let turn = turn.clone();
         task.lifecycle = if admitted { gate.inside(turn, now) } else { Lifecycle::Gated(turn) };
         if let Lifecycle::Reserved { worker, .. } = &task.lifecycle {
-            let kept = Change::Kept { worker: worker.clone() };
+            let kept = Change::SessionGranted { worker: worker.clone() };
             world.emit(Event::of_task(task, now, kept));
         }
     }
@@ -163,13 +163,13 @@ pub(super) fn pass(
 /// Whether the lease of a task was lost, not settled.
 fn is_lost(before: &Task, task: &Task) -> bool {
     let settled = task.last_settle.as_ref().is_some_and(|last| last.epoch == before.epoch);
-    !settled && task.reclaims > before.reclaims
+    !settled && task.lost_leases > before.lost_leases
 }
 
 /// Adjusts the admitted tasks of a limit, in queue order: frees the session of an idle owner,
 /// blocks tasks in excess of the limit, and admits the next ones.
-pub(crate) fn open(world: &mut World, tenant: &Tenant, key: &GateKey) -> Result<(), Halt> {
-    let Some(known) = world.get::<Gate>(&key.row_key(tenant))? else { return Ok(()) };
+pub(crate) fn open(world: &mut World, tenant: &Tenant, key: &LimitKey) -> Result<(), Halt> {
+    let Some(known) = world.get::<ConcurrencyLimit>(&key.row_key(tenant))? else { return Ok(()) };
     let (mut gate, now, mut whole) = ((*known).clone(), world.now(), true);
     if gate.is_freed(now) {
         gate.owner = None;
@@ -183,34 +183,35 @@ pub(crate) fn open(world: &mut World, tenant: &Tenant, key: &GateKey) -> Result<
 }
 
 /// Revokes a session: immediately, or when its running tasks end.
-pub(crate) fn release(world: &mut World, gate: &Gate) -> Result<(), Halt> {
+pub(crate) fn release(world: &mut World, gate: &ConcurrencyLimit) -> Result<(), Halt> {
     let (Some(owner), Some(key)) = (&gate.owner, gate.gate_key()) else { return Ok(()) };
     let until = owner.until.min(world.now());
     // An affinity without a holder and without admitted tasks need not be retained.
     let owner = Owner { until, idle_ms: 0, ..owner.clone() };
-    let owner = Some(owner).filter(|_| gate.kind != GateKind::Affinity || gate.admitted > 0);
-    let freed = Gate { owner, ..gate.clone() };
+    let owner = Some(owner).filter(|_| gate.kind != LimitKind::Affinity || gate.admitted > 0);
+    let freed = ConcurrencyLimit { owner, ..gate.clone() };
     match freed.is_unused() {
         true => return save(world, freed, true),
-        false => world.put::<Gate>(freed),
+        false => world.put::<ConcurrencyLimit>(freed),
     }
     open(world, &gate.tenant, &key)
 }
 
 /// Revokes up to `most` sessions of a dead worker. Returns whether there may be more.
-pub(crate) fn disown(
+pub(crate) fn release_sessions_of(
     world: &mut World,
     tenant: &Tenant,
     worker: &WorkerId,
     most: usize,
 ) -> Result<bool, Halt> {
-    let owned = world.scan::<Gate>(&Gate::owned_by(tenant, worker), most)?;
+    let owned =
+        world.scan::<ConcurrencyLimit>(&ConcurrencyLimit::owned_by(tenant, worker), most)?;
     let freed = world.each(&owned, |world, gate| {
-        let key = Gate::key_of(&gate.tenant, gate.kind, &gate.name);
-        if let Some(gate) = world.get::<Gate>(&key)? {
+        let key = ConcurrencyLimit::key_of(&gate.tenant, gate.kind, &gate.name);
+        if let Some(gate) = world.get::<ConcurrencyLimit>(&key)? {
             release(world, &gate)?;
         }
-        let left = world.get::<Gate>(&key)?;
+        let left = world.get::<ConcurrencyLimit>(&key)?;
         Ok(left.is_none_or(|left| left.owner.is_none()))
     })?;
     // Sessions with running tasks stay in the index: another call would only find them again.
@@ -218,7 +219,7 @@ pub(crate) fn disown(
 }
 
 /// Admits the next tasks. Returns whether as many were admitted as there are free slots.
-fn admit(world: &mut World, gate: &mut Gate, key: &GateKey) -> Result<bool, Halt> {
+fn admit(world: &mut World, gate: &mut ConcurrencyLimit, key: &LimitKey) -> Result<bool, Halt> {
     let now = world.now();
     let waiting = u32::try_from(gate.waiting).unwrap_or(u32::MAX);
     let wanted = gate.room(now).min(waiting).min(PAGE);
@@ -230,13 +231,13 @@ fn admit(world: &mut World, gate: &mut Gate, key: &GateKey) -> Result<bool, Halt
         let Lifecycle::Gated(turn) = &head.lifecycle else { continue };
         let lifecycle = gate.inside(turn.clone(), now);
         let change = match &lifecycle {
-            Lifecycle::Reserved { worker, .. } => Change::Kept { worker: worker.clone() },
-            _ => Change::Admitted,
+            Lifecycle::Reserved { worker, .. } => Change::SessionGranted { worker: worker.clone() },
+            _ => Change::Unblocked,
         };
         gate.uncount(Some(Stage::Waiting));
         gate.count(Some(Stage::Admitted));
         world.emit(Event::of_task(head, now, change));
-        enter(world, Task { lifecycle, ..(**head).clone() })?;
+        save_and_wake(world, Task { lifecycle, ..(**head).clone() })?;
     }
     Ok(heads.len() == wanted as usize)
 }
@@ -245,7 +246,7 @@ fn admit(world: &mut World, gate: &mut Gate, key: &GateKey) -> Result<bool, Halt
 fn heads(
     world: &mut World,
     tenant: &Tenant,
-    key: &GateKey,
+    key: &LimitKey,
     wanted: u32,
 ) -> Result<Vec<Arc<Task>>, Halt> {
     let line = Task::behind(tenant, key);
@@ -263,7 +264,7 @@ fn heads(
 fn listable(world: &mut World, line: &Range, most: u32) -> Result<Vec<Arc<Task>>, Halt> {
     let mut found = world.scan::<Task>(line, most as usize)?;
     for task in &found {
-        world.prefetch(Queue::key_of(&task.tenant, &task.lane, &task.route));
+        world.prefetch(ReadyRoute::key_of(&task.tenant, &task.lane, &task.route));
         world.prefetch(Lane::key_of(&task.tenant, &task.lane));
     }
     let can = found.iter().map(|task| is_listable(world, task)).collect::<Vec<_>>();
@@ -273,9 +274,9 @@ fn listable(world: &mut World, line: &Range, most: u32) -> Result<Vec<Arc<Task>>
 }
 
 /// Blocks the last admitted tasks that exceed the limit. Returns whether all could be blocked.
-fn recall(world: &mut World, gate: &mut Gate, key: &GateKey) -> Result<bool, Halt> {
+fn recall(world: &mut World, gate: &mut ConcurrencyLimit, key: &LimitKey) -> Result<bool, Halt> {
     let now = world.now();
-    let kept = Gate { admitted: 0, ..gate.clone() }.room(now).min(gate.admitted);
+    let kept = ConcurrencyLimit { admitted: 0, ..gate.clone() }.room(now).min(gate.admitted);
     let wanted = (gate.admitted - kept).min(PAGE);
     // Tasks within the limit are skipped, unless they are too many to scan.
     let past = if kept > LOOKED_PAST { 0 } else { kept };
@@ -292,17 +293,17 @@ fn recall(world: &mut World, gate: &mut Gate, key: &GateKey) -> Result<bool, Hal
         gate.uncount(Some(Stage::Admitted));
         gate.count(Some(Stage::Waiting));
         recalled += 1;
-        world.emit(Event::of_task(task, now, Change::Recalled));
+        world.emit(Event::of_task(task, now, Change::BlockedAgain));
         // A claim may have skipped this task and those behind it.
         let (tenant, lane) = (task.tenant.clone(), task.lane.clone());
         world.wake(Wake { tenant, lane, route: Some(task.route.clone()) });
-        enter(world, Task { lifecycle, ..(**task).clone() })?;
+        save_and_wake(world, Task { lifecycle, ..(**task).clone() })?;
     }
     Ok(recalled == wanted)
 }
 
 /// Grants the admitted tasks to the owner of the session, or to no worker if it has none.
-fn align(world: &mut World, gate: &Gate, key: &GateKey) -> Result<(), Halt> {
+fn align(world: &mut World, gate: &ConcurrencyLimit, key: &LimitKey) -> Result<(), Halt> {
     if gate.admitted == 0 {
         return Ok(());
     }
@@ -311,19 +312,19 @@ fn align(world: &mut World, gate: &Gate, key: &GateKey) -> Result<(), Halt> {
     for task in listable(world, &inside, gate.admitted)? {
         let (change, turn) = match &task.lifecycle {
             Lifecycle::Reserved { turn, worker, until: None } => {
-                (Change::Freed { worker: worker.clone() }, turn)
+                (Change::GrantReleased { worker: worker.clone() }, turn)
             }
-            Lifecycle::Waiting(turn) => (Change::Admitted, turn),
+            Lifecycle::Waiting(turn) => (Change::Unblocked, turn),
             _ => continue,
         };
         let lifecycle = gate.inside(turn.clone(), now);
         let change = match &lifecycle {
             same if *same == task.lifecycle => continue,
-            Lifecycle::Reserved { worker, .. } => Change::Kept { worker: worker.clone() },
+            Lifecycle::Reserved { worker, .. } => Change::SessionGranted { worker: worker.clone() },
             _ => change,
         };
         world.emit(Event::of_task(&task, now, change));
-        enter(world, Task { lifecycle, ..(*task).clone() })?;
+        save_and_wake(world, Task { lifecycle, ..(*task).clone() })?;
     }
     Ok(())
 }
@@ -340,14 +341,16 @@ pub(crate) fn startable(
             world.prefetch(key.row_key(&task.tenant));
         }
     }
-    let mut counts: BTreeMap<&GateKey, u32> = BTreeMap::new();
+    let mut counts: BTreeMap<&LimitKey, u32> = BTreeMap::new();
     let mut may = Vec::with_capacity(tasks.len());
     for task in tasks {
         let Some(key) = &task.gate else {
             may.push(true);
             continue;
         };
-        let Some(gate) = unless_quarantined(world.get::<Gate>(&key.row_key(&task.tenant)))? else {
+        let Some(gate) =
+            unless_quarantined(world.get::<ConcurrencyLimit>(&key.row_key(&task.tenant)))?
+        else {
             may.push(false);
             continue;
         };
@@ -383,7 +386,7 @@ pub(crate) fn start(world: &mut World, task: &Task, idle_ms: u64) -> Result<(), 
     if gate.kind.is_owned() {
         let worker = lease.worker.clone();
         let changed = gate.owner(now).is_none();
-        let active_at = (gate.kind == GateKind::Affinity).then_some(now);
+        let active_at = (gate.kind == LimitKind::Affinity).then_some(now);
         gate.owner = Some(Owner { worker, until: now.plus_ms(idle_ms), idle_ms, active_at });
         if changed {
             align(world, &gate, key)?;
@@ -395,7 +398,7 @@ pub(crate) fn start(world: &mut World, task: &Task, idle_ms: u64) -> Result<(), 
 
 /// Records activity for the affinity of a task.
 pub(crate) fn touch(world: &mut World, task: &Task) -> Result<(), Halt> {
-    let Some(key @ GateKey::Affinity(_)) = &task.gate else { return Ok(()) };
+    let Some(key @ LimitKey::Affinity(_)) = &task.gate else { return Ok(()) };
     let mut gate = of_task(world, &task.tenant, key, true)?;
     gate.touch(world.now());
     save(world, gate, true)
@@ -405,19 +408,23 @@ pub(crate) fn touch(world: &mut World, task: &Task) -> Result<(), Halt> {
 /// `idle_ms`. Returns whether it was renewed.
 pub(crate) fn renew_affinity(
     world: &mut World,
-    gate: &Gate,
+    gate: &ConcurrencyLimit,
     lock_ms: u64,
     idle_ms: u64,
 ) -> Result<bool, Halt> {
     let now = world.now();
-    let known = world.get::<Gate>(&Gate::key_of(&gate.tenant, gate.kind, &gate.name))?;
-    let Some(known) = known.filter(|known| known.kind == GateKind::Affinity) else {
+    let known = world.get::<ConcurrencyLimit>(&ConcurrencyLimit::key_of(
+        &gate.tenant,
+        gate.kind,
+        &gate.name,
+    ))?;
+    let Some(known) = known.filter(|known| known.kind == LimitKind::Affinity) else {
         return Ok(false);
     };
     let active = |owner: &&Owner| owner.active_at.is_some_and(|at| now < at.plus_ms(idle_ms));
     let Some(owner) = known.owner(now).filter(active) else { return Ok(false) };
     let owner = Some(Owner { until: now.plus_ms(lock_ms), ..owner.clone() });
-    save(world, Gate { owner, ..(*known).clone() }, true)?;
+    save(world, ConcurrencyLimit { owner, ..(*known).clone() }, true)?;
     Ok(true)
 }
 
@@ -425,8 +432,8 @@ pub(crate) fn renew_affinity(
 mod tests {
     use super::*;
     use crate::command::{
-        Cancel, ChangePriority, Claim, Complete, Consume, Create, Delay, Fail, Grant, NewMessage,
-        NewTask, Outcome, Post, QuotaScope, Release, Replay, SetQuota, Suspend, Sweep,
+        Cancel, ChangePriority, Claim, ClaimGranted, Complete, Create, Fail, Grant, NewMessage,
+        NewTask, Outcome, Post, QuotaScope, Release, Replay, SetQuota, Snooze, Suspend, Sweep,
         WaitChildren,
     };
     use crate::rate::Rate;
@@ -434,11 +441,11 @@ mod tests {
     use crate::testing::{Stage, claim, fence_of, key, lane, new_task, session_claim};
 
     fn keyed(id: &str) -> NewTask {
-        NewTask { gate: Some(GateKey::Key("k".into())), ..new_task(id) }
+        NewTask { gate: Some(LimitKey::Concurrency("k".into())), ..new_task(id) }
     }
 
     fn of_session(id: &str) -> NewTask {
-        NewTask { gate: Some(GateKey::Session("s".into())), ..new_task(id) }
+        NewTask { gate: Some(LimitKey::Session("s".into())), ..new_task(id) }
     }
 
     fn with(news: impl IntoIterator<Item = NewTask>) -> Stage {
@@ -494,7 +501,7 @@ mod tests {
                 stage.must(Fail { fence, class, reason: String::new(), retry });
             }),
             ("delay", |stage| {
-                stage.must(Delay { fence: fence_of("a", 1), delay_ms: 9 });
+                stage.must(Snooze { fence: fence_of("a", 1), delay_ms: 9 });
             }),
             ("release", |stage| drop(stage.must(Release { fence: fence_of("a", 1) }))),
             ("cancel", |stage| {
@@ -612,7 +619,7 @@ mod tests {
     #[test]
     fn a_late_settle_does_not_end_the_session() {
         let mut new = of_session("a");
-        new.policy.accept_late = true;
+        new.policy.accept_expired_lease = true;
         let mut stage = with([new, of_session("b")]);
         stage.must(session_claim("w"));
         stage.later(40_000);
@@ -644,7 +651,7 @@ mod tests {
     #[test]
     fn an_unreadable_limit_blocks_only_its_own_tasks() {
         let mut stage = with([keyed("a"), keyed("b"), new_task("c")]);
-        let garbled = Gate::key_of(&Tenant::default(), GateKind::Key, "k");
+        let garbled = ConcurrencyLimit::key_of(&Tenant::default(), LimitKind::Concurrency, "k");
         stage.must(Claim { limit: 1, ..claim() });
         stage.garble(&garbled);
         let refused = stage.run(complete("a", 1)).unwrap_err();
@@ -665,7 +672,7 @@ mod tests {
         let mut stage = with([keyed("a"), keyed("b"), elsewhere, keyed("d")]);
         stage.must(claim());
         stage.garble(&key("b").row_key());
-        let queue = Queue::key_of(&Tenant::default(), &"other".into(), &Route::default());
+        let queue = ReadyRoute::key_of(&Tenant::default(), &"other".into(), &Route::default());
         stage.must(Create::one(NewTask { lane: "other".into(), ..new_task("e") }));
         stage.garble(&queue);
         stage.must(complete("a", 1));
@@ -681,7 +688,7 @@ mod tests {
         let mut stage = with([new_task("a"), new_task("b")]);
         set(&mut stage, QuotaScope::Tenant, Some(5));
         stage.must(claim());
-        stage.garble(&Gate::key_of(&Tenant::default(), GateKind::Tenant, ""));
+        stage.garble(&ConcurrencyLimit::key_of(&Tenant::default(), LimitKind::Tenant, ""));
         assert!(ids(stage.must(claim())).is_empty());
         assert_eq!(stage.run(complete("a", 1)).unwrap_err().code(), "quarantined");
         stage.later(30_000);
@@ -700,7 +707,7 @@ mod tests {
         stage.must(Grant { task: key("b"), worker: "v".into(), ttl_ms: 5_000 });
         assert_eq!(ids(stage.must(session_claim("w"))), ["a"]);
         assert!(ids(stage.must(session_claim("v"))).is_empty());
-        assert_eq!(stage.run(Consume::new("b", "v")).unwrap_err().code(), "gate_shut");
+        assert_eq!(stage.run(ClaimGranted::new("b", "v")).unwrap_err().code(), "gate_shut");
         stage.later(5_000);
         stage.must(Sweep::default());
         assert_eq!(ids(stage.must(session_claim("w"))), ["b"], "it is granted to its owner");

@@ -24,7 +24,9 @@ pub(super) fn lease(task: &Task, epoch: u64, now: Timestamp) -> Result<&Lease, R
         return Err(Rejection::Stale { current: task.epoch });
     }
     match &task.lifecycle {
-        Lifecycle::Active(lease) if now < lease.expires_at || task.policy.accept_late => Ok(lease),
+        Lifecycle::Active(lease) if now < lease.expires_at || task.policy.accept_expired_lease => {
+            Ok(lease)
+        }
         Lifecycle::Active(_) => Err(Rejection::LeaseExpired),
         other if other.ended_at().is_some() => Err(Rejection::Ended { state: other.public() }),
         _ => Err(Rejection::NotLeased),
@@ -33,7 +35,7 @@ pub(super) fn lease(task: &Task, epoch: u64, now: Timestamp) -> Result<&Lease, R
 
 /// Whether this lease expired and was swept, the task has not changed since, and its policy accepts
 /// a late settle.
-pub(super) fn was_lost_unraced(task: &Task, epoch: u64) -> bool {
+pub(super) fn lost_without_new_claim(task: &Task, epoch: u64) -> bool {
     let lost = task.lifecycle.turn().and_then(|turn| turn.lost);
-    task.policy.accept_late && lost == Some(epoch)
+    task.policy.accept_expired_lease && lost == Some(epoch)
 }

@@ -1,6 +1,6 @@
 use crate::event::{Change, Event, LeaseLoss};
-use crate::primitive::{are_neighbours_readable, fail, leave, place};
-use crate::task::{FailureClass, Lease, Lifecycle, Retry, Task, TaskKey, Turn};
+use crate::primitive::{are_neighbours_readable, end_lease, fail, transition_to};
+use crate::task::{FailureClass, Lease, Lifecycle, Readiness, Retry, Task, TaskKey};
 use crate::world::{Halt, World, unless_quarantined};
 
 /// Ends a lease that has not expired, because its worker is dead or does not hold it. Returns
@@ -11,11 +11,11 @@ pub(crate) fn lose(world: &mut World, known: &Task, cause: LeaseLoss) -> Result<
         return Ok(false);
     }
     let mut task = known.clone();
-    leave(world, known)?;
+    end_lease(world, known)?;
     unstick(world, known, lease)?;
-    let change = end_lease(world, &mut task, lease, cause);
+    let change = record_loss(world, &mut task, lease, cause);
     world.emit(Event::of_task(&task, world.now(), change));
-    place(world, task)?;
+    transition_to(world, task)?;
     Ok(true)
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn unstick(world: &mut World, step: &Task, lease: &Lease) -> Result<(
 
 /// Ends a lease that its holder did not settle: as a timeout if the attempt took too long, else as
 /// a lost lease. A begun attempt counts; one that had not begun does not.
-pub(crate) fn end_lease(
+pub(crate) fn record_loss(
     world: &mut World,
     task: &mut Task,
     lease: &Lease,
@@ -53,7 +53,7 @@ pub(crate) fn end_lease(
         let reason = "the attempt timed out";
         return fail(task, FailureClass::Timeout, reason, Retry::Policy, now).1;
     }
-    task.reclaims += 1;
+    task.lost_leases += 1;
     // The attempt of a workflow is its whole execution, which the next turn continues.
     let paused = lease.run.as_ref().filter(|_| task.workflow.is_some()).map(|run| run.paused(now));
     if let Some(workflow) = &mut task.workflow {
@@ -61,17 +61,17 @@ pub(crate) fn end_lease(
     }
     let spent = if paused.is_none() && !task.attempts_left() {
         Some("the lease of the last attempt expired".to_owned())
-    } else if task.reclaims > task.policy.max_reclaims {
+    } else if task.lost_leases > task.policy.max_lost_leases {
         Some(poison(task))
     } else {
         None
     };
     match spent {
-        Some(reason) => fail(task, FailureClass::Crash, &reason, Retry::GiveUp, now).1,
+        Some(reason) => fail(task, FailureClass::Crash, &reason, Retry::Never, now).1,
         None => {
             task.lifecycle =
-                Lifecycle::Waiting(Turn { ready_at: now, lost: Some(task.epoch), paused });
-            Change::LeaseExpired { epoch: task.epoch, reclaims: task.reclaims, cause }
+                Lifecycle::Waiting(Readiness { ready_at: now, lost: Some(task.epoch), paused });
+            Change::LeaseExpired { epoch: task.epoch, lost_leases: task.lost_leases, cause }
         }
     }
 }
@@ -81,7 +81,7 @@ pub(crate) fn end_lease(
 fn poison(task: &Task) -> String {
     match &task.workflow {
         Some(workflow) => {
-            let (turn, times) = (workflow.turns, task.reclaims);
+            let (turn, times) = (workflow.turns, task.lost_leases);
             format!("turn {turn} was taken {times} times and never kept")
         }
         None => "too many leases expired".to_owned(),

@@ -8,7 +8,7 @@ use crate::mailbox::{Mailbox, Message};
 use crate::name::{TaskId, Tenant, WaitpointId};
 use crate::payload::Payload;
 use crate::primitive::{adopt, resume_if_met};
-use crate::queue::Queue;
+use crate::queue::ReadyRoute;
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, World};
@@ -101,7 +101,7 @@ pub(crate) fn prefetch(world: &mut World, task: &Task, mailbox: Option<&Mailbox>
         let messages = Message::of_task(&task.tenant, &task.id);
         world.prefetch_scan(&messages, (held as usize).saturating_add(more));
         world.prefetch(Lane::key_of(&task.tenant, &task.lane));
-        world.prefetch(Queue::key_of(&task.tenant, &task.lane, &task.route));
+        world.prefetch(ReadyRoute::key_of(&task.tenant, &task.lane, &task.route));
     }
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn put(
 pub(super) fn enclose(world: &mut World, mailbox: &mut Mailbox, letter: &Letter<'_>) -> Message {
     let now = world.now();
     let seq = mailbox.next_seq;
-    world.fresh(Message::key_of(&mailbox.tenant, &mailbox.task, seq));
+    world.assume_absent(Message::key_of(&mailbox.tenant, &mailbox.task, seq));
     mailbox.next_seq += 1;
     mailbox.held += 1;
     mailbox.bytes += letter.bytes();
@@ -212,9 +212,9 @@ pub(super) fn tell(world: &mut World, task: &Task, message: &Message) {
 
 /// Stores a message of the engine in the mailbox of a workflow, regardless of the limits. Unless it
 /// belongs to a step, it takes the next sequence number of the mailbox.
-pub(crate) fn put_for_engine(world: &mut World, task: &Task, message: Message) -> Result<(), Halt> {
+pub(crate) fn post_internal(world: &mut World, task: &Task, message: Message) -> Result<(), Halt> {
     let mut mailbox = open(world, &mut task.clone())?;
-    world.fresh(Message::key_of(&task.tenant, &task.id, message.seq));
+    world.assume_absent(Message::key_of(&task.tenant, &task.id, message.seq));
     if let Some(known) = world.get::<Task>(&task.task_key().row_key())?
         && !known.has_mail
     {
@@ -235,13 +235,13 @@ mod tests {
     use super::*;
     use crate::command::{
         Command, CommitTurn, Create, NewMessage, NewTask, NewWorkflow, Post, Suspend, Sweep,
-        TakeMessages, Then,
+        TakeMessages, TurnEnd,
     };
-    use crate::shelf::Clash;
+    use crate::shelf::VersionConflict;
     use crate::task::Condition;
     use crate::testing::{Stage, claim, fence, lane, message};
 
-    fn looked_too_early(stage: &Stage, command: impl Into<Command>) -> Result<(), Clash> {
+    fn looked_too_early(stage: &Stage, command: impl Into<Command>) -> Result<(), VersionConflict> {
         stage.looked_too_early(Mailbox::key_of(&Tenant::default(), &"t".into()), command)
     }
 
@@ -259,9 +259,9 @@ mod tests {
             turn: 0,
             row: Some(Payload::json("{}")),
             taken: Vec::new(),
-            deeds: Vec::new(),
+            commands: Vec::new(),
             next_step: 0,
-            then: Then::Wait,
+            then: TurnEnd::AwaitMessages,
             sticky_ms: None,
             eager: None,
             foreign: None,
@@ -274,7 +274,7 @@ mod tests {
         stage.must(Post::one(NewMessage { after_ms: 5, ..message("go") }));
         stage.must(wait());
         stage.later(5);
-        assert_eq!(looked_too_early(&stage, Sweep::default()), Err(Clash));
+        assert_eq!(looked_too_early(&stage, Sweep::default()), Err(VersionConflict));
         stage.must(Sweep::default());
         assert_eq!(stage.mailbox().map(|mailbox| mailbox.hidden), Some(0));
     }
@@ -283,12 +283,12 @@ mod tests {
     fn waiting_conflicts_if_the_mailbox_was_loaded_too_early() {
         let mut stage = workflow();
         stage.must(Post::one(message("go")));
-        assert_eq!(looked_too_early(&stage, wait()), Err(Clash));
+        assert_eq!(looked_too_early(&stage, wait()), Err(VersionConflict));
 
         let mut stage = Stage::with_task("active");
         stage.must(Post::one(message("go")));
         let until = Suspend::new(fence(1), Condition::signal("go"));
-        assert_eq!(looked_too_early(&stage, until), Err(Clash));
+        assert_eq!(looked_too_early(&stage, until), Err(VersionConflict));
     }
 
     #[test]
@@ -296,6 +296,6 @@ mod tests {
         let mut stage = Stage::with_task("active");
         stage.must(Post::one(message("go")));
         let take = TakeMessages { fence: fence(1), seqs: vec![1] };
-        assert_eq!(looked_too_early(&stage, take), Err(Clash));
+        assert_eq!(looked_too_early(&stage, take), Err(VersionConflict));
     }
 }

@@ -5,7 +5,7 @@
 //! record, so that concurrent senders conflict.
 
 use crate::admission::Admission;
-use crate::command::Idempotency;
+use crate::command::IdempotencyWindow;
 use crate::digest::Digester;
 use crate::mailbox::{Mailbox, Message};
 use crate::name::{IdempotencyKey, TaskId, Tenant};
@@ -39,7 +39,7 @@ pub(crate) fn reserve_message(
     (tenant, id): (&Tenant, &TaskId),
     task: Option<&Task>,
     letter: &Letter<'_>,
-    Idempotency { key, window_ms }: &Idempotency,
+    IdempotencyWindow { key, window_ms }: &IdempotencyWindow,
 ) -> Result<Option<Earlier>, Halt> {
     let known = world.get::<Admission>(&message_admission(tenant, id, key))?;
     let (now, life) = (world.now(), task.map(|task| task.created_at));

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::gate::{Gate, GateKind};
+use crate::gate::{ConcurrencyLimit, LimitKind};
 use crate::lane::Lane;
 use crate::name::{LaneName, Tenant};
 use crate::primitive::gate::save;
@@ -14,40 +14,40 @@ const MOST_REFUSED: usize = 256;
 
 /// The quotas that count a claim from a lane.
 #[derive(Default)]
-pub(crate) struct Meters {
-    lane: Option<Arc<Gate>>,
-    tenant: Option<Arc<Gate>>,
+pub(crate) struct Quotas {
+    lane: Option<Arc<ConcurrencyLimit>>,
+    tenant: Option<Arc<ConcurrencyLimit>>,
 }
 
 pub(crate) fn tenant_key(tenant: &Tenant) -> RowKey {
-    Gate::key_of(tenant, GateKind::Tenant, "")
+    ConcurrencyLimit::key_of(tenant, LimitKind::Tenant, "")
 }
 
 fn lane_key(tenant: &Tenant, lane: &LaneName) -> RowKey {
-    Gate::key_of(tenant, GateKind::Lane, lane.as_str())
+    ConcurrencyLimit::key_of(tenant, LimitKind::Lane, lane.as_str())
 }
 
 /// The quotas of a lane; none if one of them is unreadable, so that the rest is unknown.
-pub(crate) fn meters(world: &mut World, lane: &Lane) -> Result<Option<Meters>, Halt> {
-    let tenant = world.get::<Gate>(&tenant_key(&lane.tenant));
+pub(crate) fn meters(world: &mut World, lane: &Lane) -> Result<Option<Quotas>, Halt> {
+    let tenant = world.get::<ConcurrencyLimit>(&tenant_key(&lane.tenant));
     let own = match lane.metered {
-        true => world.get::<Gate>(&lane_key(&lane.tenant, &lane.name)),
+        true => world.get::<ConcurrencyLimit>(&lane_key(&lane.tenant, &lane.name)),
         false => Ok(None),
     };
     let (tenant, own) = (unless_quarantined(tenant)?, unless_quarantined(own)?);
-    let set = |gate: &Arc<Gate>| gate.configured;
+    let set = |gate: &Arc<ConcurrencyLimit>| gate.configured;
     Ok(tenant
         .zip(own)
-        .map(|(tenant, own)| Meters { lane: own.filter(set), tenant: tenant.filter(set) }))
+        .map(|(tenant, own)| Quotas { lane: own.filter(set), tenant: tenant.filter(set) }))
 }
 
-impl Meters {
-    fn each(&self) -> impl Iterator<Item = &Arc<Gate>> {
+impl Quotas {
+    fn each(&self) -> impl Iterator<Item = &Arc<ConcurrencyLimit>> {
         self.lane.iter().chain(&self.tenant)
     }
 
     /// How many more tasks may be claimed, at most `wanted`.
-    pub(crate) fn allowance(&self, wanted: usize, now: Timestamp) -> usize {
+    pub(crate) fn remaining(&self, wanted: usize, now: Timestamp) -> usize {
         self.each().fold(wanted, |left, gate| left.min(gate.room(now) as usize))
     }
 
@@ -64,7 +64,7 @@ impl Meters {
     }
 
     /// Records a lane in which a claim was refused, so that its waiting claims are woken later.
-    pub(crate) fn refuse(&self, world: &mut World, lane: &LaneName) -> Result<(), Halt> {
+    pub(crate) fn mark_starved(&self, world: &mut World, lane: &LaneName) -> Result<(), Halt> {
         let now = world.now();
         let everywhere = Wake::every_lane();
         for gate in self.each().filter(|gate| gate.room(now) == 0) {
@@ -92,22 +92,22 @@ pub(crate) fn keys(task: &Task) -> Vec<RowKey> {
 }
 
 /// Removes the lease of a task from the quotas that count it.
-pub(super) fn leave(world: &mut World, task: &Task) -> Result<(), Halt> {
+pub(super) fn end_lease(world: &mut World, task: &Task) -> Result<(), Halt> {
     let keys = keys(task);
     for key in &keys {
         world.prefetch(key.clone());
     }
     for key in keys {
-        if let Some(gate) = world.get::<Gate>(&key)? {
+        if let Some(gate) = world.get::<ConcurrencyLimit>(&key)? {
             let running = gate.running.saturating_sub(1);
-            reopen(world, Gate { running, ..(*gate).clone() })?;
+            wake_starved(world, ConcurrencyLimit { running, ..(*gate).clone() })?;
         }
     }
     Ok(())
 }
 
 /// Saves a quota, and wakes the lanes that it refused if it has free slots.
-pub(crate) fn reopen(world: &mut World, mut gate: Gate) -> Result<(), Halt> {
+pub(crate) fn wake_starved(world: &mut World, mut gate: ConcurrencyLimit) -> Result<(), Halt> {
     if gate.room(world.now()) > 0 {
         for lane in std::mem::take(&mut gate.refused) {
             world.wake(Wake { tenant: gate.tenant.clone(), lane, route: None });

@@ -12,7 +12,6 @@ mod lose;
 mod mailbox;
 mod message_key;
 mod meter;
-mod place;
 mod purge;
 mod receive;
 mod report;
@@ -21,6 +20,7 @@ mod resume;
 mod settle;
 mod spend;
 mod step;
+mod transition;
 mod turn;
 mod waitpoint;
 
@@ -28,35 +28,37 @@ pub(crate) use begin::begin;
 pub(crate) use call::call;
 pub(crate) use cancel::cancel;
 pub(crate) use early::{
-    adopt, count_off, give, keep, keep_longer, look_after, prefetch_early, prefetch_keep,
+    adopt, extend, give, keep, look_after, prefetch_early, prefetch_keep, uncount,
 };
 pub(crate) use expire::expire;
 pub(crate) use family::{children_of, forget_children, is_done_with, join, prefetch_family};
 pub(crate) use gate::{
-    disown, open as open_gate, release as release_session, renew_affinity, start, startable, touch,
+    open as open_gate, release as release_session, release_sessions_of, renew_affinity, start,
+    startable, touch,
 };
 pub(crate) use hold::{held, task};
-pub(crate) use lose::{end_lease, lose, unstick};
+pub(crate) use lose::{lose, record_loss, unstick};
 pub(crate) use mailbox::{
-    Delivered, Letter, deliver, deliver_parcel, existing, open, prefetch, put, put_for_engine,
+    Delivered, Letter, deliver, deliver_parcel, existing, open, post_internal, prefetch, put,
 };
 pub(crate) use message_key::{
     Earlier, hand_over_key, message_admission, prefetch_key, reserve_message,
 };
-pub(crate) use meter::{Meters, meters, reopen, tenant_key};
-pub(crate) use place::{
-    QUEUE_CHECK_MS, are_neighbours_readable, leave, place, prefetch_neighbours, tell_holder,
-};
+pub(crate) use meter::{Quotas, meters, tenant_key, wake_starved};
 pub(crate) use purge::{PURGE_PAGE, forget_execution, prefetch_purge, purge};
-pub(crate) use receive::{empty_handed, put_back, receive};
+pub(crate) use receive::{receive, redeliver, without_in_flight};
 use report::report;
-pub(crate) use report::{prefetch_report, remove_activity};
+pub(crate) use report::{prefetch_step_completion, remove_activity};
 pub(crate) use reserve::{Reservation, Reserved, reserve};
 pub(crate) use resume::{has_more, met, next_turn, rest, resume, resume_if_met, take};
 pub(crate) use settle::{Late, answered, fail, settle};
 pub(crate) use spend::{Spending, spend};
 pub(crate) use step::{ask_to_end, cancel_step, forget_message, refuse_step, set_timer};
-pub(crate) use turn::{given_with_turn, go_on, goes_on};
+pub(crate) use transition::{
+    QUEUE_CHECK_MS, are_neighbours_readable, end_lease, prefetch_neighbours, tell_holder,
+    transition_to,
+};
+pub(crate) use turn::{given_with_turn, keep_lease, lease_kept};
 pub(crate) use waitpoint::{
     activate, check as check_waitpoint, make as make_waitpoint, prefetch as prefetch_waitpoints,
     signed as signed_waitpoint,

@@ -1,9 +1,9 @@
 use crate::effect::Effect;
 use crate::execution::Execution;
 use crate::mailbox::{Mailbox, Message};
-use crate::note::Note;
-use crate::primitive::{count_off, hand_over_key};
-use crate::record::{Filed, Record};
+use crate::note::WorkflowProperty;
+use crate::primitive::{hand_over_key, uncount};
+use crate::record::{Record, StoredRecord};
 use crate::task::Task;
 use crate::waitpoint::Waitpoint;
 use crate::workflow::WorkflowState;
@@ -18,7 +18,7 @@ pub(crate) fn prefetch_purge(world: &mut World, task: &Task) {
         world.prefetch_scan(&Effect::of_task(&task.task_key()), PURGE_PAGE);
     }
     if task.workflow.is_some() {
-        world.prefetch_scan(&Note::of_task(&task.tenant, &task.id), PURGE_PAGE);
+        world.prefetch_scan(&WorkflowProperty::of_task(&task.tenant, &task.id), PURGE_PAGE);
         world.prefetch_scan(&Execution::of_task(&task.tenant, &task.id), PURGE_PAGE);
     }
     if task.has_mail {
@@ -39,9 +39,10 @@ pub(crate) fn purge(world: &mut World, task: &Task, page: usize) -> Result<bool,
 /// Deletes the history of a workflow: notes, past executions, and rows of the last execution.
 fn purge_history(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt> {
     let Some(workflow) = &task.workflow else { return Ok(true) };
-    let notes = world.scan::<Note>(&Note::of_task(&task.tenant, &task.id), page)?;
+    let notes =
+        world.scan::<WorkflowProperty>(&WorkflowProperty::of_task(&task.tenant, &task.id), page)?;
     let executions = world.scan::<Execution>(&Execution::of_task(&task.tenant, &task.id), page)?;
-    notes.iter().for_each(|note| world.remove(&Note::row_key(note.key())));
+    notes.iter().for_each(|note| world.remove(&WorkflowProperty::row_key(note.key())));
     let mut room = u32::try_from(page).unwrap_or(u32::MAX);
     let mut done = notes.len() < page && executions.len() < page;
     for execution in &executions {
@@ -102,7 +103,7 @@ fn purge_mail(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt>
     }
     let early = || messages.iter().filter(|message| message.kept_until.is_some());
     early().try_for_each(|message| hand_over_key(world, message, None))?;
-    count_off(world, &task.tenant, early().map(AsRef::as_ref))?;
+    uncount(world, &task.tenant, early().map(AsRef::as_ref))?;
     for waitpoint in &waitpoints {
         left.waitpoints = left.waitpoints.saturating_sub(1);
         world.remove(&Waitpoint::row_key(waitpoint.key()));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
 use crate::primitive::{existing, open};
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::task::{Lease, Lifecycle, Task};
 use crate::world::{Halt, World};
 
@@ -33,7 +33,7 @@ pub(crate) fn receive(world: &mut World, task: &Arc<Task>) -> Result<Arc<Task>, 
 }
 
 /// A leased task without its in-flight messages, so that no delivery is counted.
-pub(crate) fn empty_handed(task: &Task) -> Task {
+pub(crate) fn without_in_flight(task: &Task) -> Task {
     let mut task = task.clone();
     if let Lifecycle::Active(lease) = &mut task.lifecycle {
         lease.received.clear();
@@ -43,7 +43,7 @@ pub(crate) fn empty_handed(task: &Task) -> Task {
 
 /// Returns in-flight messages that were not consumed: visible immediately or after a delay, with or
 /// without counting a delivery.
-pub(crate) fn put_back(
+pub(crate) fn redeliver(
     world: &mut World,
     task: &Task,
     received: &[u64],

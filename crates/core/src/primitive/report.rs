@@ -1,9 +1,9 @@
 use crate::children::Children;
 use crate::mailbox::{Mailbox, Message};
 use crate::name::TaskId;
-use crate::primitive::{forget_message, put_for_engine, resume_if_met};
+use crate::primitive::{forget_message, post_internal, resume_if_met};
 use crate::task::{Task, TaskKey};
-use crate::workflow::{Report, Reporter};
+use crate::workflow::{CompletedTask, StepCompletion};
 use crate::world::{Halt, World};
 
 /// Sends the completion of a step to its workflow, if that execution is still open. An activity is
@@ -17,7 +17,7 @@ pub(super) fn report(world: &mut World, task: &Task, step: u64) -> Result<(), Ha
 }
 
 /// Prefetches the records for the completion of a step.
-pub(crate) fn prefetch_report(world: &mut World, task: &Task) {
+pub(crate) fn prefetch_step_completion(world: &mut World, task: &Task) {
     let Some(parent) = &task.parent else { return };
     world.prefetch(Children::key_of(&task.tenant, parent));
     world.prefetch(TaskKey::new(&task.tenant, parent).row_key());
@@ -41,18 +41,18 @@ fn tell(world: &mut World, task: &Task, parent: &TaskId, step: u64) -> Result<bo
     let (parent, now) = (Task { has_mail: true, ..(*parent).clone() }, world.now());
     let message = Message {
         seq,
-        report: Some(Report { step, task: Some(reporter(task)) }),
+        report: Some(StepCompletion { step, task: Some(reporter(task)) }),
         // Results do not count against the size limit of the mailbox.
         bytes: task.result_key().map(|_| 0),
         ..Message::of_engine(&parent, "report", now)
     };
-    put_for_engine(world, &parent, message)?;
+    post_internal(world, &parent, message)?;
     resume_if_met(world, &parent)?;
     Ok(true)
 }
 
-fn reporter(task: &Task) -> Reporter {
-    Reporter {
+fn reporter(task: &Task) -> CompletedTask {
+    CompletedTask {
         id: task.id.clone(),
         generation: task.generation,
         is_workflow: task.workflow.is_some(),
@@ -65,7 +65,7 @@ pub(crate) fn remove_activity(world: &mut World, task: &Task) -> Result<(), Halt
     if task.has_mail || task.has_effects || task.has_children {
         return Ok(());
     }
-    world.outlive(task.epoch);
+    world.raise_epoch_floor(task.epoch);
     world.drop_payloads(task.input_key());
     world.remove(&task.task_key().row_key());
     Ok(())

@@ -2,10 +2,11 @@ use std::sync::Arc;
 
 use crate::event::{Change, Event};
 use crate::mailbox::Message;
-use crate::primitive::{existing, place};
-use crate::record::{Filed, Record};
+use crate::primitive::{existing, transition_to};
+use crate::record::{Record, StoredRecord};
 use crate::task::{
-    Condition, Lifecycle, Paused, ResumeCause, Resumption, Run, Suspension, Task, Turn,
+    ActiveAttempt, Condition, Lifecycle, Readiness, ResumeCause, Resumption, SuspendedAttempt,
+    Suspension, Task,
 };
 use crate::time::Timestamp;
 use crate::workflow::Sticky;
@@ -37,7 +38,7 @@ pub(crate) fn met(
         // suspended task, and must conflict with this suspension.
         world.get::<Message>(&Message::row_key(hidden.key()))?;
     }
-    let counts = |message: &&Message| message.is_visible(now) && message.was_sent();
+    let counts = |message: &&Message| message.is_visible(now) && message.is_external();
     let counted: Vec<&Message> = found.iter().map(Arc::as_ref).filter(counts).collect();
     Ok(condition.met_by(&counted, began_at).map(|seqs| seqs.into_iter().collect()))
 }
@@ -75,7 +76,7 @@ pub(crate) fn resume_if_met(world: &mut World, task: &Task) -> Result<bool, Halt
 pub(crate) fn resume(
     world: &mut World,
     task: &Task,
-    paused: Paused,
+    paused: SuspendedAttempt,
     cause: ResumeCause,
     messages: Vec<u64>,
     by: Option<String>,
@@ -88,7 +89,7 @@ pub(crate) fn resume(
     world.emit(Event::of_task(task, now, change));
     let resumption = Some(Resumption { at: now, cause, messages, request: None });
     let lifecycle = Lifecycle::resumed(paused, now);
-    place(world, Task { lifecycle, resumption, ..task.clone() })
+    transition_to(world, Task { lifecycle, resumption, ..task.clone() })
 }
 
 /// Whether the mailbox of a task has visible messages.
@@ -101,19 +102,23 @@ pub(crate) fn has_more(world: &mut World, task: &Task) -> Result<bool, Halt> {
 
 /// Ends the lease of a workflow: it is suspended until a message arrives, or ready for its next
 /// turn if one is visible.
-pub(crate) fn rest(world: &mut World, mut task: Task, run: &Run) -> Result<(), Halt> {
+pub(crate) fn rest(world: &mut World, mut task: Task, run: &ActiveAttempt) -> Result<(), Halt> {
     let now = world.now();
     if has_more(world, &task)? {
         return next_turn(world, task, run.paused(now));
     }
     task.lifecycle = Lifecycle::Suspended(Suspension::until_mail(run, now));
-    place(world, task)
+    transition_to(world, task)
 }
 
 /// Makes a workflow ready for its next turn. Its sticky worker is preferred.
-pub(crate) fn next_turn(world: &mut World, mut task: Task, paused: Paused) -> Result<(), Halt> {
+pub(crate) fn next_turn(
+    world: &mut World,
+    mut task: Task,
+    paused: SuspendedAttempt,
+) -> Result<(), Halt> {
     let now = world.now();
-    let turn = Turn { ready_at: now, lost: None, paused: Some(paused) };
+    let turn = Readiness { ready_at: now, lost: None, paused: Some(paused) };
     let sticky = task.workflow.as_ref().and_then(|workflow| workflow.sticky.clone());
     task.lifecycle = match sticky {
         Some(Sticky { worker, for_ms }) => {
@@ -121,5 +126,5 @@ pub(crate) fn next_turn(world: &mut World, mut task: Task, paused: Paused) -> Re
         }
         None => Lifecycle::Waiting(turn),
     };
-    place(world, task)
+    transition_to(world, task)
 }

@@ -1,8 +1,8 @@
 use crate::command::{Outcome, Transition};
 use crate::digest::Digest;
 use crate::event::{Change, Event};
-use crate::primitive::place::{leave, place};
-use crate::primitive::{empty_handed, hold, prefetch_report};
+use crate::primitive::transition::{end_lease, transition_to};
+use crate::primitive::{hold, prefetch_step_completion, without_in_flight};
 use crate::rejection::Rejection;
 use crate::task::{FailureClass, Fence, Lifecycle, Retry, Settle, Settled, Task};
 use crate::time::Timestamp;
@@ -30,22 +30,22 @@ pub(crate) fn settle(
     if let Some(answer) = answered(&known, fence.epoch, digest)? {
         return Ok(Outcome::Settled(answer));
     }
-    if late == Late::Never || !hold::was_lost_unraced(&known, fence.epoch) {
+    if late == Late::Never || !hold::lost_without_new_claim(&known, fence.epoch) {
         hold::lease(&known, fence.epoch, now)?;
     }
     if known.step.is_some() {
-        prefetch_report(world, &known);
+        prefetch_step_completion(world, &known);
     }
     match late {
-        Late::IfAllowed => leave(world, &known)?,
+        Late::IfAllowed => end_lease(world, &known)?,
         // A lease that ends without a result does not count as a delivery of its messages.
-        Late::Never => leave(world, &empty_handed(&known))?,
+        Late::Never => end_lease(world, &without_in_flight(&known))?,
     }
     let mut task = (*known).clone();
     let (answer, change) = next(world, &mut task, now);
     task.last_settle = Some(Settle { epoch: fence.epoch, digest, answer: answer.clone() });
     world.emit(Event::of_task(&task, now, change));
-    place(world, task)?;
+    transition_to(world, task)?;
     Ok(Outcome::Settled(answer))
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn fail(
     let reason = reason.to_owned();
     match task.next_try(class, retry, now) {
         Some(at) => {
-            task.lifecycle = Lifecycle::resting(at, Some(class), now);
+            task.lifecycle = Lifecycle::ready_or_delayed(at, Some(class), now);
             (Settled::RetryAt(at), Change::RetryScheduled { class, reason, at })
         }
         None => {

@@ -4,12 +4,12 @@ use crate::event::{Change, Event};
 use crate::mailbox::Message;
 use crate::name::TaskId;
 use crate::primitive::{
-    cancel, existing, leave, open, place, put_for_engine, remove_activity, tell_holder,
+    cancel, end_lease, existing, open, post_internal, remove_activity, tell_holder, transition_to,
 };
 use crate::rejection::Rejection;
 use crate::task::{FailureClass, Lifecycle, Task, TaskKey};
 use crate::time::Timestamp;
-use crate::workflow::{Report, Reporter, WorkflowState};
+use crate::workflow::{CompletedTask, StepCompletion, WorkflowState};
 use crate::world::{Halt, World};
 
 /// Stores a timer: a message that becomes visible to the workflow at `at`.
@@ -28,11 +28,11 @@ pub(crate) fn set_timer(
     let message = Message {
         seq,
         visible_at: at,
-        report: Some(Report { step, task: None }),
+        report: Some(StepCompletion { step, task: None }),
         due_at: (now < at).then_some(at),
         ..Message::of_engine(workflow, "timer", now)
     };
-    put_for_engine(world, workflow, message)
+    post_internal(world, workflow, message)
 }
 
 /// Reports to a workflow that its step for the task `id` was rejected.
@@ -45,13 +45,13 @@ pub(crate) fn refuse_step(
 ) -> Result<(), Halt> {
     let now = world.now();
     let ended = Lifecycle::Failed { at: now, class: FailureClass::Permanent, reason };
-    let reporter = Reporter { id: id.clone(), generation: 0, is_workflow: false, ended };
+    let reporter = CompletedTask { id: id.clone(), generation: 0, is_workflow: false, ended };
     let message = Message {
         seq: Message::of_step(step),
-        report: Some(Report { step, task: Some(reporter) }),
+        report: Some(StepCompletion { step, task: Some(reporter) }),
         ..Message::of_engine(workflow, "report", now)
     };
-    put_for_engine(world, workflow, message)
+    post_internal(world, workflow, message)
 }
 
 /// Removes a message from the mailbox of a workflow, unless it is absent or buffered.
@@ -84,7 +84,7 @@ pub(crate) fn cancel_step(
     if known.workflow.is_some() {
         return ask_to_end(world, &known, reason);
     }
-    leave(world, &known)?;
+    end_lease(world, &known)?;
     tell_holder(world, &known);
     // Without `step` the workflow receives no completion; other waiting callers do.
     let (now, reason) = (world.now(), reason.to_owned());
@@ -92,7 +92,7 @@ pub(crate) fn cancel_step(
     let lifecycle = Lifecycle::Cancelled { at: now, reason };
     let mut task = Task { step: None, lifecycle, ..(*known).clone() };
     task.policy.retention_ms = 0;
-    place(world, task.clone())?;
+    transition_to(world, task.clone())?;
     remove_activity(world, &task)
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn ask_to_end(world: &mut World, known: &Task, reason: &str) -> Resul
     world.emit(Event::of_task(&task, now, Change::CancelRequested { reason }));
     world.put::<Task>(task.clone());
     let message = Message { seq, ..Message::of_engine(&task, Message::CANCEL, now) };
-    put_for_engine(world, &task, message)?;
+    post_internal(world, &task, message)?;
     crate::primitive::resume_if_met(world, &task).map(drop)
 }
 

@@ -10,10 +10,10 @@ use crate::time::Timestamp;
 use crate::world::{Halt, World, unless_quarantined};
 
 /// Retains the lease of a workflow after a turn, and stores the digest of that turn.
-pub(crate) fn go_on(world: &mut World, known: &Task, turn: Option<Digest>) -> Arc<Task> {
+pub(crate) fn keep_lease(world: &mut World, known: &Task, turn: Option<Digest>) -> Arc<Task> {
     let mut task = known.clone();
     if let Some(workflow) = &mut task.workflow {
-        workflow.going_on = turn;
+        workflow.last_kept_turn = turn;
     }
     let task = Arc::new(task);
     world.put::<Task>(task.clone());
@@ -22,14 +22,14 @@ pub(crate) fn go_on(world: &mut World, known: &Task, turn: Option<Digest>) -> Ar
 
 /// Whether this was the last turn and the lease retained after it is live. For a speculative turn,
 /// `worker` must hold that lease.
-pub(crate) fn goes_on(
+pub(crate) fn lease_kept(
     task: &Task,
     fence: &Fence,
     turn: Digest,
     worker: Option<&WorkerId>,
     now: Timestamp,
 ) -> bool {
-    let last = task.workflow.as_ref().and_then(|workflow| workflow.going_on);
+    let last = task.workflow.as_ref().and_then(|workflow| workflow.last_kept_turn);
     let lease = hold::lease(task, fence.epoch, now);
     last == Some(turn)
         && lease.is_ok_and(|lease| worker.is_none_or(|worker| lease.worker == *worker))

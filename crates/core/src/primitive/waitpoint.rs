@@ -1,4 +1,4 @@
-use crate::command::{MadeWaitpoint, NewWaitpoint};
+use crate::command::{CreatedWaitpoint, NewWaitpoint};
 use crate::event::{Change, Event};
 use crate::keyring::Keyring;
 use crate::limits;
@@ -33,7 +33,7 @@ pub(crate) fn make(
     task: &mut Task,
     new: &NewWaitpoint,
     state: WaitpointState,
-) -> Result<MadeWaitpoint, Halt> {
+) -> Result<CreatedWaitpoint, Halt> {
     let now = world.now();
     prefetch(world, task, &[&new.id]);
     let known = world.get::<Waitpoint>(&Waitpoint::key_of(&task.tenant, &new.id))?;
@@ -69,10 +69,10 @@ pub(crate) fn make(
     };
     let token = Token::sign(key, &waitpoint);
     waitpoint.fingerprint = token.fingerprint();
-    world.emit(Event::of_task(task, now, Change::WaitpointMade { id: new.id.clone() }));
+    world.emit(Event::of_task(task, now, Change::WaitpointCreated { id: new.id.clone() }));
     let expires_at = waitpoint.expires_at;
     world.put::<Waitpoint>(waitpoint);
-    Ok(MadeWaitpoint { id: new.id.clone(), token, expires_at })
+    Ok(CreatedWaitpoint { id: new.id.clone(), token, expires_at })
 }
 
 /// Whether it is open, or its message is still stored. The sequence number of a removed message is
@@ -104,12 +104,12 @@ pub(crate) fn activate(world: &mut World, task: &Task, id: &WaitpointId) -> Resu
 
 /// The waitpoint with its token. Tokens are not stored: it is signed again with the same key or, if
 /// that key is not valid any more, with the present one.
-pub(crate) fn signed(world: &mut World, known: &Waitpoint) -> Result<MadeWaitpoint, Halt> {
+pub(crate) fn signed(world: &mut World, known: &Waitpoint) -> Result<CreatedWaitpoint, Halt> {
     let now = world.now();
     let ring = keyring(world, &known.tenant)?;
     let key = ring.proving(&known.key_id, now).or(ring.signer()).ok_or(Rejection::NoSigningKey)?;
     let token = Token::sign(key, known);
-    Ok(MadeWaitpoint { id: known.id.clone(), token, expires_at: known.expires_at })
+    Ok(CreatedWaitpoint { id: known.id.clone(), token, expires_at: known.expires_at })
 }
 
 fn keyring(world: &mut World, tenant: &Tenant) -> Result<Keyring, Halt> {

@@ -15,13 +15,13 @@ use crate::worker::LeaseRequest;
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Lifecycle {
     /// In the queue of its lane, claimable by any worker that meets its route.
-    Waiting(Turn),
+    Waiting(Readiness),
     /// Blocked by its concurrency limit, until a slot is free.
-    Gated(Turn),
+    Gated(Readiness),
     /// Granted to one worker: by the session that the worker owns, or until a time.
     Reserved {
         #[serde(flatten)]
-        turn: Turn,
+        turn: Readiness,
         worker: WorkerId,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Timestamp>,
@@ -33,7 +33,7 @@ pub enum Lifecycle {
         after: Option<FailureClass>,
         /// The attempt that continues after the delay, if it was resumed and snoozed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        paused: Option<Paused>,
+        paused: Option<SuspendedAttempt>,
     },
     Active(Lease),
     /// Until a condition over its mailbox is met, or a timeout.
@@ -41,7 +41,7 @@ pub enum Lifecycle {
     /// Until its last open child has ended.
     WaitingChildren {
         since: Timestamp,
-        paused: Paused,
+        paused: SuspendedAttempt,
     },
     Completed {
         at: Timestamp,
@@ -62,19 +62,19 @@ pub enum Lifecycle {
 
 /// Since when, and how, a task became ready.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Turn {
+pub struct Readiness {
     pub ready_at: Timestamp,
     /// The epoch of the expired lease that made it ready again, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<u64>,
     /// The attempt that the next claim continues, if it was resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paused: Option<Paused>,
+    pub paused: Option<SuspendedAttempt>,
 }
 
 /// A begun attempt that is not under a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Paused {
+pub struct SuspendedAttempt {
     pub attempt: u32,
     pub began_at: Timestamp,
     /// The rest of its timeout, if any, which does not count down meanwhile.
@@ -89,7 +89,7 @@ pub struct Lease {
     pub expires_at: Timestamp,
     /// The attempt, once it has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run: Option<Run>,
+    pub run: Option<ActiveAttempt>,
     /// Whether the attempt began under an earlier lease.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumed: bool,
@@ -126,10 +126,10 @@ impl Metered {
     }
 }
 
-impl Run {
+impl ActiveAttempt {
     /// The attempt without its lease.
-    pub(crate) fn paused(&self, now: Timestamp) -> Paused {
-        Paused {
+    pub(crate) fn paused(&self, now: Timestamp) -> SuspendedAttempt {
+        SuspendedAttempt {
             attempt: self.attempt,
             began_at: self.began_at,
             left_ms: self.timeout_at.map(|timeout_at| now.ms_until(timeout_at)),
@@ -137,10 +137,10 @@ impl Run {
     }
 }
 
-impl Paused {
+impl SuspendedAttempt {
     /// The attempt under its next lease.
-    pub(crate) fn run(&self, now: Timestamp) -> Run {
-        Run {
+    pub(crate) fn run(&self, now: Timestamp) -> ActiveAttempt {
+        ActiveAttempt {
             attempt: self.attempt,
             began_at: self.began_at,
             timeout_at: self.left_ms.map(|ms| now.plus_ms(ms)),
@@ -150,7 +150,7 @@ impl Paused {
 
 /// An attempt under a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
+pub struct ActiveAttempt {
     pub attempt: u32,
     pub began_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -256,16 +256,16 @@ impl fmt::Display for PublicState {
 
 impl Lifecycle {
     pub(crate) const fn waiting(ready_at: Timestamp) -> Self {
-        Lifecycle::Waiting(Turn { ready_at, lost: None, paused: None })
+        Lifecycle::Waiting(Readiness { ready_at, lost: None, paused: None })
     }
 
     /// Waiting for a worker to continue an attempt.
-    pub(crate) const fn resumed(paused: Paused, ready_at: Timestamp) -> Self {
-        Lifecycle::Waiting(Turn { ready_at, lost: None, paused: Some(paused) })
+    pub(crate) const fn resumed(paused: SuspendedAttempt, ready_at: Timestamp) -> Self {
+        Lifecycle::Waiting(Readiness { ready_at, lost: None, paused: Some(paused) })
     }
 
     /// Since when, and how, it became ready; none if it is not ready.
-    pub const fn turn(&self) -> Option<&Turn> {
+    pub const fn turn(&self) -> Option<&Readiness> {
         match self {
             Lifecycle::Waiting(turn)
             | Lifecycle::Gated(turn)
@@ -282,7 +282,11 @@ impl Lifecycle {
     }
 
     /// Ready at `until`, or immediately if that has passed.
-    pub(crate) fn resting(until: Timestamp, after: Option<FailureClass>, now: Timestamp) -> Self {
+    pub(crate) fn ready_or_delayed(
+        until: Timestamp,
+        after: Option<FailureClass>,
+        now: Timestamp,
+    ) -> Self {
         if until <= now {
             return Lifecycle::waiting(now);
         }

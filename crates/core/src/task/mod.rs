@@ -8,12 +8,13 @@ mod route;
 mod suspension;
 
 pub use lifecycle::{
-    Lease, Lifecycle, Metered, Paused, Progress, PublicState, Run, Settle, Settled, Turn,
+    ActiveAttempt, Lease, Lifecycle, Metered, Progress, PublicState, Readiness, Settle, Settled,
+    SuspendedAttempt,
 };
 pub use policy::{Backoff, FailureClass, Policy, Retry, RetryPolicy};
 pub use record::{Fence, Task, TaskKey};
 pub(crate) use route::check_token;
-pub use route::{Offer, Route, SESSIONS, TagFilter, VersionRange};
+pub use route::{Route, SESSIONS, TagFilter, VersionRange, WorkerCapabilities};
 pub use suspension::{
     Condition, Distinct, Matcher, OnTimeout, ResumeCause, Resumption, SuspendReason,
     SuspendRequest, Suspension, Timeout,

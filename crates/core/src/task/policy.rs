@@ -15,12 +15,12 @@ pub struct Policy {
     pub retry: Option<RetryPolicy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt_timeout_ms: Option<u64>,
-    pub max_reclaims: u32,
+    pub max_lost_leases: u32,
     pub max_replays: u32,
     pub retention_ms: u64,
     /// Accept a write under an expired lease, if no other worker has claimed the task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub accept_late: bool,
+    pub accept_expired_lease: bool,
 }
 
 /// When a failed attempt is retried.
@@ -72,7 +72,7 @@ pub enum Retry {
     /// After this delay, for any failure class, while attempts are left.
     After { ms: u64 },
     /// Never retry.
-    GiveUp,
+    Never,
 }
 
 impl FailureClass {
@@ -92,10 +92,10 @@ impl Default for Policy {
         Self {
             retry: None,
             attempt_timeout_ms: None,
-            max_reclaims: limits::DEFAULT_MAX_RECLAIMS,
+            max_lost_leases: limits::DEFAULT_MAX_LOST_LEASES,
             max_replays: limits::DEFAULT_MAX_REPLAYS,
             retention_ms: limits::DEFAULT_RETENTION_MS,
-            accept_late: false,
+            accept_expired_lease: false,
         }
     }
 }
@@ -107,10 +107,10 @@ impl Policy {
         Self {
             retry: None,
             attempt_timeout_ms: None,
-            max_reclaims: 100,
+            max_lost_leases: 100,
             max_replays: 100,
             retention_ms: 604_800_000,
-            accept_late: false,
+            accept_expired_lease: false,
         }
     }
 
@@ -180,7 +180,7 @@ impl Policy {
     /// after fewer lost leases.
     #[must_use]
     pub fn of_workflow(self) -> Self {
-        Self { max_reclaims: limits::DEFAULT_TURN_RECLAIMS, ..self }
+        Self { max_lost_leases: limits::DEFAULT_TURN_LOST_LEASES, ..self }
     }
 
     pub(crate) fn check(&self) -> Result<(), Rejection> {
@@ -190,7 +190,7 @@ impl Policy {
         if let Some(timeout_ms) = self.attempt_timeout_ms {
             limits::TIMEOUT_MS.check(timeout_ms)?;
         }
-        limits::RECLAIMS.check(self.max_reclaims)?;
+        limits::LOST_LEASES.check(self.max_lost_leases)?;
         limits::REPLAYS.check(self.max_replays)?;
         limits::RETENTION_MS.check(self.retention_ms)
     }
@@ -198,7 +198,7 @@ impl Policy {
     /// The maximum number of attempts per generation. Without a retry policy a reported failure is
     /// final, but a crash is retried, up to the limit of lost leases.
     pub(crate) fn max_attempts(&self) -> u32 {
-        self.retry.as_ref().map_or(self.max_reclaims + 1, |retry| retry.max_attempts)
+        self.retry.as_ref().map_or(self.max_lost_leases + 1, |retry| retry.max_attempts)
     }
 
     fn retries(&self, class: FailureClass) -> bool {
@@ -225,7 +225,7 @@ impl Task {
             return None;
         }
         match retry {
-            Retry::GiveUp => None,
+            Retry::Never => None,
             Retry::After { ms } => Some(now.plus_ms(ms)),
             Retry::Policy if !self.policy.retries(class) => None,
             Retry::Policy => Some(now.plus_ms(self.backoff_ms())),
@@ -314,7 +314,7 @@ mod tests {
             (fixed.clone(), 2, Transient, Retry::Policy, None),
             (fixed.clone(), 1, Permanent, Retry::After { ms: 5 }, soon),
             (fixed.clone(), 2, Transient, Retry::After { ms: 5 }, None),
-            (fixed, 1, Transient, Retry::GiveUp, None),
+            (fixed, 1, Transient, Retry::Never, None),
             (None, 1, Transient, Retry::Policy, None),
             (None, 1, Crash, Retry::Policy, Some(now)),
             (None, 1, Transient, Retry::After { ms: 5 }, soon),

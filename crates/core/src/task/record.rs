@@ -3,14 +3,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
-use crate::gate::GateKey;
+use crate::gate::LimitKey;
 use crate::limits;
 use crate::name::{Kind, LaneName, TaskId, Tenant, WorkerId};
 use crate::payload::{PayloadKey, Slot};
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::rejection::Rejection;
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
-use crate::task::{Lease, Lifecycle, Policy, Progress, Resumption, Route, Settle, Turn};
+use crate::task::{Lease, Lifecycle, Policy, Progress, Readiness, Resumption, Route, Settle};
 use crate::time::Timestamp;
 use crate::workflow::WorkflowState;
 
@@ -55,7 +55,7 @@ pub struct Task {
     pub attempts: u32,
     /// Leases lost in this generation.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub reclaims: u32,
+    pub lost_leases: u32,
     pub lifecycle: Lifecycle,
     /// The progress that the current or last attempt reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ pub struct Task {
     pub parent: Option<TaskId>,
     /// The concurrency key, session or affinity that limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gate: Option<GateKey>,
+    pub gate: Option<LimitKey>,
     /// Why it was last resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumption: Option<Resumption>,
@@ -178,8 +178,8 @@ impl Task {
     /// Whether it can be claimed. A ready task may be past its deadline and not swept yet. A task
     /// without attempts left is damaged and is skipped.
     pub(crate) fn is_claimable(&self, now: Timestamp) -> bool {
-        let goes_on = self.lifecycle.turn().is_some_and(|turn| turn.paused.is_some());
-        !self.is_past_deadline(now) && (goes_on || self.attempts_left())
+        let lease_kept = self.lifecycle.turn().is_some_and(|turn| turn.paused.is_some());
+        !self.is_past_deadline(now) && (lease_kept || self.attempts_left())
     }
 
     pub(crate) fn is_past_deadline(&self, now: Timestamp) -> bool {
@@ -224,7 +224,7 @@ impl Task {
 
     /// Makes the task ready at `until` without counting an attempt. An attempt that began under an
     /// earlier lease continues with the next one; any other attempt is discarded.
-    pub(crate) fn put_off(&mut self, until: Timestamp, now: Timestamp) {
+    pub(crate) fn snooze(&mut self, until: Timestamp, now: Timestamp) {
         let paused = match &self.lifecycle {
             Lifecycle::Active(Lease { resumed: true, run: Some(run), .. }) => Some(run.paused(now)),
             _ => {
@@ -233,7 +233,7 @@ impl Task {
             }
         };
         self.lifecycle = if until <= now {
-            Lifecycle::Waiting(Turn { ready_at: now, lost: None, paused })
+            Lifecycle::Waiting(Readiness { ready_at: now, lost: None, paused })
         } else {
             Lifecycle::Delayed { until, after: None, paused }
         };
@@ -286,12 +286,12 @@ impl Task {
     }
 
     /// The tasks that a limit blocks, in the order of their admission.
-    pub(crate) fn behind(tenant: &Tenant, gate: &GateKey) -> Range {
+    pub(crate) fn behind(tenant: &Tenant, gate: &LimitKey) -> Range {
         Self::in_line(tenant, gate.line())
     }
 
     /// The tasks that a limit has admitted and that are not claimed yet.
-    pub(crate) fn let_through(tenant: &Tenant, gate: &GateKey) -> Range {
+    pub(crate) fn let_through(tenant: &Tenant, gate: &LimitKey) -> Range {
         Self::in_line(tenant, gate.line_inside())
     }
 
@@ -346,25 +346,25 @@ impl Record for Task {
             IndexSpec {
                 index: Index::TaskReady,
                 columns: &["tenant", "lane", "route", "rank", "ready_at", "id"],
-                present: "ready_at",
+                indexed_when: "ready_at",
             },
             IndexSpec {
                 index: Index::TaskDue,
                 columns: &["due_at", "tenant", "id"],
-                present: "due_at",
+                indexed_when: "due_at",
             },
             IndexSpec {
                 index: Index::TaskLine,
                 columns: &["tenant", "line", "rank", "since", "id"],
-                present: "line",
+                indexed_when: "line",
             },
             IndexSpec {
                 index: Index::TaskOpenChild,
                 columns: &["tenant", "open_parent", "id"],
-                present: "open_parent",
+                indexed_when: "open_parent",
             },
         ],
-        listed_by: &["state", "parent"],
+        list_indexes: &["state", "parent"],
         contended: None,
     };
 

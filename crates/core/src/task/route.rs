@@ -120,7 +120,7 @@ pub const SESSIONS: &str = "windlass.session";
 
 /// The capabilities, tags and versions that a worker offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Offer {
+pub struct WorkerCapabilities {
     pub capabilities: BTreeSet<String>,
     pub tags: TagFilter,
     /// Versions that it serves, as ranges.
@@ -187,7 +187,7 @@ impl TagFilter {
     }
 }
 
-impl Offer {
+impl WorkerCapabilities {
     /// Whether the worker can own sessions.
     pub fn takes_sessions(&self) -> bool {
         self.capabilities.contains(SESSIONS)
@@ -257,7 +257,8 @@ mod tests {
             ("", TagFilter::None, "", false),
             ("", TagFilter::None, "@red", false),
         ] {
-            let offer = Offer { capabilities: set(capabilities), tags, versions: Vec::new() };
+            let offer =
+                WorkerCapabilities { capabilities: set(capabilities), tags, versions: Vec::new() };
             assert_eq!(offer.meets(&Route(Arc::from(route))), meets, "{offer:?} {route}");
         }
     }

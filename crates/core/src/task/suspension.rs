@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::name::WaitpointId;
-use crate::task::{Paused, Run};
+use crate::task::{ActiveAttempt, SuspendedAttempt};
 use crate::time::Timestamp;
 
 /// A suspension of a task until a condition over its mailbox is met, or until a timeout.
@@ -16,12 +16,12 @@ pub struct Suspension {
     /// When the timeout passed and an operator was asked to decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalated_at: Option<Timestamp>,
-    pub paused: Paused,
+    pub paused: SuspendedAttempt,
 }
 
 impl Suspension {
     /// The suspension of a workflow between its turns.
-    pub(crate) fn until_mail(run: &Run, now: Timestamp) -> Self {
+    pub(crate) fn until_mail(run: &ActiveAttempt, now: Timestamp) -> Self {
         Self {
             since: now,
             reason: SuspendReason::StepBoundary,

@@ -102,7 +102,7 @@ impl Stage {
             Ok(Outcome::Posted(posted)) => {
                 posted.iter().map(posted_as).collect::<Vec<_>>().join(" ")
             }
-            Ok(Outcome::WaitpointMade(made)) => {
+            Ok(Outcome::WaitpointCreated(made)) => {
                 format!("{} until {}", made.id, plus(made.expires_at))
             }
             Ok(Outcome::Suspended { waitpoints }) => format!("suspended {}", waitpoints.len()),
@@ -114,8 +114,8 @@ impl Stage {
             Ok(Outcome::Admitted { until }) => format!("admitted {}", plus(*until)),
             Ok(Outcome::Answered(_)) => "answered".into(),
             Ok(Outcome::Withdrawn) => "withdrawn".into(),
-            Ok(Outcome::Turned { goes_on, .. }) => {
-                format!("turned goes_on={}", goes_on.is_some())
+            Ok(Outcome::TurnCommitted { lease_kept, .. }) => {
+                format!("turned goes_on={}", lease_kept.is_some())
             }
             Ok(Outcome::EffectClaimed { request_id, .. }) => {
                 format!("claimed {}", request_id.reveal())

@@ -1,4 +1,4 @@
-use crate::command::{Beat, Claim, Create, NewMessage, NewTask, RotateKey};
+use crate::command::{Claim, Create, HeartbeatNode, NewMessage, NewTask, RotateKey};
 use crate::keyring::Secret;
 use crate::name::{LaneName, Tenant};
 use crate::task::{Fence, RetryPolicy, SESSIONS, Task, TaskKey};
@@ -71,8 +71,8 @@ pub(crate) fn rotation(id: &str, secret: &str) -> RotateKey {
 }
 
 /// The node heartbeat of the tables: every five seconds, two seconds after its start.
-pub(crate) fn beat() -> Beat {
-    Beat {
+pub(crate) fn beat() -> HeartbeatNode {
+    HeartbeatNode {
         id: "n".into(),
         name: "host".into(),
         pid: 7,

@@ -2,11 +2,11 @@
 
 use super::{Args, REQUEST_STATES, Stage, check};
 use crate::admission::Admission;
-use crate::command::{Admit, Answer, Command, Sweep, Withdraw};
+use crate::command::{Admit, Command, CompleteRequest, ReleaseRequest, Sweep};
 use crate::digest::{Digest, Digester};
 use crate::name::Tenant;
 use crate::payload::Payload;
-use crate::request::{RequestKey, RequestState, Terms};
+use crate::request::{RequestKey, RequestState, RequestTtls};
 
 /// The request of the tables.
 pub(crate) fn request() -> RequestKey {
@@ -24,13 +24,13 @@ pub(crate) fn asks(text: &str) -> Digest {
 }
 
 pub(crate) fn admit(owner: &str) -> Admit {
-    let terms = Terms::default();
+    let ttls = RequestTtls::default();
     Admit {
         request: request(),
         fingerprint: asks("this"),
         owner: owner.into(),
-        terms,
-        growth: None,
+        ttls,
+        rate_limit: None,
     }
 }
 
@@ -47,10 +47,10 @@ impl Stage {
         match state {
             "in_flight" => {}
             "overdue" => stage.later(60_000),
-            "released" => drop(stage.must(Withdraw { request, owner })),
+            "released" => drop(stage.must(ReleaseRequest { request, owner })),
             _ => {
                 stage.later(10_000);
-                stage.must(Answer { request, owner, answer });
+                stage.must(CompleteRequest { request, owner, answer });
                 match state {
                     "answered" => {}
                     "stale" => stage.later(86_390_000),

@@ -1,9 +1,9 @@
 use crate::command::{
-    Cancel, Claim, Complete, Create, CreateWaitpoint, Fail, Leave, LimitLane, NewTask,
+    Cancel, Claim, Complete, Create, CreateWaitpoint, DeregisterNode, Fail, LimitLane, NewTask,
     NewWaitpoint, Outcome, Post, QuotaScope, SetLaneState, SetQuota, Start, Suspend, Sweep,
     WaitChildren,
 };
-use crate::gate::GateKey;
+use crate::gate::LimitKey;
 use crate::lane::LaneState;
 use crate::mailbox::{Mailbox, Message};
 use crate::name::Tenant;
@@ -94,14 +94,14 @@ impl Stage {
 
     /// Gives a task a concurrency key under which a task of another lane is admitted.
     fn saturate(&mut self, new: &mut NewTask) {
-        new.gate = Some(GateKey::Key("k".into()));
+        new.gate = Some(LimitKey::Concurrency("k".into()));
         let first = NewTask { lane: "other".into(), gate: new.gate.clone(), ..new_task("first") };
         self.must(Create::one(first));
     }
 
     /// Gives a task a session that worker `w` owns, without another open task.
     fn own(&mut self, new: &mut NewTask) {
-        new.gate = Some(GateKey::Session("s".into()));
+        new.gate = Some(LimitKey::Session("s".into()));
         let first = NewTask { lane: "other".into(), gate: new.gate.clone(), ..new_task("first") };
         self.must(Create::one(first));
         self.must(Claim { lanes: vec!["other".into()], ..session_claim("w") });
@@ -120,7 +120,7 @@ impl Stage {
         let waitpoint = NewWaitpoint { id: "w".into(), expires_ms: 10_000 };
         let create = CreateWaitpoint { task: key("t"), epoch: None, waitpoint };
         match self.must(create) {
-            Outcome::WaitpointMade(made) => made.token,
+            Outcome::WaitpointCreated(made) => made.token,
             other => panic!("{other:?}"),
         }
     }
@@ -173,7 +173,7 @@ impl Stage {
             "registered" => {}
             "late" => stage.later(17_499),
             "gone" => stage.later(17_500),
-            "left" => drop(stage.must(Leave { id: "n".into() })),
+            "left" => drop(stage.must(DeregisterNode { id: "n".into() })),
             "lost" => {
                 stage.later(17_500);
                 stage.must(Sweep::default());
@@ -187,7 +187,7 @@ impl Stage {
     /// three, or with one start in ten seconds.
     pub(crate) fn with_gate(state: &str) -> Self {
         let mut stage = Self::new();
-        let gate = Some(GateKey::Key("k".into()));
+        let gate = Some(LimitKey::Concurrency("k".into()));
         let rate = Rate { starts: 1, window_ms: 10_000 };
         let (limit, rate) = match state {
             "absent" => return stage,

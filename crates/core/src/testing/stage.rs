@@ -1,25 +1,25 @@
 use crate::command::{Command, Decided, Outcome, decide};
-use crate::gate::Gate;
+use crate::gate::ConcurrencyLimit;
 use crate::name::Tenant;
-use crate::record::{Filed, read_row};
+use crate::record::{StoredRecord, read_row};
 use crate::rejection::Rejection;
 use crate::row::{Row, RowKey};
-use crate::shelf::{Clash, Shelf};
+use crate::shelf::{ReferenceTables, VersionConflict};
 use crate::task::Task;
 use crate::testing::fixtures::START;
 use crate::testing::{key, lane};
 use crate::time::Timestamp;
-use crate::world::{Hints, Loaded, Wanted, World};
+use crate::world::{Hints, LoadRequest, Loaded, World};
 
 /// A shelf with a clock.
 pub(crate) struct Stage {
-    pub(crate) shelf: Shelf,
+    pub(crate) shelf: ReferenceTables,
     pub(crate) now: Timestamp,
 }
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        Self { shelf: Shelf::default(), now: START }
+        Self { shelf: ReferenceTables::default(), now: START }
     }
 
     pub(crate) fn run(&mut self, command: impl Into<Command>) -> Result<Outcome, Rejection> {
@@ -34,7 +34,7 @@ impl Stage {
         self.now = self.now.plus_ms(ms);
     }
 
-    pub(crate) fn record<R: Filed>(&self, key: &RowKey) -> Option<R> {
+    pub(crate) fn record<R: StoredRecord>(&self, key: &RowKey) -> Option<R> {
         let row = self.shelf.row(key)?;
         let record = read_row::<R>(row.schema, &row.body).expect("it was written by this version");
         Some((*record).clone())
@@ -48,9 +48,11 @@ impl Stage {
         self.record(&crate::lane::Lane::key_of(&Tenant::default(), &lane()))
     }
 
-    pub(crate) fn gates(&self) -> Vec<Gate> {
-        let rows = self.shelf.rows().filter(|row| row.key.table == Gate::TABLE);
-        let read = |row: &Row| read_row::<Gate>(row.schema, &row.body).expect("it can be read");
+    pub(crate) fn gates(&self) -> Vec<ConcurrencyLimit> {
+        let rows = self.shelf.rows().filter(|row| row.key.table == ConcurrencyLimit::TABLE);
+        let read = |row: &Row| {
+            read_row::<ConcurrencyLimit>(row.schema, &row.body).expect("it can be read")
+        };
         rows.map(|row| (*read(row)).clone()).collect()
     }
 
@@ -60,15 +62,15 @@ impl Stage {
         &self,
         record: RowKey,
         command: impl Into<Command>,
-    ) -> Result<(), Clash> {
+    ) -> Result<(), VersionConflict> {
         let command = command.into();
         let mut world = World::new(self.now, Hints::default());
-        let early = Wanted { rows: vec![record], ..Wanted::default() };
-        world.learn(&early, Loaded::default());
+        let early = LoadRequest { rows: vec![record], ..LoadRequest::default() };
+        world.absorb(&early, Loaded::default());
         while let Decided::Parked = decide(&mut world, &command) {
             let wanted = world.wanted().expect("it lacks something");
             let loaded = self.shelf.load(&wanted);
-            world.learn(&wanted, loaded);
+            world.absorb(&wanted, loaded);
         }
         self.shelf.clone().commit(&world.finish().0)
     }

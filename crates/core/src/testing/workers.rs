@@ -1,13 +1,13 @@
 //! Stages and tables of workers and of durable subscriptions.
 
 use super::{Args, BOOKMARK_STATES, Stage, WORKER_STATES, check, claim, key, lane, new_task};
-use crate::bookmark::Bookmark;
+use crate::bookmark::SubscriptionCursor;
 use crate::command::{
-    Claim, Command, Create, Grant, MoveBookmark, RegisterWorker, RetireWorker, Sweep,
+    Claim, Command, Create, DeregisterWorker, Grant, MoveSubscriptionCursor, RegisterWorker, Sweep,
 };
 use crate::log::Cursor;
 use crate::name::Tenant;
-use crate::task::Offer;
+use crate::task::WorkerCapabilities;
 use crate::time::Timestamp;
 use crate::worker::Worker;
 
@@ -17,7 +17,7 @@ pub(crate) fn register() -> RegisterWorker {
         tenant: Tenant::default(),
         id: "w".into(),
         lanes: [lane()].into(),
-        offer: Offer::default(),
+        offer: WorkerCapabilities::default(),
         every_ms: 5_000,
         held: None,
     }
@@ -53,7 +53,7 @@ impl Stage {
             }
             "retired" => {
                 let tenant = Tenant::default();
-                stage.must(RetireWorker { tenant, id: "w".into() });
+                stage.must(DeregisterWorker { tenant, id: "w".into() });
             }
             "dead" => {
                 stage.miss_worker(5_000);
@@ -83,12 +83,14 @@ impl Stage {
         };
         let cursor = Cursor { incarnation: incarnation.into(), seq: 5 };
         let (tenant, name) = (Tenant::default(), "mailer".to_owned());
-        stage.must(MoveBookmark { tenant, name, cursor });
+        stage.must(MoveSubscriptionCursor { tenant, name, cursor });
         stage
     }
 
     fn bookmark_after(&self) -> String {
-        match self.record::<Bookmark>(&Bookmark::key_of(&Tenant::default(), "mailer")) {
+        match self
+            .record::<SubscriptionCursor>(&SubscriptionCursor::key_of(&Tenant::default(), "mailer"))
+        {
             None => "absent".into(),
             Some(kept) => format!("{} {}", kept.cursor.incarnation, kept.cursor.seq),
         }

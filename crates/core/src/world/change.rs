@@ -98,14 +98,14 @@ impl ChangeSet {
 
     fn note_due(&mut self, row: &Row) {
         let Some(index) = row.key.table.due() else { return };
-        let present = index.spec().present;
+        let present = index.spec().indexed_when;
         if let Value::Int(micros) = row.key.table.spec().value(row, present) {
             let due_at = Timestamp::from_micros(*micros);
             self.next_due = Some(self.next_due.map_or(due_at, |known| known.min(due_at)));
         }
     }
 
-    fn note_left(&mut self, slot: &Slot) {
+    fn note_left_ready(&mut self, slot: &Slot) {
         let Slot::Here(AnyRecord::Task(task)) = slot else { return };
         if task.ready_at().is_some() {
             let (tenant, lane) = (task.tenant.clone(), task.lane.clone());
@@ -119,7 +119,7 @@ impl ChangeSet {
     fn add(&mut self, key: RowKey, entry: Entry) {
         let Entry { base, extra, slot, read, changed } = entry;
         if !changed {
-            self.note_left(&slot);
+            self.note_left_ready(&slot);
         }
         match (base, slot, changed) {
             (None, Slot::Here(record), true) => {

@@ -7,7 +7,7 @@ use crate::world::{Halt, World};
 
 /// Undo log of the current command, and the lengths of the shared lists before it.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Draft {
+pub(super) struct UndoLog {
     pub(super) undo: Vec<(RowKey, Slot, bool)>,
     pub(super) touched: Vec<RowKey>,
     pub(super) picked: Vec<RowKey>,
@@ -86,7 +86,7 @@ impl World {
     /// Otherwise each later claim would pick the same rows and be delayed by a round.
     pub(crate) fn park(&mut self) {
         self.undo(self.start());
-        self.held.extend(self.draft.picked.drain(..));
+        self.picked.extend(self.draft.picked.drain(..));
         self.open();
     }
 

@@ -1,4 +1,4 @@
-use crate::record::{AnyRecord, Extra};
+use crate::record::{AnyRecord, UnknownFields};
 use crate::row::{Index, RowKey, Value, Version};
 use crate::world::World;
 
@@ -7,7 +7,7 @@ use crate::world::World;
 pub(super) struct Entry {
     /// The loaded version; none if the store has no such record.
     pub(super) base: Option<Version>,
-    pub(super) extra: Option<Box<Extra>>,
+    pub(super) extra: Option<Box<UnknownFields>>,
     pub(super) slot: Slot,
     /// A finished command read it.
     pub(super) read: bool,

@@ -5,11 +5,11 @@ use crate::row::{Range, RowKey, Scan, StoredRow, Value, Version};
 use crate::time::Timestamp;
 use crate::world::World;
 use crate::world::entry::{Entry, Slot};
-use crate::world::scan::Reach;
+use crate::world::scan::Coverage;
 
 /// The rows and ranges that the parked commands of a round need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct LoadRequest {
     pub rows: Vec<RowKey>,
     pub scans: Vec<Scan>,
     /// The number of oldest log events; zero for none.
@@ -63,8 +63,8 @@ pub(super) struct Wants {
 
 impl World {
     /// Ends a round. Returns the rows to load, or none if every command was decided.
-    pub fn wanted(&mut self) -> Option<Wanted> {
-        self.held.clear();
+    pub fn wanted(&mut self) -> Option<LoadRequest> {
+        self.picked.clear();
         let wants = std::mem::take(&mut self.wanted);
         if wants.rows.is_empty() && wants.scans.is_empty() && wants.log_head == 0 {
             return None;
@@ -73,7 +73,7 @@ impl World {
             let after = self.reaches.get(&range).and_then(|reach| reach.last.clone());
             Scan { range, after, limit }
         };
-        Some(Wanted {
+        Some(LoadRequest {
             rows: wants.rows.into_iter().collect(),
             scans: wants.scans.into_iter().map(scan).collect(),
             log_head: wants.log_head,
@@ -82,7 +82,7 @@ impl World {
 
     /// Absorbs the rows loaded for `wanted`. Until a change is accepted, the batch time is raised
     /// above every commit that may be visible, so that the write times of a record never decrease.
-    pub fn learn(&mut self, wanted: &Wanted, loaded: Loaded) {
+    pub fn absorb(&mut self, wanted: &LoadRequest, loaded: Loaded) {
         self.latest = self.latest.max(loaded.as_of.next());
         if self.has_changes {
             self.is_late |= loaded.shows_later_than(self.now);
@@ -113,7 +113,7 @@ impl World {
         let last = page.last().filter(|_| page.len() >= scan.limit);
         let last = last.map(|last| last.position.clone());
         let before = self.reaches.get(&scan.range).map_or(0, |reach| reach.rows);
-        self.reaches.insert(scan.range.clone(), Reach { rows: before + page.len(), last });
+        self.reaches.insert(scan.range.clone(), Coverage { rows: before + page.len(), last });
         let (table, layout) = (scan.range.index.table(), scan.range.index.layout());
         for row in page {
             let key = RowKey { table, values: layout.key(&row.position) };

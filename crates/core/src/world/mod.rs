@@ -12,7 +12,7 @@ mod load;
 mod scan;
 
 pub use change::{ChangeSet, Update, Wake};
-pub use load::{Loaded, LogEntry, PageRow, Wanted};
+pub use load::{LoadRequest, Loaded, LogEntry, PageRow};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use std::sync::Arc;
 use crate::event::Event;
 use crate::name::{LaneName, Tenant};
 use crate::payload::{Payload, PayloadKey};
-use crate::record::{AnyRecord, Filed};
+use crate::record::{AnyRecord, StoredRecord};
 use crate::rejection::Rejection;
 use crate::row::{Index, Range, RowKey, Value};
 use crate::task::{Lifecycle, Route};
 use crate::time::Timestamp;
 
-use draft::Draft;
+use draft::UndoLog;
 use entry::{Entry, Slot};
-use scan::Reach;
+use scan::Coverage;
 
 /// Why a command stopped before its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,13 +78,13 @@ pub struct World {
     is_late: bool,
     entries: BTreeMap<RowKey, Entry>,
     positions: BTreeMap<(Index, Vec<Value>), RowKey>,
-    reaches: BTreeMap<Range, Reach>,
+    reaches: BTreeMap<Range, Coverage>,
     log_head: Option<Vec<LogEntry>>,
     wanted: load::Wants,
-    held: BTreeSet<RowKey>,
+    picked: BTreeSet<RowKey>,
     /// See [`World::note_missed`].
     missed: BTreeSet<RowKey>,
-    draft: Draft,
+    draft: UndoLog,
     events: Vec<Event>,
     /// In order. An entry without a payload drops the key.
     payloads: Vec<(PayloadKey, Option<Payload>)>,
@@ -105,9 +105,9 @@ impl World {
             reaches: BTreeMap::new(),
             log_head: None,
             wanted: load::Wants::default(),
-            held: BTreeSet::new(),
+            picked: BTreeSet::new(),
             missed: BTreeSet::new(),
-            draft: Draft::default(),
+            draft: UndoLog::default(),
             events: Vec::new(),
             payloads: Vec::new(),
             wakes: Vec::new(),
@@ -134,13 +134,13 @@ impl World {
     }
 
     /// Makes every task created from here on start above this epoch.
-    pub(crate) fn outlive(&mut self, epoch: u64) {
+    pub(crate) fn raise_epoch_floor(&mut self, epoch: u64) {
         let epoch = Timestamp::from_micros(i64::try_from(epoch).unwrap_or(i64::MAX));
         self.latest = self.latest.max(epoch);
     }
 
     /// Reads a record. The commit checks its version, whether the command is accepted or rejected.
-    pub(crate) fn get<R: Filed>(&mut self, key: &RowKey) -> Result<Option<Arc<R>>, Halt> {
+    pub(crate) fn get<R: StoredRecord>(&mut self, key: &RowKey) -> Result<Option<Arc<R>>, Halt> {
         let Some(entry) = self.entries.get(key) else {
             self.wanted.rows.insert(key.clone());
             return Err(Halt::Parked);
@@ -177,7 +177,7 @@ impl World {
 
     /// Assumes the key is absent without loading it. Only for keys allocated from a counter in a
     /// record that this command has read. If the key exists after all, the INSERT conflicts.
-    pub(crate) fn fresh(&mut self, key: RowKey) {
+    pub(crate) fn assume_absent(&mut self, key: RowKey) {
         self.entries.entry(key).or_insert(Entry {
             base: None,
             extra: None,
@@ -188,7 +188,7 @@ impl World {
     }
 
     /// Replaces the record under its key. The key must have been read.
-    pub(crate) fn put<R: Filed>(&mut self, record: impl Into<Arc<R>>) {
+    pub(crate) fn put<R: StoredRecord>(&mut self, record: impl Into<Arc<R>>) {
         let record = record.into();
         let key = R::row_key(record.key());
         self.replace(key, Slot::Here(R::into_any(record)));

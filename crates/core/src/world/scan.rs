@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use crate::limits;
-use crate::queue::Queue;
-use crate::record::Filed;
+use crate::queue::ReadyRoute;
+use crate::record::StoredRecord;
 use crate::row::{Range, RowKey, Value};
 use crate::world::entry::Slot;
 use crate::world::{Halt, World};
@@ -12,14 +12,14 @@ const DIRECTORY_PAGE: usize = 2 * limits::ROUTES_PER_LANE as usize;
 
 /// The loaded part of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reach {
+pub(super) struct Coverage {
     /// The number of loaded rows.
     pub(super) rows: usize,
     /// The position of the last loaded row; none if the range is loaded to its end.
     pub(super) last: Option<Vec<Value>>,
 }
 
-impl Reach {
+impl Coverage {
     fn covers(&self, position: &[Value]) -> bool {
         self.last.as_ref().is_none_or(|last| position <= last.as_slice())
     }
@@ -30,7 +30,7 @@ impl World {
     /// until enough of the range is loaded.
     ///
     /// The commit does not check scanned rows unless they are also read or changed.
-    pub(crate) fn scan<R: Filed>(
+    pub(crate) fn scan<R: StoredRecord>(
         &mut self,
         range: &Range,
         limit: usize,
@@ -46,7 +46,7 @@ impl World {
             if !inside || !reach.covers(position) || found.len() == limit {
                 break;
             }
-            if self.held.contains(key) {
+            if self.picked.contains(key) {
                 held_back = true;
                 continue;
             }
@@ -65,7 +65,7 @@ impl World {
     }
 
     /// All ready routes of a lane. Claims share one load of them.
-    pub(crate) fn scan_directory(&mut self, range: &Range) -> Result<Vec<Arc<Queue>>, Halt> {
+    pub(crate) fn scan_directory(&mut self, range: &Range) -> Result<Vec<Arc<ReadyRoute>>, Halt> {
         self.prefetch_directory(range);
         match self.reaches.get(range) {
             None => return Err(Halt::Parked),
@@ -78,7 +78,7 @@ impl World {
         let listed = listed
             .take_while(|((index, position), _)| *index == range.index && range.contains(position));
         let queue = |(_, key)| match self.entries.get(key).map(|entry| &entry.slot) {
-            Some(Slot::Here(any)) => Some(Queue::from_any(any).clone()),
+            Some(Slot::Here(any)) => Some(ReadyRoute::from_any(any).clone()),
             _ => None,
         };
         Ok(listed.filter_map(queue).collect())

@@ -2,8 +2,8 @@
 
 use windlass_core::command::{Claim, NewTask};
 use windlass_core::{
-    ChangeSet, Command, Decided, Fence, Hints, LaneName, Outcome, Rejection, Shelf, TagFilter,
-    TaskKey, Tenant, Timestamp, World, decide, probe,
+    ChangeSet, Command, Decided, Fence, Hints, LaneName, Outcome, ReferenceTables, Rejection,
+    TagFilter, TaskKey, Tenant, Timestamp, World, decide, probe,
 };
 
 /// A transition that needs more rounds than this would never settle.
@@ -32,7 +32,7 @@ pub(crate) struct Batch {
 }
 
 pub(crate) fn run(
-    shelf: &Shelf,
+    shelf: &ReferenceTables,
     now: Timestamp,
     hints: Hints,
     commands: &[Command],
@@ -63,7 +63,7 @@ pub(crate) fn run(
         if decided.len() < commands.len() {
             let wanted = world.wanted().expect("a parked command lacks something");
             let loaded = shelf.load(&wanted);
-            world.learn(&wanted, loaded);
+            world.absorb(&wanted, loaded);
         }
     }
     let (changes, hints) = world.finish();
@@ -73,7 +73,7 @@ pub(crate) fn run(
 
 /// Decides a batch in order, commits it, and returns the results.
 pub(crate) fn commit(
-    shelf: &mut Shelf,
+    shelf: &mut ReferenceTables,
     now: Timestamp,
     commands: &[Command],
 ) -> Vec<Result<Outcome, Rejection>> {

@@ -4,7 +4,8 @@ use windlass_core::command::{
     Claim, Complete, Create, LimitLane, NewTask, QuotaScope, SetQuota, Start,
 };
 use windlass_core::{
-    Command, Decided, GateKey, Hints, Outcome, Rejection, SESSIONS, Shelf, Tenant, World, decide,
+    Command, Decided, Hints, LimitKey, Outcome, ReferenceTables, Rejection, SESSIONS, Tenant,
+    World, decide,
 };
 
 use crate::batch::{START, lane, new_task};
@@ -12,14 +13,17 @@ use crate::batch::{START, lane, new_task};
 const BACKLOG: usize = 2_000;
 
 /// How many task rows the store returns for one claim, and what is claimed.
-fn tasks_loaded(shelf: &Shelf, claim: &Command) -> (usize, Vec<String>) {
+fn tasks_loaded(shelf: &ReferenceTables, claim: &Command) -> (usize, Vec<String>) {
     let (answer, rows, _) = decided(shelf, claim);
     let Ok(Outcome::Claimed(tasks)) = answer else { panic!("{answer:?}") };
     (rows, tasks.iter().map(|task| task.id.to_string()).collect())
 }
 
 /// The result of a command, how many task rows it scanned, and in how many rounds.
-fn decided(shelf: &Shelf, command: &Command) -> (Result<Outcome, Rejection>, usize, usize) {
+fn decided(
+    shelf: &ReferenceTables,
+    command: &Command,
+) -> (Result<Outcome, Rejection>, usize, usize) {
     let mut world = World::new(START.plus_ms(1), Hints::default());
     let (mut rows, mut rounds) = (0, 1);
     loop {
@@ -35,12 +39,12 @@ fn decided(shelf: &Shelf, command: &Command) -> (Result<Outcome, Rejection>, usi
             .zip(&loaded.pages)
             .filter(|(scan, _)| scan.range.index.table() == windlass_core::Table::Task);
         rows += of_tasks.map(|(_, page)| page.len()).sum::<usize>();
-        world.learn(&wanted, loaded);
+        world.absorb(&wanted, loaded);
     }
 }
 
-fn backlog(shape: impl Fn(usize, &mut NewTask)) -> Shelf {
-    let mut shelf = Shelf::default();
+fn backlog(shape: impl Fn(usize, &mut NewTask)) -> ReferenceTables {
+    let mut shelf = ReferenceTables::default();
     for from in (0..BACKLOG).step_by(500) {
         let task = |n: usize| {
             let mut new = new_task(&format!("{n:05}"));
@@ -91,8 +95,8 @@ fn a_full_lane_is_skipped_without_loading_its_tasks() {
 }
 
 /// Ten thousand tasks that may not run.
-fn crowd(shape: impl Fn(&mut NewTask)) -> Shelf {
-    let mut shelf = Shelf::default();
+fn crowd(shape: impl Fn(&mut NewTask)) -> ReferenceTables {
+    let mut shelf = ReferenceTables::default();
     for from in (0..CROWD).step_by(1_000) {
         let task = |n: usize| {
             let mut new = NewTask { priority: 9, ..new_task(&format!("crowd-{n:05}")) };
@@ -108,7 +112,7 @@ fn crowd(shape: impl Fn(&mut NewTask)) -> Shelf {
 
 const CROWD: usize = 10_000;
 
-fn five_more(shelf: &mut Shelf, lane: &str) {
+fn five_more(shelf: &mut ReferenceTables, lane: &str) {
     let task = |n| NewTask { lane: lane.into(), ..new_task(&format!("{n:05}")) };
     let tasks = (0..5).map(task).collect();
     let create = Create { tenant: Tenant::default(), tasks };
@@ -124,7 +128,7 @@ fn with_sessions() -> Claim {
 #[test]
 fn tasks_behind_a_concurrency_limit_are_not_loaded() {
     let first: Vec<String> = (0..5).map(|n| format!("{n:05}")).collect();
-    for gate in [GateKey::Key("k".into()), GateKey::Session("s".into())] {
+    for gate in [LimitKey::Concurrency("k".into()), LimitKey::Session("s".into())] {
         let mut shelf = crowd(|new| new.gate = Some(gate.clone()));
         let other = Claim { worker: "owner".into(), limit: 1, ..with_sessions() };
         shelf.execute(START, &other.into()).expect("it takes the only one that may run");
@@ -155,7 +159,7 @@ fn tasks_under_an_exceeded_quota_are_not_loaded() {
 /// The end of one task loads the task that it admits, and no other.
 #[test]
 fn a_concurrency_limit_loads_only_the_tasks_it_admits() {
-    let mut shelf = crowd(|new| new.gate = Some(GateKey::Key("k".into())));
+    let mut shelf = crowd(|new| new.gate = Some(LimitKey::Concurrency("k".into())));
     let claimed = shelf.execute(START, &Claim { limit: 1, ..claim() }.into());
     let Ok(Outcome::Claimed(tasks)) = claimed else { panic!("{claimed:?}") };
     let complete = Complete { fence: tasks[0].fence(), result: None }.into();

@@ -6,16 +6,17 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use windlass_core::command::{
-    Admit, Answer, Begin, Cancel, ChangePriority, Claim, ClaimEffect, Complete, Consume, Create,
-    CreateWaitpoint, Delay, Fail, Grant, Idempotency, LimitLane, NewMessage, NewTask, NewWaitpoint,
-    NewWorkflow, Post, PruneExecutions, QuotaScope, Reap, RegisterWorker, Release, ReleaseSession,
-    Renew, Replay, RequestCancel, Resume, RetireWorker, Revoke, RotateKey, SetLaneState, SetQuota,
-    SettleEffect, Signal, Suspend, SuspendTimeout, Sweep, TakeMessages, WaitChildren, Withdraw,
+    Admit, Begin, Cancel, ChangePriority, Claim, ClaimEffect, ClaimGranted, Complete,
+    CompleteRequest, Create, CreateWaitpoint, DeleteTask, DeregisterWorker, Fail, Grant,
+    IdempotencyWindow, LimitLane, NewMessage, NewTask, NewWaitpoint, NewWorkflow, Post,
+    PruneExecutions, QuotaScope, RegisterWorker, Release, ReleaseRequest, ReleaseSession, Renew,
+    Replay, RequestCancel, Resume, Revoke, RotateKey, SetLaneState, SetQuota, SettleEffect, Signal,
+    Snooze, Suspend, SuspendTimeout, Sweep, TakeMessages, WaitChildren,
 };
 use windlass_core::{
-    Caller, ChangeSet, Command, Condition, FailureClass, Fence, GateKey, GateKind, LaneState,
-    OnTimeout, Outcome, Payload, Rate, Rejection, RequestKey, Retry, RetryPolicy, SESSIONS, Secret,
-    Shelf, Table, Tenant, Terms, fingerprint,
+    ChangeSet, Command, Condition, EffectOwner, FailureClass, Fence, LaneState, LimitKey,
+    LimitKind, OnTimeout, Outcome, Payload, Rate, ReferenceTables, Rejection, RequestKey,
+    RequestTtls, Retry, RetryPolicy, SESSIONS, Secret, Table, Tenant, fingerprint,
 };
 
 use crate::batch::{START, claim, key, lane, new_task};
@@ -44,7 +45,7 @@ pub(crate) enum Act {
     CompleteEarlier,
     Fail,
     Release,
-    Delay,
+    Snooze,
     Renew,
     /// Under the fence of the last claim of this task.
     WaitChildren(&'static str),
@@ -52,7 +53,7 @@ pub(crate) enum Act {
     CompleteOf(&'static str),
     Cancel(&'static str),
     Replay(&'static str),
-    Reap(&'static str),
+    DeleteTask(&'static str),
     Lane(LaneState),
     Limit(Option<u32>),
     /// With a condition, and the action when it times out after `LEASE_MS`.
@@ -85,7 +86,7 @@ pub(crate) enum Act {
     /// A claim by a worker that owns sessions.
     ClaimAs(&'static str),
     /// How many at once, and how many starts in how many milliseconds.
-    Quota(GateKind, Option<u32>, Option<(u32, u64)>),
+    Quota(LimitKind, Option<u32>, Option<(u32, u64)>),
     ReleaseSession,
     Raise(&'static str),
     /// As a registered worker, with a lease that ends long after the worker is declared dead.
@@ -96,14 +97,14 @@ pub(crate) enum Act {
     /// Granted to the worker of all claims, or to another one.
     Grant(&'static str),
     GrantOther(&'static str),
-    Consume(&'static str),
+    ClaimGranted(&'static str),
     Revoke(&'static str),
     /// Admits the one request, for this owner.
     Admit(&'static str),
     /// The same key with another fingerprint.
     AdmitOther(&'static str),
-    Answer(&'static str),
-    Withdraw(&'static str),
+    CompleteRequest(&'static str),
+    ReleaseRequest(&'static str),
     /// Claims an effect for the request, as this owner.
     Call(&'static str),
     Settle(&'static str),
@@ -206,7 +207,7 @@ impl Act {
             Act::CompleteEarlier => complete(fences.iter().rev().nth(1).cloned()?),
             Act::Fail => fail(last()?),
             Act::Release => Release { fence: last()? }.into(),
-            Act::Delay => Delay { fence: last()?, delay_ms: 5_000 }.into(),
+            Act::Snooze => Snooze { fence: last()?, delay_ms: 5_000 }.into(),
             Act::Renew => Renew { fence: last()?, lease_ms: 2 * LEASE_MS }.into(),
             Act::WaitChildren(id) => WaitChildren { fence: last_of(fences, id)? }.into(),
             Act::CompleteOf(id) => complete(last_of(fences, id)?),
@@ -215,7 +216,7 @@ impl Act {
                 let generation = node.view.tasks.get(&id.into()).map_or(0, |task| task.generation);
                 Replay { task: key(id), generation }.into()
             }
-            Act::Reap(id) => Reap { task: key(id) }.into(),
+            Act::DeleteTask(id) => DeleteTask { task: key(id) }.into(),
             Act::Lane(state) => SetLaneState { tenant, lane, state }.into(),
             Act::Limit(limit) => LimitLane { tenant, lane, limit }.into(),
             Act::Suspend(until, then) => suspend(last()?, until, then),
@@ -224,7 +225,7 @@ impl Act {
                 Post::one(NewMessage { after_ms: LEASE_MS, ..message(name) }).into()
             }
             Act::PostKeyed(name) => {
-                let idempotency = Some(Idempotency { key: "k".into(), window_ms: LEASE_MS });
+                let idempotency = Some(IdempotencyWindow { key: "k".into(), window_ms: LEASE_MS });
                 let payload = Some(Payload::json("1"));
                 Post::one(NewMessage { idempotency, payload, ..message(name) }).into()
             }
@@ -247,18 +248,18 @@ impl Act {
                 RotateKey { tenant, id: id.into(), secret, grace_ms: 0, seed: false }.into()
             }
             Act::Sweep | Act::After(_) => Sweep::default().into(),
-            Act::CreateKeyed(id) => gated(id, GateKey::Key("k".into())),
+            Act::CreateKeyed(id) => gated(id, LimitKey::Concurrency("k".into())),
             Act::CreateKeyedChild(id, parent) => {
-                let gate = Some(GateKey::Key("k".into()));
+                let gate = Some(LimitKey::Concurrency("k".into()));
                 Create::one(NewTask { gate, ..child(id, parent) }).into()
             }
             Act::CreateKeyedDated(id) => {
                 let mut new = new_task(id);
-                new.gate = Some(GateKey::Key("k".into()));
+                new.gate = Some(LimitKey::Concurrency("k".into()));
                 new.deadline_ms = Some(LEASE_MS / 2);
                 Create::one(new).into()
             }
-            Act::CreateInSession(id) => gated(id, GateKey::Session("s".into())),
+            Act::CreateInSession(id) => gated(id, LimitKey::Session("s".into())),
             Act::ClaimAs(worker) => {
                 let mut claim = Claim { lease_ms: LEASE_MS, worker: worker.into(), ..claim(1) };
                 claim.offer.capabilities.insert(SESSIONS.to_owned());
@@ -267,11 +268,11 @@ impl Act {
             }
             Act::Quota(kind, limit, rate) => {
                 let scope = match kind {
-                    GateKind::Key => QuotaScope::Key("k".into()),
-                    GateKind::Session => QuotaScope::Session("s".into()),
-                    GateKind::Lane => QuotaScope::Lane(lane),
-                    GateKind::Tenant => QuotaScope::Tenant,
-                    GateKind::Affinity => unreachable!("an affinity has no quota"),
+                    LimitKind::Concurrency => QuotaScope::Key("k".into()),
+                    LimitKind::Session => QuotaScope::Session("s".into()),
+                    LimitKind::Lane => QuotaScope::Lane(lane),
+                    LimitKind::Tenant => QuotaScope::Tenant,
+                    LimitKind::Affinity => unreachable!("an affinity has no quota"),
                 };
                 let rate = rate.map(|(starts, window_ms)| Rate { starts, window_ms });
                 SetQuota { tenant, scope, limit, rate }.into()
@@ -288,25 +289,29 @@ impl Act {
                 let (lanes, every_ms, held) = ([lane].into(), BEAT_MS, None);
                 RegisterWorker { tenant, id, lanes, offer, every_ms, held }.into()
             }
-            Act::Retire => RetireWorker { tenant, id: "w".into() }.into(),
+            Act::Retire => DeregisterWorker { tenant, id: "w".into() }.into(),
             Act::Grant(id) => grant(id, "w"),
             Act::GrantOther(id) => grant(id, "v"),
-            Act::Consume(id) => {
-                Consume { registered: true, lease_ms: 100 * LEASE_MS, ..Consume::new(id, "w") }
-                    .into()
+            Act::ClaimGranted(id) => ClaimGranted {
+                registered: true,
+                lease_ms: 100 * LEASE_MS,
+                ..ClaimGranted::new(id, "w")
             }
+            .into(),
             Act::Revoke(id) => Revoke { task: key(id), reason: "elsewhere".into() }.into(),
             Act::Admit(owner) => admit(owner, "this"),
             Act::AdmitOther(owner) => admit(owner, "other"),
-            Act::Answer(owner) => {
+            Act::CompleteRequest(owner) => {
                 let (request, answer) = (request(), Payload::json(format!("{owner:?}")));
-                Answer { request, owner: owner.into(), answer }.into()
+                CompleteRequest { request, owner: owner.into(), answer }.into()
             }
-            Act::Withdraw(owner) => Withdraw { request: request(), owner: owner.into() }.into(),
+            Act::ReleaseRequest(owner) => {
+                ReleaseRequest { request: request(), owner: owner.into() }.into()
+            }
             Act::Call(owner) => call(for_request(owner), owner),
             Act::Settle(owner) => settle(for_request(owner), owner),
-            Act::CallOfTask => call(Caller::Task(last()?), &last()?.epoch.to_string()),
-            Act::SettleOfTask => settle(Caller::Task(last()?), &last()?.epoch.to_string()),
+            Act::CallOfTask => call(EffectOwner::Task(last()?), &last()?.epoch.to_string()),
+            Act::SettleOfTask => settle(EffectOwner::Task(last()?), &last()?.epoch.to_string()),
             Act::CreateWorkflow(id) => {
                 let workflow = Some(NewWorkflow::default());
                 let payload = Some(Payload::json("0"));
@@ -345,24 +350,28 @@ fn request() -> RequestKey {
 
 fn admit(owner: &str, asks: &str) -> Command {
     let in_flight_ms = LEASE_MS;
-    let terms =
-        Terms { replay_ms: REPLAY_MS, in_flight_ms, tombstone_ms: REPLAY_MS, ..Terms::default() };
+    let ttls = RequestTtls {
+        replay_ms: REPLAY_MS,
+        in_flight_ms,
+        tombstone_ms: REPLAY_MS,
+        ..RequestTtls::default()
+    };
     let fingerprint = fingerprint("pay", asks.as_bytes(), &[]);
-    Admit { request: request(), fingerprint, owner: owner.into(), terms, growth: None }.into()
+    Admit { request: request(), fingerprint, owner: owner.into(), ttls, rate_limit: None }.into()
 }
 
-fn for_request(owner: &str) -> Caller {
-    Caller::Request { request: request(), owner: owner.into() }
+fn for_request(owner: &str) -> EffectOwner {
+    EffectOwner::Request { request: request(), owner: owner.into() }
 }
 
 /// The id differs from caller to caller, so that a second one would show.
-fn call(caller: Caller, id: &str) -> Command {
+fn call(caller: EffectOwner, id: &str) -> Command {
     let fingerprint = fingerprint("charge", b"1", &[]);
     let (provider, name) = ("bank".to_owned(), "charge".to_owned());
     ClaimEffect { caller, provider, name, fingerprint, request_id: format!("r-{id}").into() }.into()
 }
 
-fn settle(caller: Caller, id: &str) -> Command {
+fn settle(caller: EffectOwner, id: &str) -> Command {
     let (provider, name) = ("bank".to_owned(), "charge".to_owned());
     SettleEffect { caller, provider, name, answer: Payload::json(format!("{id:?}")) }.into()
 }
@@ -378,7 +387,7 @@ fn last_of(fences: &[Fence], id: &str) -> Option<Fence> {
     fences.iter().rfind(|fence| fence.task.id.as_str() == id).cloned()
 }
 
-fn gated(id: &str, gate: GateKey) -> Command {
+fn gated(id: &str, gate: LimitKey) -> Command {
     let mut new = new_task(id);
     new.gate = Some(gate);
     Create::one(new).into()
@@ -422,7 +431,7 @@ fn fail(fence: Fence) -> Command {
 
 impl Node {
     fn first() -> Self {
-        let view = View::new(Shelf::default(), START);
+        let view = View::new(ReferenceTables::default(), START);
         Self { view, ghost: Ghost::default(), path: Vec::new() }
     }
 

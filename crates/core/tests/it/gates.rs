@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use windlass_core::{
-    Command, Gate, GateKind, Lane, Lifecycle, Metered, Outcome, Task, TaskId, Timestamp,
+    Command, ConcurrencyLimit, Lane, Lifecycle, LimitKind, Metered, Outcome, Task, TaskId,
+    Timestamp,
 };
 
 use crate::invariants::{Held, View, ensure};
 use crate::steps::Step;
 
-fn is_of(task: &Task, gate: &Gate) -> bool {
+fn is_of(task: &Task, gate: &ConcurrencyLimit) -> bool {
     task.tenant == gate.tenant && task.gate.is_some() && task.gate == gate.gate_key()
 }
 
-fn own<'v>(view: &'v View, gate: &'v Gate) -> impl Iterator<Item = &'v Task> {
+fn own<'v>(view: &'v View, gate: &'v ConcurrencyLimit) -> impl Iterator<Item = &'v Task> {
     view.tasks.values().filter(move |task| is_of(task, gate))
 }
 
@@ -49,10 +50,10 @@ pub(crate) fn a_quota_counts_its_leases(view: &View) -> Held {
         Lifecycle::Active(lease) => lease.metered,
         _ => Metered::default(),
     };
-    let counts = |gate: &Gate, task: &Task| match gate.kind {
-        GateKind::Lane => metered(task).lane && task.lane.as_str() == gate.name,
-        GateKind::Tenant => metered(task).tenant,
-        GateKind::Key | GateKind::Session | GateKind::Affinity => false,
+    let counts = |gate: &ConcurrencyLimit, task: &Task| match gate.kind {
+        LimitKind::Lane => metered(task).lane && task.lane.as_str() == gate.name,
+        LimitKind::Tenant => metered(task).tenant,
+        LimitKind::Concurrency | LimitKind::Session | LimitKind::Affinity => false,
     };
     for gate in view.gates.iter().filter(|gate| gate.gate_key().is_none()) {
         let leases = view.tasks.values().filter(|task| counts(gate, task)).count();
@@ -62,14 +63,14 @@ pub(crate) fn a_quota_counts_its_leases(view: &View) -> Held {
         let metered = metered(task);
         let has = |kind| view.gates.iter().any(|gate| gate.kind == kind && counts(gate, task));
         let known =
-            (!metered.lane || has(GateKind::Lane)) && (!metered.tenant || has(GateKind::Tenant));
+            (!metered.lane || has(LimitKind::Lane)) && (!metered.tenant || has(LimitKind::Tenant));
         ensure(known, || format!("nothing counts the lease of {task:?}"))?;
     }
     Ok(())
 }
 
 /// How many more may start, by the rule and independent of the code.
-pub(crate) fn room(gate: &Gate, now: Timestamp) -> usize {
+pub(crate) fn room(gate: &ConcurrencyLimit, now: Timestamp) -> usize {
     let taken = gate.running as usize + gate.admitted as usize;
     // A session that is released from its owner waits for the end of the tasks that run there.
     if gate.running > 0 && gate.owner.as_ref().is_some_and(|owner| owner.idle_ms == 0) {
@@ -86,10 +87,10 @@ pub(crate) fn room(gate: &Gate, now: Timestamp) -> usize {
 
 /// How many tasks the quotas of a lane allow to claim.
 pub(crate) fn left_of(view: &View, lane: &Lane) -> usize {
-    let counts = |gate: &&Gate| match gate.kind {
-        GateKind::Lane => gate.name == lane.name.as_str(),
-        GateKind::Tenant => true,
-        GateKind::Key | GateKind::Session | GateKind::Affinity => false,
+    let counts = |gate: &&ConcurrencyLimit| match gate.kind {
+        LimitKind::Lane => gate.name == lane.name.as_str(),
+        LimitKind::Tenant => true,
+        LimitKind::Concurrency | LimitKind::Session | LimitKind::Affinity => false,
     };
     let quotas = view.gates.iter().filter(counts).filter(|gate| gate.configured);
     quotas.map(|gate| room(gate, view.now)).min().unwrap_or(usize::MAX)
@@ -118,7 +119,7 @@ pub(crate) fn waiting_tasks_are_admitted(view: &View) -> Held {
 }
 
 pub(crate) fn a_session_runs_at_its_owner(view: &View) -> Held {
-    for gate in view.gates.iter().filter(|gate| gate.kind == GateKind::Session) {
+    for gate in view.gates.iter().filter(|gate| gate.kind == LimitKind::Session) {
         for task in own(view, gate) {
             let at = match &task.lifecycle {
                 Lifecycle::Active(lease) => Some(&lease.worker),
@@ -144,8 +145,8 @@ pub(crate) fn no_unused_limit_remains(view: &View) -> Held {
     })
 }
 
-fn before<'v>(step: &'v Step<'_>, gate: &Gate) -> Option<&'v Gate> {
-    let same = |was: &&Gate| was.kind == gate.kind && was.name == gate.name;
+fn before<'v>(step: &'v Step<'_>, gate: &ConcurrencyLimit) -> Option<&'v ConcurrencyLimit> {
+    let same = |was: &&ConcurrencyLimit| was.kind == gate.kind && was.name == gate.name;
     step.before.gates.iter().find(same)
 }
 
@@ -162,15 +163,15 @@ pub(crate) fn a_limit_holds_unless_it_was_narrowed(step: &Step<'_>) -> Held {
     })
 }
 
-fn name(gate: &Gate) -> String {
+fn name(gate: &ConcurrencyLimit) -> String {
     format!("{}/{}", gate.kind.as_str(), gate.name)
 }
 
-fn counts(gate: &Gate, task: &Task) -> bool {
+fn counts(gate: &ConcurrencyLimit, task: &Task) -> bool {
     match gate.kind {
-        GateKind::Key | GateKind::Session | GateKind::Affinity => is_of(task, gate),
-        GateKind::Lane => gate.configured && task.lane.as_str() == gate.name,
-        GateKind::Tenant => gate.configured,
+        LimitKind::Concurrency | LimitKind::Session | LimitKind::Affinity => is_of(task, gate),
+        LimitKind::Lane => gate.configured && task.lane.as_str() == gate.name,
+        LimitKind::Tenant => gate.configured,
     }
 }
 

@@ -4,14 +4,15 @@
 use std::collections::BTreeSet;
 
 use windlass_core::command::{
-    CancelHeld, Claim, Complete, Create, Delay, Fail, NewTask, Release, Start, Suspend,
+    CancelHeld, Claim, Complete, Create, Fail, NewTask, Release, Snooze, Start, Suspend,
     WaitChildren,
 };
 use windlass_core::{
-    Admission, Arrival, Backoff, Bookmark, Change, Children, Command, Condition, Effect, Execution,
-    FailureClass, Fence, Filed, Gate, Keyring, Lane, LaneState, Lifecycle, Limiter, Log, Logged,
-    Made, Mailbox, Message, Node, Note, Payload, PublicState, Queue, Retry, RetryPolicy, Settled,
-    Shelf, StepOutcome, Table, Task, TaskKey, Tenant, Timestamp, Turned, Value, Waitpoint, Worker,
+    Admission, Backoff, Change, Children, Command, ConcurrencyLimit, Condition, Effect, Execution,
+    FailureClass, Fence, Keyring, Lane, LaneState, Lifecycle, Limiter, Log, LogEvent, Mailbox,
+    Message, Node, Payload, PublicState, ReadyRoute, RecordedCommand, ReferenceTables, Retry,
+    RetryPolicy, Settled, StepOutcome, StoredRecord, SubscriptionCursor, Table, Task, TaskKey,
+    Tenant, Timestamp, TurnRecord, Value, Waitpoint, Worker, WorkflowInput, WorkflowProperty,
     read_row,
 };
 
@@ -20,7 +21,7 @@ const LANES: &str = include_str!("golden/lane.jsonl");
 const CHANGES: &str = include_str!("golden/change.jsonl");
 
 /// Reads every line, writes it again, and compares the bytes.
-fn same_bytes<R: Filed>(lines: &str) -> usize {
+fn same_bytes<R: StoredRecord>(lines: &str) -> usize {
     let expected = if matches!(R::TABLE, Table::Task | Table::Lane) { 2 } else { 1 };
     assert_eq!(R::SCHEMA, expected, "a higher schema needs its own golden lines");
     for line in lines.lines() {
@@ -32,7 +33,7 @@ fn same_bytes<R: Filed>(lines: &str) -> usize {
     lines.lines().count()
 }
 
-fn columns_are_what_their_spec_says<R: Filed>(record: &R) {
+fn columns_are_what_their_spec_says<R: StoredRecord>(record: &R) {
     let spec = R::TABLE.spec();
     assert!(record.key().iter().all(|value| matches!(value, Value::Text(_))), "{record:?}");
     for (name, value) in spec.columns.iter().zip(record.columns()) {
@@ -53,7 +54,7 @@ fn every_record_is_written_as_it_was_read() {
         let lines = match table {
             Table::Task => same_bytes::<Task>(TASKS),
             Table::Lane => same_bytes::<Lane>(LANES),
-            Table::Queue => same_bytes::<Queue>(include_str!("golden/queue.jsonl")),
+            Table::ReadyRoute => same_bytes::<ReadyRoute>(include_str!("golden/queue.jsonl")),
             Table::Admission => same_bytes::<Admission>(include_str!("golden/admission.jsonl")),
             Table::Log => same_bytes::<Log>(include_str!("golden/log.jsonl")),
             Table::Node => same_bytes::<Node>(include_str!("golden/node.jsonl")),
@@ -62,13 +63,19 @@ fn every_record_is_written_as_it_was_read() {
             Table::Waitpoint => same_bytes::<Waitpoint>(include_str!("golden/waitpoint.jsonl")),
             Table::Keyring => same_bytes::<Keyring>(include_str!("golden/keyring.jsonl")),
             Table::Children => same_bytes::<Children>(include_str!("golden/children.jsonl")),
-            Table::Gate => same_bytes::<Gate>(include_str!("golden/gate.jsonl")),
+            Table::ConcurrencyLimit => {
+                same_bytes::<ConcurrencyLimit>(include_str!("golden/gate.jsonl"))
+            }
             Table::Worker => same_bytes::<Worker>(include_str!("golden/worker.jsonl")),
-            Table::Bookmark => same_bytes::<Bookmark>(include_str!("golden/bookmark.jsonl")),
+            Table::SubscriptionCursor => {
+                same_bytes::<SubscriptionCursor>(include_str!("golden/bookmark.jsonl"))
+            }
             Table::Effect => same_bytes::<Effect>(include_str!("golden/effect.jsonl")),
             Table::Limiter => same_bytes::<Limiter>(include_str!("golden/limiter.jsonl")),
             Table::Execution => same_bytes::<Execution>(include_str!("golden/execution.jsonl")),
-            Table::Note => same_bytes::<Note>(include_str!("golden/note.jsonl")),
+            Table::WorkflowProperty => {
+                same_bytes::<WorkflowProperty>(include_str!("golden/note.jsonl"))
+            }
         };
         assert!(lines > 0, "{table:?} has no golden record");
     }
@@ -79,7 +86,7 @@ fn every_record_is_written_as_it_was_read() {
 fn a_row_holds_the_golden_body() {
     for line in LANES.lines() {
         let lane = read_row::<Lane>(1, line).unwrap();
-        let mut shelf = Shelf::default();
+        let mut shelf = ReferenceTables::default();
         let tenant = lane.tenant.clone();
         let (name, state) = (lane.name.clone(), LaneState::Draining);
         let key = Lane::key_of(&tenant, &name);
@@ -95,7 +102,7 @@ fn a_row_holds_the_golden_body() {
 }
 
 fn rows_of_a_lane(tenant: &Tenant, name: &windlass_core::LaneName) -> windlass_core::Row {
-    let mut shelf = Shelf::default();
+    let mut shelf = ReferenceTables::default();
     let new = NewTask { lane: name.clone(), ..NewTask::new("t", "k") };
     let create = Create { tenant: tenant.clone(), tasks: vec![new] };
     shelf.execute(Timestamp::from_millis(1), &create.into()).expect("it is the first");
@@ -159,10 +166,10 @@ fn number_of_change(change: &Change) -> usize {
         Change::Reaped => 15,
         Change::LaneStateChanged { .. } => 16,
         Change::LaneLimited { .. } => 17,
-        Change::Admitted => 21,
-        Change::Recalled => 22,
-        Change::Kept { .. } => 23,
-        Change::Freed { .. } => 24,
+        Change::Unblocked => 21,
+        Change::BlockedAgain => 22,
+        Change::SessionGranted { .. } => 23,
+        Change::GrantReleased { .. } => 24,
         Change::QuotaSet { .. } => 25,
         Change::Progressed { .. } => 18,
         Change::Signaled { .. } => 19,
@@ -170,7 +177,7 @@ fn number_of_change(change: &Change) -> usize {
         Change::Granted { .. } => 26,
         Change::GrantExpired { .. } => 27,
         Change::Revoked { .. } => 28,
-        Change::WaitpointMade { .. } => 29,
+        Change::WaitpointCreated { .. } => 29,
         Change::Suspended { .. } => 30,
         Change::Resumed { .. } => 31,
         Change::Escalated => 32,
@@ -231,25 +238,25 @@ fn every_change_is_written_as_it_was_read() {
     all_seen(numbers.into_iter(), 38);
 }
 
-fn number_of_made(made: &Made) -> usize {
+fn number_of_made(made: &RecordedCommand) -> usize {
     match made {
-        Made::Activity { .. } => 0,
-        Made::Local { .. } => 1,
-        Made::Timer { .. } => 2,
-        Made::Child { .. } => 3,
-        Made::Start { .. } => 4,
-        Made::Wait { .. } => 5,
-        Made::Post { .. } => 6,
-        Made::Cancel { .. } => 7,
-        Made::Patch { .. } => 8,
+        RecordedCommand::Activity { .. } => 0,
+        RecordedCommand::Local { .. } => 1,
+        RecordedCommand::Timer { .. } => 2,
+        RecordedCommand::Child { .. } => 3,
+        RecordedCommand::Start { .. } => 4,
+        RecordedCommand::Wait { .. } => 5,
+        RecordedCommand::Post { .. } => 6,
+        RecordedCommand::Cancel { .. } => 7,
+        RecordedCommand::Patch { .. } => 8,
     }
 }
 
-fn number_of_arrival(arrival: &Arrival) -> usize {
+fn number_of_arrival(arrival: &WorkflowInput) -> usize {
     match arrival {
-        Arrival::Message { .. } => 0,
-        Arrival::Cancel { .. } => 1,
-        Arrival::Report { outcome, .. } => match outcome {
+        WorkflowInput::Message { .. } => 0,
+        WorkflowInput::Cancel { .. } => 1,
+        WorkflowInput::Report { outcome, .. } => match outcome {
             StepOutcome::Completed { .. } => 2,
             StepOutcome::Failed { .. } => 3,
             StepOutcome::Cancelled { .. } => 4,
@@ -264,7 +271,7 @@ fn number_of_arrival(arrival: &Arrival) -> usize {
 fn every_row_of_a_history_is_written_as_it_was_read() {
     let (mut made, mut arrived) = (Vec::new(), Vec::new());
     for line in include_str!("golden/turned.jsonl").lines() {
-        let row: Turned = serde_json::from_str(line).unwrap();
+        let row: TurnRecord = serde_json::from_str(line).unwrap();
         assert_eq!(serde_json::to_string(&row).unwrap(), line);
         made.extend(row.made.iter().map(number_of_made));
         arrived.extend(row.arrived.iter().map(number_of_arrival));
@@ -280,7 +287,7 @@ fn a_log_entry_is_written_as_it_was_read() {
         r#""family":"lease","name":"claimed","#,
         r#""body":"{\"change\":\"claimed\",\"epoch\":1,\"worker\":\"w1\"}"}"#
     );
-    let logged: Logged = serde_json::from_str(line).unwrap();
+    let logged: LogEvent = serde_json::from_str(line).unwrap();
     assert_eq!(serde_json::to_string(&logged).unwrap(), line);
     assert_eq!(
         logged.change(),
@@ -291,7 +298,7 @@ fn a_log_entry_is_written_as_it_was_read() {
 /// The labels of a task are stored beside the change, and are no part of it.
 #[test]
 fn the_labels_of_a_task_are_written_with_its_events() {
-    let mut shelf = Shelf::default();
+    let mut shelf = ReferenceTables::default();
     let mut new = NewTask::new("t", "k");
     new.labels = [("region".to_owned(), "eu".to_owned())].into();
     for new in [new, NewTask::new("u", "k")] {
@@ -330,7 +337,7 @@ fn a_body_without_defaulted_fields_is_read() {
     let unsaid =
         line.replace(r#""policy":{"max_reclaims":1,"max_replays":1,"retention_ms":1},"#, "");
     let policy = read_row::<Task>(1, &unsaid).unwrap().policy.clone();
-    let kept = (policy.max_reclaims, policy.max_replays, policy.retention_ms);
+    let kept = (policy.max_lost_leases, policy.max_replays, policy.retention_ms);
     assert_eq!(kept, (100, 100, 604_800_000), "the defaults of this version");
 }
 
@@ -390,15 +397,15 @@ fn tables_have_the_columns_that_migrations_name() {
         let (key, rest) = (spec.key.join(" "), spec.columns.join(" "));
         assert_eq!(format!("{}: {key} | {rest}", spec.name), columns);
         let index = |i: &windlass_core::IndexSpec| {
-            format!("{:?}({} / {})", i.index, i.columns.join(" "), i.present)
+            format!("{:?}({} / {})", i.index, i.columns.join(" "), i.indexed_when)
         };
         assert_eq!(spec.indexes.iter().map(index).collect::<Vec<_>>().join(" "), indexes);
     }
 }
 
 /// A shelf that holds the one task `t`.
-fn with_task(new: NewTask) -> Shelf {
-    let mut shelf = Shelf::default();
+fn with_task(new: NewTask) -> ReferenceTables {
+    let mut shelf = ReferenceTables::default();
     shelf.execute(Timestamp::from_millis(1), &Create::one(new).into()).expect("it is the first");
     shelf
 }
@@ -407,7 +414,7 @@ fn the_key() -> TaskKey {
     TaskKey::new(&Tenant::default(), &"t".into())
 }
 
-fn the_task(shelf: &Shelf) -> Task {
+fn the_task(shelf: &ReferenceTables) -> Task {
     let row = shelf.row(&the_key().row_key()).expect("it was created");
     (*read_row::<Task>(row.schema, &row.body).expect("core wrote it")).clone()
 }
@@ -442,7 +449,7 @@ fn digests_are_stable() {
         ),
         (
             "6b60bada20c96e2bfa52f6fab39c897c",
-            settled_as(|fence| Delay { fence, delay_ms: 5 }.into()),
+            settled_as(|fence| Snooze { fence, delay_ms: 5 }.into()),
         ),
         ("66da81af6912b8d909a568714dc7ca01", settled_as(|fence| Release { fence }.into())),
         (
@@ -478,7 +485,7 @@ fn fingerprints_are_stable() {
         assert_eq!(the_task(&with_task(new)).fingerprint.to_string(), expected);
     }
     let child = NewTask { parent: Some("p".into()), ..NewTask::new("t", "k") };
-    let mut shelf = Shelf::default();
+    let mut shelf = ReferenceTables::default();
     let tasks = vec![NewTask::new("p", "k"), child];
     let create = Create { tenant: Tenant::default(), tasks };
     shelf.execute(Timestamp::from_millis(1), &create.into()).expect("they are the first");

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use windlass_core::command::Claim;
 use windlass_core::{
-    Admission, AnyRecord, Around, Bookmark, Children, Effect, Execution, Filed, Gate, Keyring,
-    Lane, LaneGate, LaneName, LaneState, Lifecycle, Limiter, Log, Mailbox, Message, Node, Note,
-    Offer, Outcome, Queue, Row, SESSIONS, Shelf, Table, TagFilter, Task, TaskId, Timestamp,
-    Waitpoint, Why, Worker, WorkerId, read_row, why,
+    Admission, AnyRecord, Children, ConcurrencyLimit, Effect, Execution, Keyring, Lane, LaneGate,
+    LaneName, LaneState, Lifecycle, Limiter, Log, Mailbox, Message, Node, Outcome, ReadyRoute,
+    ReferenceTables, Row, SESSIONS, StoredRecord, SubscriptionCursor, Table, TagFilter, Task,
+    TaskId, Timestamp, Waitpoint, Why, WhyContext, Worker, WorkerCapabilities, WorkerId,
+    WorkflowProperty, read_row, why,
 };
 
 use crate::{mail, requests, workflows};
@@ -15,13 +16,13 @@ use crate::{mail, requests, workflows};
 /// A shelf at a point in time, with its records decoded.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
-    pub(crate) shelf: Shelf,
+    pub(crate) shelf: ReferenceTables,
     pub(crate) now: Timestamp,
     pub(crate) tasks: BTreeMap<TaskId, Task>,
     pub(crate) lanes: BTreeMap<LaneName, Lane>,
-    pub(crate) queues: Vec<Queue>,
+    pub(crate) queues: Vec<ReadyRoute>,
     pub(crate) children: BTreeMap<TaskId, Children>,
-    pub(crate) gates: Vec<Gate>,
+    pub(crate) gates: Vec<ConcurrencyLimit>,
     pub(crate) workers: BTreeMap<WorkerId, Worker>,
 }
 
@@ -61,7 +62,7 @@ pub(crate) fn ensure(holds: bool, words: impl FnOnce() -> String) -> Held {
     if holds { Ok(()) } else { Err(words()) }
 }
 
-fn decoded<R: Filed>(row: &Row) -> R {
+fn decoded<R: StoredRecord>(row: &Row) -> R {
     let record = read_row::<R>(row.schema, &row.body).expect("core wrote this row");
     (*record).clone()
 }
@@ -70,7 +71,7 @@ pub(crate) fn any(row: &Row) -> AnyRecord {
     match row.key.table {
         Table::Task => Task::into_any(decoded::<Task>(row).into()),
         Table::Lane => Lane::into_any(decoded::<Lane>(row).into()),
-        Table::Queue => Queue::into_any(decoded::<Queue>(row).into()),
+        Table::ReadyRoute => ReadyRoute::into_any(decoded::<ReadyRoute>(row).into()),
         Table::Admission => Admission::into_any(decoded::<Admission>(row).into()),
         Table::Log => Log::into_any(decoded::<Log>(row).into()),
         Table::Node => Node::into_any(decoded::<Node>(row).into()),
@@ -79,13 +80,19 @@ pub(crate) fn any(row: &Row) -> AnyRecord {
         Table::Waitpoint => Waitpoint::into_any(decoded::<Waitpoint>(row).into()),
         Table::Keyring => Keyring::into_any(decoded::<Keyring>(row).into()),
         Table::Children => Children::into_any(decoded::<Children>(row).into()),
-        Table::Gate => Gate::into_any(decoded::<Gate>(row).into()),
+        Table::ConcurrencyLimit => {
+            ConcurrencyLimit::into_any(decoded::<ConcurrencyLimit>(row).into())
+        }
         Table::Worker => Worker::into_any(decoded::<Worker>(row).into()),
-        Table::Bookmark => Bookmark::into_any(decoded::<Bookmark>(row).into()),
+        Table::SubscriptionCursor => {
+            SubscriptionCursor::into_any(decoded::<SubscriptionCursor>(row).into())
+        }
         Table::Effect => Effect::into_any(decoded::<Effect>(row).into()),
         Table::Limiter => Limiter::into_any(decoded::<Limiter>(row).into()),
         Table::Execution => Execution::into_any(decoded::<Execution>(row).into()),
-        Table::Note => Note::into_any(decoded::<Note>(row).into()),
+        Table::WorkflowProperty => {
+            WorkflowProperty::into_any(decoded::<WorkflowProperty>(row).into())
+        }
     }
 }
 
@@ -94,7 +101,7 @@ pub(crate) const fn hands_out(state: LaneState) -> bool {
 }
 
 impl View {
-    pub(crate) fn new(shelf: Shelf, now: Timestamp) -> Self {
+    pub(crate) fn new(shelf: ReferenceTables, now: Timestamp) -> Self {
         let mut children = BTreeMap::new();
         let (mut tasks, mut lanes) = (BTreeMap::new(), BTreeMap::new());
         let (mut queues, mut gates) = (Vec::new(), Vec::new());
@@ -103,11 +110,11 @@ impl View {
             match any(row) {
                 AnyRecord::Task(task) => drop(tasks.insert(task.id.clone(), (*task).clone())),
                 AnyRecord::Lane(lane) => drop(lanes.insert(lane.name.clone(), (*lane).clone())),
-                AnyRecord::Queue(queue) => queues.push((*queue).clone()),
+                AnyRecord::ReadyRoute(queue) => queues.push((*queue).clone()),
                 AnyRecord::Children(found) => {
                     children.insert(found.parent.clone(), (*found).clone());
                 }
-                AnyRecord::Gate(gate) => gates.push((*gate).clone()),
+                AnyRecord::ConcurrencyLimit(gate) => gates.push((*gate).clone()),
                 AnyRecord::Worker(worker) => {
                     workers.insert(worker.id.clone(), (*worker).clone());
                 }
@@ -118,11 +125,11 @@ impl View {
                 | AnyRecord::Message(_)
                 | AnyRecord::Waitpoint(_)
                 | AnyRecord::Keyring(_)
-                | AnyRecord::Bookmark(_)
+                | AnyRecord::SubscriptionCursor(_)
                 | AnyRecord::Effect(_)
                 | AnyRecord::Limiter(_)
                 | AnyRecord::Execution(_)
-                | AnyRecord::Note(_) => {}
+                | AnyRecord::WorkflowProperty(_) => {}
             }
         }
         Self { shelf, now, tasks, lanes, queues, children, gates, workers }
@@ -167,7 +174,7 @@ fn columns_are_a_function_of_the_body(view: &View) -> Held {
 fn every_waiting_task_is_listed(view: &View) -> Held {
     let waiting = |task: &&Task| matches!(task.lifecycle, Lifecycle::Waiting { .. });
     view.tasks.values().filter(waiting).try_for_each(|task| {
-        let line = |queue: &Queue| queue.lane == task.lane && queue.route == task.route;
+        let line = |queue: &ReadyRoute| queue.lane == task.lane && queue.route == task.route;
         let listed = view.queues.iter().any(line);
         ensure(listed, || format!("{} is missing in the directory {:?}", task.id, view.queues))
     })
@@ -194,17 +201,17 @@ fn a_lane_limit_counts_its_leases(view: &View) -> Held {
 
 pub(crate) fn max_attempts(task: &Task) -> u32 {
     let policy = &task.policy;
-    policy.retry.as_ref().map_or(policy.max_reclaims + 1, |retry| retry.max_attempts)
+    policy.retry.as_ref().map_or(policy.max_lost_leases + 1, |retry| retry.max_attempts)
 }
 
 fn attempts_stay_within_the_maximum(view: &View) -> Held {
     view.tasks.values().try_for_each(|task| {
         let max = max_attempts(task);
-        let resting = match &task.lifecycle {
+        let ready_or_delayed = match &task.lifecycle {
             Lifecycle::Delayed { paused, .. } => paused.is_none(),
             other => other.turn().is_some_and(|turn| turn.paused.is_none()),
         };
-        let most = if resting { max - 1 } else { max };
+        let most = if ready_or_delayed { max - 1 } else { max };
         ensure(task.attempts <= most, || format!("{} of {max} attempts: {task:?}", task.attempts))
     })
 }
@@ -242,11 +249,11 @@ fn due_at_is_never_late(view: &View) -> Held {
 
 /// A task that is queued must be leased by the next claim; one that names an obstacle must not be.
 fn a_waiting_task_says_why(view: &View) -> Held {
-    let mut offer = Offer { tags: TagFilter::Any, ..Offer::default() };
+    let mut offer = WorkerCapabilities { tags: TagFilter::Any, ..WorkerCapabilities::default() };
     offer.capabilities.insert(SESSIONS.to_owned());
     for lane in view.lanes.values() {
         let offers = Some(std::slice::from_ref(&offer));
-        let around = Around { lane: Some(lane), gates: &view.gates, offers, now: view.now };
+        let around = WhyContext { lane: Some(lane), gates: &view.gates, offers, now: view.now };
         let alive = |task: &&Task| task.deadline.is_none_or(|deadline| view.now < deadline);
         let in_line = view.tasks.values().filter(|task| task.lane == lane.name).filter(alive);
         let in_line = in_line.filter(|task| why(task, &around) == Why::InLine).count();

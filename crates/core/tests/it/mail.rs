@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use windlass_core::{
-    Command, Condition, Distinct, Filed, Lifecycle, Mailbox, Matcher, Message, Outcome, Row, Table,
-    Task, TaskId, Timestamp, Waitpoint, WaitpointState, read_row,
+    Command, Condition, Distinct, Lifecycle, Mailbox, Matcher, Message, Outcome, Row, StoredRecord,
+    Table, Task, TaskId, Timestamp, Waitpoint, WaitpointState, read_row,
 };
 
 use crate::invariants::{Held, View, ensure};
 use crate::steps::Step;
 
-pub(crate) fn all<R: Filed>(view: &View) -> Vec<R> {
+pub(crate) fn all<R: StoredRecord>(view: &View) -> Vec<R> {
     let of_table = |row: &&Row| row.key.table == R::TABLE;
     let decoded = |row: &Row| read_row::<R>(row.schema, &row.body).expect("core wrote this row");
     view.shelf.rows().filter(of_table).map(|row| (*decoded(row)).clone()).collect()

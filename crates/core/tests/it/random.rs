@@ -4,16 +4,16 @@
 use std::collections::BTreeSet;
 
 use windlass_core::command::{
-    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Consume, Create, CreateWaitpoint,
-    Delay, Fail, Grant, Idempotency, LimitLane, NewMessage, NewTask, NewWaitpoint, Post,
-    QuotaScope, Reap, RegisterWorker, Release, ReleaseSession, Renew, Replay, Resume, RetireWorker,
-    Revoke, RotateKey, SetLaneState, SetQuota, Signal, Start, Suspend, SuspendTimeout, Sweep,
-    TakeMessages, WaitChildren,
+    Begin, Cancel, CancelHeld, ChangePriority, Claim, ClaimGranted, Complete, Create,
+    CreateWaitpoint, DeleteTask, DeregisterWorker, Fail, Grant, IdempotencyWindow, LimitLane,
+    NewMessage, NewTask, NewWaitpoint, Post, QuotaScope, RegisterWorker, Release, ReleaseSession,
+    Renew, Replay, Resume, Revoke, RotateKey, SetLaneState, SetQuota, Signal, Snooze, Start,
+    Suspend, SuspendTimeout, Sweep, TakeMessages, WaitChildren,
 };
 use windlass_core::{
-    Command, Condition, Distinct, FailureClass, Fence, GateKey, HeldLeases, Hints, LaneState,
-    LeaseRequest, Matcher, Offer, OnTimeout, Outcome, Payload, Rate, Rejection, Retry, RetryPolicy,
-    SESSIONS, Secret, Shelf, TagFilter, Tenant, Timestamp, Token,
+    Command, Condition, Distinct, FailureClass, Fence, HeldLeases, Hints, LaneState, LeaseRequest,
+    LimitKey, Matcher, OnTimeout, Outcome, Payload, Rate, ReferenceTables, Rejection, Retry,
+    RetryPolicy, SESSIONS, Secret, TagFilter, Tenant, Timestamp, Token, WorkerCapabilities,
 };
 
 use crate::batch::{self, Order, START, key};
@@ -88,7 +88,7 @@ impl Dice {
         }
         if self.one_in(4) {
             let (key, window_ms) = (self.pick(&["k1", "k2"]).into(), 20_000);
-            new.idempotency = Some(Idempotency { key, window_ms });
+            new.idempotency = Some(IdempotencyWindow { key, window_ms });
         }
         if self.one_in(3) {
             new.parent = Some(self.id().into());
@@ -96,11 +96,11 @@ impl Dice {
         new.policy.retry = self.one_in(2).then(|| RetryPolicy::exponential(2));
         new.policy.attempt_timeout_ms = self.one_in(6).then_some(10_000);
         new.policy.retention_ms = self.pick(&[0, 60_000, 604_800_000]);
-        new.policy.accept_late = self.one_in(6);
+        new.policy.accept_expired_lease = self.one_in(6);
         if self.one_in(3) {
             new.gate = Some(match self.below(3) {
-                0 => GateKey::Session(self.pick(&["s1", "s2"]).to_owned()),
-                _ => GateKey::Key(self.pick(&["g1", "g2"]).to_owned()),
+                0 => LimitKey::Session(self.pick(&["s1", "s2"]).to_owned()),
+                _ => LimitKey::Concurrency(self.pick(&["g1", "g2"]).to_owned()),
             });
         }
         new
@@ -135,7 +135,7 @@ impl Dice {
 
     fn fail(&mut self) -> Fail {
         let class = self.pick(&[FailureClass::Transient, FailureClass::Permanent]);
-        let retry = self.pick(&[Retry::Policy, Retry::GiveUp, Retry::After { ms: 5_000 }]);
+        let retry = self.pick(&[Retry::Policy, Retry::Never, Retry::After { ms: 5_000 }]);
         Fail { fence: self.fence(), class, reason: "no".into(), retry }
     }
 
@@ -158,20 +158,20 @@ impl Dice {
         let worker = self.pick(&["w1", "w2"]).into();
         match self.below(8) {
             0 | 1 => {
-                let (lanes, offer) = ([self.lane().into()].into(), Offer::default());
+                let (lanes, offer) = ([self.lane().into()].into(), WorkerCapabilities::default());
                 let every_ms = self.pick(&[1_000, 10_000]);
                 let answered_below = self.pick(&[0, 1, 2]);
                 let held = HeldLeases { instance: 1, answered_below, ..HeldLeases::default() };
                 let held = self.one_in(2).then_some(held);
                 RegisterWorker { tenant, id: worker, lanes, offer, every_ms, held }.into()
             }
-            2 => RetireWorker { tenant, id: worker }.into(),
+            2 => DeregisterWorker { tenant, id: worker }.into(),
             3 | 4 => Grant { task, worker, ttl_ms: self.pick(&[1_000, 20_000]) }.into(),
             5 | 6 => {
                 let (begin, registered) = (!self.one_in(3), self.one_in(2));
                 let request = LeaseRequest { instance: 1, number: self.pick(&[0, 1]) };
                 let (lease_ms, request) = (30_000, Some(request));
-                Consume { task, worker, lease_ms, begin, registered, request }.into()
+                ClaimGranted { task, worker, lease_ms, begin, registered, request }.into()
             }
             _ => Revoke { task, reason: "elsewhere".into() }.into(),
         }
@@ -184,7 +184,7 @@ impl Dice {
         message.keep_ms = self.one_in(3).then_some(20_000);
         if self.one_in(3) {
             let (key, window_ms) = (self.pick(&["k1", "k2"]).into(), 20_000);
-            message.idempotency = Some(Idempotency { key, window_ms });
+            message.idempotency = Some(IdempotencyWindow { key, window_ms });
         }
         message
     }
@@ -251,14 +251,14 @@ impl Dice {
             10 => Begin { fence: self.fence() }.into(),
             11 | 12 => Complete { fence: self.fence(), result: self.payload(payload_odds) }.into(),
             13 => self.fail().into(),
-            14 => Delay { fence: self.fence(), delay_ms: self.pick(&[0, 5_000]) }.into(),
+            14 => Snooze { fence: self.fence(), delay_ms: self.pick(&[0, 5_000]) }.into(),
             15 => Release { fence: self.fence() }.into(),
             16 => Renew { fence: self.fence(), lease_ms: self.pick(&[5_000, 60_000]) }.into(),
             17 => CancelHeld { fence: self.fence(), reason: "held".into() }.into(),
             18 => Cancel { task: key(self.id()), reason: "stop".into() }.into(),
             19 => ChangePriority { task: key(self.id()), priority: self.pick(&[0, 3]) }.into(),
             20 => Replay { task: key(self.id()), generation: self.pick(&[0, 0, 1]) }.into(),
-            21 => Reap { task: key(self.id()) }.into(),
+            21 => DeleteTask { task: key(self.id()) }.into(),
             22 if self.one_in(2) => {
                 let lane = self.lane().into();
                 let state = self.pick(&[LaneState::Active, LaneState::Paused, LaneState::Draining]);
@@ -282,7 +282,7 @@ impl Dice {
 }
 
 /// Everything a shelf holds but versions: a batch writes a record once, its commands often.
-fn content(shelf: &Shelf) -> Vec<String> {
+fn content(shelf: &ReferenceTables) -> Vec<String> {
     let rows = shelf.rows().map(|row| format!("{:?} {:?} {}", row.key, row.columns, row.body));
     let payloads = shelf.payloads().map(|(key, payload)| format!("{key:?} {:?}", payload.bytes));
     let events = shelf.events_after(0).map(|logged| format!("{logged:?}"));
@@ -290,7 +290,7 @@ fn content(shelf: &Shelf) -> Vec<String> {
 }
 
 /// The first line in which two shelves differ.
-fn difference(together: &Shelf, apart: &Shelf) -> Option<String> {
+fn difference(together: &ReferenceTables, apart: &ReferenceTables) -> Option<String> {
     let (together, apart) = (content(together), content(apart));
     let at = (0..together.len().max(apart.len())).find(|&at| together.get(at) != apart.get(at))?;
     let (together, apart) = (together.get(at), apart.get(at));
@@ -299,7 +299,12 @@ fn difference(together: &Shelf, apart: &Shelf) -> Option<String> {
 
 type Answers = Vec<Result<Outcome, Rejection>>;
 
-fn one_by_one(shelf: &mut Shelf, now: Timestamp, commands: &[Command], order: &[usize]) -> Answers {
+fn one_by_one(
+    shelf: &mut ReferenceTables,
+    now: Timestamp,
+    commands: &[Command],
+    order: &[usize],
+) -> Answers {
     let mut answers: Vec<Option<Result<Outcome, Rejection>>> = vec![None; commands.len()];
     for &at in order {
         answers[at] = Some(shelf.execute(now, &commands[at]));
@@ -320,7 +325,7 @@ fn leased_once(answers: &[Result<Outcome, Rejection>], repro: &str) {
 
 fn tokens(answers: &[Result<Outcome, Rejection>]) -> Vec<Token> {
     let made = |answer: &Result<Outcome, Rejection>| match answer {
-        Ok(Outcome::WaitpointMade(made)) => vec![made.token.clone()],
+        Ok(Outcome::WaitpointCreated(made)) => vec![made.token.clone()],
         Ok(Outcome::Suspended { waitpoints }) => {
             waitpoints.iter().map(|made| made.token.clone()).collect()
         }
@@ -332,7 +337,7 @@ fn tokens(answers: &[Result<Outcome, Rejection>]) -> Vec<Token> {
 /// One in `payload_odds` gets a payload; zero for none. Returns the number of batches compared.
 fn check(seed: u64, order: Order, payload_odds: u64) -> usize {
     let mut dice = Dice { state: seed, times: Vec::new(), tokens: Vec::new() };
-    let (mut together, mut apart) = (Shelf::default(), Shelf::default());
+    let (mut together, mut apart) = (ReferenceTables::default(), ReferenceTables::default());
     let (mut now, mut hints, mut compared) = (START, Hints::default(), 0);
     for _ in 0..BATCHES {
         now = now.plus_ms(dice.pick(&[1, 1, 1, 5_000, 31_000, 3_600_000, 60_000]));

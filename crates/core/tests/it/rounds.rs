@@ -7,14 +7,15 @@ use windlass_core::command::{
     Start, Sweep, WaitChildren,
 };
 use windlass_core::{
-    Command, GateKey, Hints, Offer, Outcome, Rate, SESSIONS, Shelf, TagFilter, Tenant,
+    Command, Hints, LimitKey, Outcome, Rate, ReferenceTables, SESSIONS, TagFilter, Tenant,
+    WorkerCapabilities,
 };
 
 use crate::batch::{self, Batch, Order, START, claim, claimed, key, lane, new_task};
 
 /// `count` waiting tasks, over this many routes; the priority falls and rises with the number.
-fn filled(count: usize, routes: usize) -> Shelf {
-    let mut shelf = Shelf::default();
+fn filled(count: usize, routes: usize) -> ReferenceTables {
+    let mut shelf = ReferenceTables::default();
     let task = |n: usize| {
         let tag = match n % routes {
             0 => None,
@@ -39,12 +40,12 @@ fn limit(limit: u32) -> Command {
     LimitLane { tenant: Tenant::default(), lane: lane(), limit: Some(limit) }.into()
 }
 
-fn run(shelf: &Shelf, hints: Hints, commands: &[Command], order: Order) -> Batch {
+fn run(shelf: &ReferenceTables, hints: Hints, commands: &[Command], order: Order) -> Batch {
     batch::run(shelf, START.plus_ms(1), hints, commands, order)
 }
 
 /// The hints that a batch of claims leaves behind.
-fn learned(shelf: &Shelf) -> Hints {
+fn learned(shelf: &ReferenceTables) -> Hints {
     run(shelf, Hints::default(), &[claim(1).into()], Order::Kept).hints
 }
 
@@ -172,7 +173,7 @@ fn wrong_guesses_change_no_answer() {
 #[test]
 fn a_sweep_needs_a_few_rounds_for_a_full_page() {
     for due in [0, 1, 10, 256, 300] {
-        let mut shelf = Shelf::default();
+        let mut shelf = ReferenceTables::default();
         let delayed = |n: u64| {
             let start = Start::After { ms: 1_000 + n % 3 };
             NewTask { start, ..new_task(&format!("{n}")) }
@@ -192,8 +193,8 @@ fn a_sweep_needs_a_few_rounds_for_a_full_page() {
 }
 
 /// A parent with this many children, each in its own limited lane, all of them leased.
-fn family(children: usize) -> (Shelf, Vec<Command>) {
-    let mut shelf = Shelf::default();
+fn family(children: usize) -> (ReferenceTables, Vec<Command>) {
+    let mut shelf = ReferenceTables::default();
     let mut tasks = vec![new_task("parent")];
     tasks.extend((0..children).map(|n| NewTask {
         parent: Some("parent".into()),
@@ -240,13 +241,13 @@ fn a_parent_with_many_children_needs_a_few_rounds() {
 }
 
 /// Concurrency limits or sessions with two tasks each; `gate` makes their keys.
-fn gated(gates: usize, gate: fn(String) -> GateKey, quota: Option<&SetQuota>) -> Shelf {
-    let mut shelf = Shelf::default();
+fn gated(gates: usize, gate: fn(String) -> LimitKey, quota: Option<&SetQuota>) -> ReferenceTables {
+    let mut shelf = ReferenceTables::default();
     for n in 0..gates {
         let scope = match gate(format!("{n}")) {
-            GateKey::Key(name) => QuotaScope::Key(name),
-            GateKey::Session(name) => QuotaScope::Session(name),
-            GateKey::Affinity(_) => unreachable!("an affinity has no quota"),
+            LimitKey::Concurrency(name) => QuotaScope::Key(name),
+            LimitKey::Session(name) => QuotaScope::Session(name),
+            LimitKey::Affinity(_) => unreachable!("an affinity has no quota"),
         };
         if let Some(quota) = quota {
             let quota = SetQuota { scope, ..quota.clone() };
@@ -263,7 +264,7 @@ fn gated(gates: usize, gate: fn(String) -> GateKey, quota: Option<&SetQuota>) ->
     shelf
 }
 
-fn claim_all(shelf: &mut Shelf, gates: usize, registered: bool) {
+fn claim_all(shelf: &mut ReferenceTables, gates: usize, registered: bool) {
     let lanes = (0..gates.min(100)).map(|n| format!("lane{n}").as_str().into()).collect();
     let mut claim = Claim { lanes, registered, ..claim(1_000) };
     claim.offer.capabilities.insert(SESSIONS.to_owned());
@@ -275,7 +276,7 @@ fn claim_all(shelf: &mut Shelf, gates: usize, registered: bool) {
 #[test]
 fn leases_with_keys_expire_in_a_few_rounds() {
     for keys in [1, 10, 250] {
-        let mut shelf = gated(keys, GateKey::Key, None);
+        let mut shelf = gated(keys, LimitKey::Concurrency, None);
         claim_all(&mut shelf, keys, false);
         let sweep = [Sweep::default().into()];
         let now = START.plus_ms(60_000);
@@ -291,7 +292,7 @@ fn rate_limits_reopen_in_a_few_rounds() {
     let (tenant, scope) = (Tenant::default(), QuotaScope::Tenant);
     let quota = SetQuota { tenant, scope, limit: None, rate };
     for keys in [1, 10, 250] {
-        let mut shelf = gated(keys, GateKey::Key, Some(&quota));
+        let mut shelf = gated(keys, LimitKey::Concurrency, Some(&quota));
         claim_all(&mut shelf, keys, false);
         let sweep = [Sweep::default().into()];
         let now = START.plus_ms(20_000);
@@ -306,7 +307,7 @@ fn sessions_are_claimed_in_a_few_rounds() {
     let (tenant, scope) = (Tenant::default(), QuotaScope::Tenant);
     let quota = SetQuota { tenant, scope, limit: Some(2), rate: None };
     for sessions in [1, 10, 200] {
-        let mut shelf = gated(sessions, GateKey::Session, Some(&quota));
+        let mut shelf = gated(sessions, LimitKey::Session, Some(&quota));
         let lanes = (0..sessions.min(100)).map(|n| format!("lane{n}").as_str().into()).collect();
         let mut claim = Claim { lanes, ..claim(sessions as u32) };
         claim.offer.capabilities.insert(SESSIONS.to_owned());
@@ -320,11 +321,11 @@ fn sessions_are_claimed_in_a_few_rounds() {
 #[test]
 fn dead_workers_are_swept_in_a_few_rounds() {
     for workers in [1, 10, 250] {
-        let mut shelf = gated(workers, GateKey::Key, None);
+        let mut shelf = gated(workers, LimitKey::Concurrency, None);
         for n in 0..workers {
             let lanes = vec![format!("lane{}", n % 100).as_str().into()];
             let (id, every_ms) = (format!("w{n}").as_str().into(), 1_000);
-            let (tenant, offer) = (Tenant::default(), Offer::default());
+            let (tenant, offer) = (Tenant::default(), WorkerCapabilities::default());
             let register = RegisterWorker {
                 tenant,
                 id,

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::{
-    Change, ChangeSet, Command, Effect, Event, Fence, Lane, Lease, Lifecycle, Mailbox, Note,
-    Outcome, Paused, PublicState, Rejection, ResumeCause, Run, Settled, Table, Task, TaskId,
-    Timestamp, Token, Waitpoint, Wake,
+    ActiveAttempt, Change, ChangeSet, Command, Effect, Event, Fence, Lane, Lease, Lifecycle,
+    Mailbox, Outcome, PublicState, Rejection, ResumeCause, Settled, SuspendedAttempt, Table, Task,
+    TaskId, Timestamp, Token, Waitpoint, Wake, WorkflowProperty,
 };
 
 use crate::invariants::{Held, View, ensure};
@@ -99,7 +99,7 @@ impl Step<'_> {
         }
         ghost.accepted = mail::accepted(self);
         match self.answer {
-            Ok(Outcome::WaitpointMade(made)) => ghost.token = Some(made.token.clone()),
+            Ok(Outcome::WaitpointCreated(made)) => ghost.token = Some(made.token.clone()),
             Ok(Outcome::Suspended { waitpoints }) if !waitpoints.is_empty() => {
                 ghost.token = Some(waitpoints[0].token.clone());
             }
@@ -115,7 +115,7 @@ fn settles(command: &Command) -> Option<&Fence> {
     match command {
         Command::Complete(c) => Some(&c.fence),
         Command::Fail(c) => Some(&c.fence),
-        Command::Delay(c) => Some(&c.fence),
+        Command::Snooze(c) => Some(&c.fence),
         Command::Release(c) => Some(&c.fence),
         Command::CancelHeld(c) => Some(&c.fence),
         Command::WaitChildren(c) => Some(&c.fence),
@@ -154,7 +154,7 @@ fn lease(task: &Task) -> Option<&Lease> {
 /// Whether this fence is that of a lease alive at `now`.
 fn is_held(view: &View, fence: &Fence, now: Timestamp) -> bool {
     view.tasks.get(&fence.task.id).is_some_and(|task| {
-        let alive = |lease: &Lease| now < lease.expires_at || task.policy.accept_late;
+        let alive = |lease: &Lease| now < lease.expires_at || task.policy.accept_expired_lease;
         task.epoch == fence.epoch && lease(task).is_some_and(alive)
     })
 }
@@ -190,7 +190,7 @@ fn an_ended_task_is_frozen(step: &Step<'_>) -> Held {
                     && is.lifecycle.turn().is_some()
                     && is.results == was.results
             }
-            (Command::Reap(reap), None) => reap.task.id == *id,
+            (Command::DeleteTask(reap), None) => reap.task.id == *id,
             (Command::Sweep(_), None) => was.due_at.is_some_and(|due_at| due_at <= step.after.now),
             _ => false,
         };
@@ -211,7 +211,7 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
         let failed = lease(was).is_some() && ran.is_none() && is.last_settle != was.last_settle;
         let failed = failed && matches!(step.command, Command::Fail(_));
         let went_on = was.lifecycle.turn().and_then(|turn| turn.paused.as_ref());
-        let went_on = went_on.is_some_and(|paused| runs.is_some_and(|run| goes_on(paused, run)));
+        let went_on = went_on.is_some_and(|paused| runs.is_some_and(|run| lease_kept(paused, run)));
         let waits = matches!(is.lifecycle, Lifecycle::WaitingChildren { .. });
         let waits_unbegun = waits && lease(was).is_some() && ran.is_none();
         let began = failed
@@ -222,7 +222,10 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
         let gave_back = runs.is_none()
             && ran.is_some()
             && !kept
-            && matches!(step.command, Command::Release(_) | Command::Delay(_) | Command::Revoke(_));
+            && matches!(
+                step.command,
+                Command::Release(_) | Command::Snooze(_) | Command::Revoke(_)
+            );
         let expected = match (is.generation == was.generation, began, gave_back) {
             // The attempt of a workflow continues in its next execution.
             (false, _, _) if is.workflow.is_some() => was.attempts,
@@ -237,7 +240,7 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
 }
 
 /// A resumed attempt is the one that was paused.
-fn goes_on(paused: &Paused, run: &Run) -> bool {
+fn lease_kept(paused: &SuspendedAttempt, run: &ActiveAttempt) -> bool {
     (paused.attempt, paused.began_at) == (run.attempt, run.began_at)
 }
 
@@ -312,11 +315,13 @@ fn is_written(step: &Step<'_>, event: &Event) -> bool {
     let Some((id, _)) = &event.task else { return true };
     let key = match &event.change {
         Change::Signaled { .. } => Mailbox::key_of(&event.tenant, id),
-        Change::WaitpointMade { id } => Waitpoint::key_of(&event.tenant, id),
+        Change::WaitpointCreated { id } => Waitpoint::key_of(&event.tenant, id),
         Change::EffectClaimed { provider, name } | Change::EffectSettled { provider, name } => {
             Effect::key_of(&event.tenant, &format!("task/{id}"), provider, name)
         }
-        Change::StatusChanged { .. } => Note::key_of(&event.tenant, id, Note::STATUS),
+        Change::StatusChanged { .. } => {
+            WorkflowProperty::key_of(&event.tenant, id, WorkflowProperty::STATUS)
+        }
         _ => windlass_core::TaskKey::new(&event.tenant, id).row_key(),
     };
     let version = |view: &View| view.shelf.row(&key).map(|row| row.version);
@@ -353,7 +358,7 @@ fn a_sweep_leaves_nothing_due(step: &Step<'_>) -> Held {
     }
     let appointment = |row: &windlass_core::Row| {
         let table = row.key.table;
-        match table.spec().value(row, table.due()?.spec().present) {
+        match table.spec().value(row, table.due()?.spec().indexed_when) {
             windlass_core::Value::Int(micros) => Some(Timestamp::from_micros(*micros)),
             _ => None,
         }

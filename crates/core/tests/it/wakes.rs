@@ -1,19 +1,20 @@
 //! Which claims are woken when a task may have become claimable.
 
 use windlass_core::command::{
-    Cancel, Claim, Complete, Create, Delay, Fail, LimitLane, NewTask,
+    Cancel, Claim, Complete, Create, Fail, LimitLane, NewTask,
     QuotaScope::{self, Tenant},
-    Release, Replay, Revoke, SetLaneState, SetQuota, Start, Sweep,
+    Release, Replay, Revoke, SetLaneState, SetQuota, Snooze, Start, Sweep,
 };
 use windlass_core::{
-    Command, FailureClass, GateKey, LaneState, Rate, Retry, RetryPolicy, SESSIONS, Shelf, Timestamp,
+    Command, FailureClass, LaneState, LimitKey, Rate, ReferenceTables, Retry, RetryPolicy,
+    SESSIONS, Timestamp,
 };
 
 use crate::batch::{START, fence, key, lane};
 
 /// A shelf after these commands, one after the other.
-fn after(commands: &[Command]) -> Shelf {
-    let mut shelf = Shelf::default();
+fn after(commands: &[Command]) -> ReferenceTables {
+    let mut shelf = ReferenceTables::default();
     for command in commands {
         shelf.execute(START, command).expect("a fixture is accepted");
     }
@@ -60,12 +61,12 @@ fn sweep() -> Command {
 }
 
 fn keyed(id: &str) -> Command {
-    let gate = Some(GateKey::Key("k".into()));
+    let gate = Some(LimitKey::Concurrency("k".into()));
     Create::one(NewTask { gate, ..new_task(id) }).into()
 }
 
 fn in_session(id: &str) -> Command {
-    let gate = Some(GateKey::Session("s".into()));
+    let gate = Some(LimitKey::Session("s".into()));
     Create::one(NewTask { gate, ..new_task(id) }).into()
 }
 
@@ -84,7 +85,7 @@ fn quota(scope: QuotaScope, limit: Option<u32>, rate: Option<Rate>) -> Command {
 }
 
 /// The wakes of a command: a route, or `*` for any.
-fn wakes(shelf: &Shelf, later_ms: u64, command: &Command) -> String {
+fn wakes(shelf: &ReferenceTables, later_ms: u64, command: &Command) -> String {
     let now: Timestamp = START.plus_ms(later_ms);
     let (answer, changes) = shelf.attempt(now, command);
     answer.expect("it is accepted");
@@ -109,7 +110,7 @@ fn each_command_wakes_the_claims_it_may_serve() {
     let (late, dated) = (Create::one(late), Create::one(dated));
     let special: Command = Create::one(special).into();
     let (release, delay) =
-        (Release { fence: fence("t", 1) }, Delay { fence: fence("t", 1), delay_ms: 5 });
+        (Release { fence: fence("t", 1) }, Snooze { fence: fence("t", 1), delay_ms: 5 });
     let revoke = Revoke { task: key("t"), reason: String::new() };
     let replay = Replay { task: key("t"), generation: 0 };
     let open = [create(), claim()];

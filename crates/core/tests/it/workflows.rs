@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use windlass_core::command::{CommitTurn, Deed, NewTask, Then};
+use windlass_core::command::{CommitTurn, NewTask, TurnEnd, WorkflowCommand};
 use windlass_core::{
     Change, Command, Event, Execution, Fence, Lease, Lifecycle, Message, Outcome, Payload,
     PayloadKey, Task, TaskId,
@@ -35,14 +35,14 @@ pub(crate) fn turn(view: &View, fence: Fence, doing: Doing) -> Option<Command> {
     let told = all::<Message>(view).into_iter().filter(visible);
     let taken: Vec<u64> = told.map(|message| message.seq).collect();
     let step = workflow.next_step;
-    let (deeds, next_step, then) = match doing {
-        Doing::Make => (make(view, task, step), step + 2, Then::Wait),
-        Doing::GiveUp => (give_up(view, task), step, Then::Wait),
-        Doing::Earlier => (Vec::new(), step, Then::Wait),
-        Doing::End => (give_up(view, task), step, Then::Complete(Some(Payload::json("1")))),
+    let (commands, next_step, then) = match doing {
+        Doing::Make => (make(view, task, step), step + 2, TurnEnd::AwaitMessages),
+        Doing::GiveUp => (give_up(view, task), step, TurnEnd::AwaitMessages),
+        Doing::Earlier => (Vec::new(), step, TurnEnd::AwaitMessages),
+        Doing::End => (give_up(view, task), step, TurnEnd::Complete(Some(Payload::json("1")))),
         Doing::StartOver => {
             let (input, carried) = (Some(Payload::json("2")), Some(Payload::json("{}")));
-            let then = Then::ContinueAsNew { input, version: None, carried };
+            let then = TurnEnd::ContinueAsNew { input, version: None, carried };
             (give_up(view, task), step, then)
         }
     };
@@ -57,7 +57,7 @@ pub(crate) fn turn(view: &View, fence: Fence, doing: Doing) -> Option<Command> {
         turn,
         row,
         taken,
-        deeds,
+        commands,
         next_step,
         then,
         sticky_ms,
@@ -67,23 +67,27 @@ pub(crate) fn turn(view: &View, fence: Fence, doing: Doing) -> Option<Command> {
     Some(commit.into())
 }
 
-fn make(view: &View, task: &Task, step: u64) -> Vec<Deed> {
+fn make(view: &View, task: &Task, step: u64) -> Vec<WorkflowCommand> {
     let id = format!("{}/{step}", task.id);
     let payload = Some(Payload::json("0"));
     let activity = NewTask { payload, ..new_task(&id) };
     let at = view.now.plus_ms(LEASE_MS);
-    vec![Deed::Activity { step, task: activity, eager: false }, Deed::Timer { step: step + 1, at }]
+    vec![
+        WorkflowCommand::Activity { step, task: activity, eager: false },
+        WorkflowCommand::Timer { step: step + 1, at },
+    ]
 }
 
-fn give_up(view: &View, task: &Task) -> Vec<Deed> {
+fn give_up(view: &View, task: &Task) -> Vec<WorkflowCommand> {
     let own = |other: &&Task| other.parent.as_ref() == Some(&task.id);
     let steps = view.tasks.values().filter(own);
-    let steps =
-        steps.filter_map(|task| Some(Deed::CancelTask { step: task.step?, id: task.id.clone() }));
+    let steps = steps.filter_map(|task| {
+        Some(WorkflowCommand::CancelTask { step: task.step?, id: task.id.clone() })
+    });
     let timers = all::<Message>(view).into_iter().filter(|message| message.task == task.id);
     let timers = timers.filter(|message| message.due_at.is_some());
-    let timers =
-        timers.filter_map(|message| Some(Deed::CancelTimer { step: message.report?.step }));
+    let timers = timers
+        .filter_map(|message| Some(WorkflowCommand::CancelTimer { step: message.report?.step }));
     steps.chain(timers).collect()
 }
 
@@ -154,7 +158,7 @@ pub(crate) fn an_activity_has_its_workflow(view: &View) -> Held {
 /// A turn is committed by the lease holder, as the one after the last, and adds one row.
 pub(crate) fn a_turn_is_the_next_of_its_holder(step: &Step<'_>) -> Held {
     let Command::CommitTurn(commit) = step.command else { return Ok(()) };
-    let (Ok(Outcome::Turned { .. }), false) = (step.answer, step.changes.is_empty()) else {
+    let (Ok(Outcome::TurnCommitted { .. }), false) = (step.answer, step.changes.is_empty()) else {
         return Ok(());
     };
     let was = step.before.tasks.get(&commit.fence.task.id);
@@ -243,9 +247,9 @@ pub(crate) fn an_activity_ends_with_a_report(step: &Step<'_>) -> Held {
             let first = parent.workflow.as_ref().map(|workflow| workflow.first_step);
             is_open(parent) && first <= task.step
         });
-        let given_up = |deed: &Deed| matches!(deed, Deed::CancelTask { id, .. } if *id == task.id);
+        let given_up = |deed: &WorkflowCommand| matches!(deed, WorkflowCommand::CancelTask { id, .. } if *id == task.id);
         let given_up = match step.command {
-            Command::CommitTurn(commit) => commit.deeds.iter().any(given_up),
+            Command::CommitTurn(commit) => commit.commands.iter().any(given_up),
             _ => false,
         };
         let told = all::<Message>(step.after).iter().any(|message| {

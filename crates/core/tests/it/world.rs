@@ -2,20 +2,20 @@
 //! of several commands on one record.
 
 use windlass_core::command::{
-    Cancel, Claim, Complete, Create, Fail, LimitLane, NewMessage, NewTask, Post, Reap, Release,
-    Renew, Replay, Start, Sweep, TrimLog,
+    Cancel, Claim, Complete, Create, DeleteTask, Fail, LimitLane, NewMessage, NewTask, Post,
+    Release, Renew, Replay, Start, Sweep, TrimLog,
 };
 use windlass_core::{
-    ChangeSet, Clash, Command, Decided, FailureClass, GateKey, Hints, Lane, Loaded, Log, Outcome,
-    Payload, PublicState, Queue, Retry, Row, RowKey, Shelf, Table, Task, Tenant, Timestamp,
-    Version, World, decide, probe, read_row,
+    ChangeSet, Command, Decided, FailureClass, Hints, Lane, LimitKey, Loaded, Log, Outcome,
+    Payload, PublicState, ReadyRoute, ReferenceTables, Retry, Row, RowKey, Table, Task, Tenant,
+    Timestamp, Version, VersionConflict, World, decide, probe, read_row,
 };
 
 use crate::batch::{self, Order, START, claim, claimed, fence, key, lane, new_task};
 
 /// Task `held` is leased under epoch 2, `done` has ended, `w1` and `w2` wait; all in one lane.
-fn shelf() -> Shelf {
-    let mut shelf = Shelf::default();
+fn shelf() -> ReferenceTables {
+    let mut shelf = ReferenceTables::default();
     let create = |id: &str| Command::from(Create::one(new_task(id)));
     let script = [
         create("done"),
@@ -60,7 +60,7 @@ fn task_row(id: &str) -> RowKey {
     key(id).row_key()
 }
 
-fn run(shelf: &Shelf, commands: &[Command]) -> batch::Batch {
+fn run(shelf: &ReferenceTables, commands: &[Command]) -> batch::Batch {
     batch::run(shelf, START, Hints::default(), commands, Order::Kept)
 }
 
@@ -82,7 +82,7 @@ fn a_rejected_command_leaves_only_its_reads() {
         ("stale", fail("held", 7, "no"), Some(task_row("held"))),
         ("ended", cancel("done"), Some(task_row("done"))),
         ("not_ended", Replay { task: key("held"), generation: 0 }.into(), Some(task_row("held"))),
-        ("not_ended", Reap { task: key("held") }.into(), Some(task_row("held"))),
+        ("not_ended", DeleteTask { task: key("held") }.into(), Some(task_row("held"))),
         ("conflict", Create::one(dear.clone()).into(), Some(task_row("held"))),
         ("conflict", bulk(vec![new_task("x"), dear.clone()]), Some(task_row("held"))),
         ("conflict", bulk(vec![tagged("x"), dear]), Some(task_row("held"))),
@@ -118,13 +118,13 @@ fn an_accepted_command_that_only_read_is_checked_too() {
 }
 
 /// Loads the rows of the other commands, without those that only the middle one needs.
-fn loaded_for(shelf: &Shelf, commands: &[Command]) -> World {
+fn loaded_for(shelf: &ReferenceTables, commands: &[Command]) -> World {
     let mut world = World::new(START, Hints::default());
     for _ in 0..4 {
         commands.iter().for_each(|command| probe(&mut world, command));
         let Some(wanted) = world.wanted() else { break };
         let loaded = shelf.load(&wanted);
-        world.learn(&wanted, loaded);
+        world.absorb(&wanted, loaded);
     }
     world
 }
@@ -194,7 +194,7 @@ fn a_probe_changes_nothing() {
         claim(5).into(),
         renew.into(),
         done.into(),
-        Reap { task: key("done") }.into(),
+        DeleteTask { task: key("done") }.into(),
         cancel("a"),
     ];
     let about: Vec<Command> = probed.iter().chain([&first, &last]).cloned().collect();
@@ -231,7 +231,8 @@ fn an_abandon_undoes_no_accepted_command() {
 fn a_task_is_created_and_claimed_in_one_commit() {
     for order in [Order::Kept, Order::Free] {
         let commands = [create("a"), claim(1).into()];
-        let batch = batch::run(&Shelf::default(), START, Hints::default(), &commands, order);
+        let batch =
+            batch::run(&ReferenceTables::default(), START, Hints::default(), &commands, order);
         assert_eq!(claimed(&batch.answers[1]), ["a"], "{order:?}");
         assert!(batch.rounds <= 3, "{order:?}: {} rounds", batch.rounds);
         let written = batch.changes.inserts.iter().find(|row| row.key == task_row("a"));
@@ -243,12 +244,12 @@ fn a_task_is_created_and_claimed_in_one_commit() {
 
 #[test]
 fn a_task_created_and_deleted_in_one_batch_leaves_nothing() {
-    let mut shelf = Shelf::default();
-    let commands = [create("a"), cancel("a"), Reap { task: key("a") }.into()];
+    let mut shelf = ReferenceTables::default();
+    let commands = [create("a"), cancel("a"), DeleteTask { task: key("a") }.into()];
     let batch = run(&shelf, &commands);
     assert!(batch.answers.iter().all(Result::is_ok), "{:?}", batch.answers);
     let tables: Vec<Table> = batch.changes.inserts.iter().map(|row| row.key.table).collect();
-    assert_eq!(tables, [Table::Lane, Table::Queue]);
+    assert_eq!(tables, [Table::Lane, Table::ReadyRoute]);
     assert!(batch.changes.updates.is_empty() && batch.changes.deletes.is_empty());
     shelf.commit(&batch.changes).expect("only this test writes to the shelf");
     assert_eq!(shelf.payloads().count(), 0);
@@ -260,9 +261,9 @@ fn a_task_created_and_deleted_in_one_batch_leaves_nothing() {
 #[test]
 fn an_id_reaped_and_created_again_in_one_batch_keeps_its_payload() {
     for before in [vec![], vec![create("a"), cancel("a")]] {
-        let mut shelf = Shelf::default();
+        let mut shelf = ReferenceTables::default();
         batch::commit(&mut shelf, START, &before);
-        let reap = Command::from(Reap { task: key("a") });
+        let reap = Command::from(DeleteTask { task: key("a") });
         let both = [create("a"), cancel("a"), reap, create("a")];
         let commands = if before.is_empty() { &both[..] } else { &both[2..] };
         let answers = batch::commit(&mut shelf, START.plus_ms(1), commands);
@@ -273,7 +274,7 @@ fn an_id_reaped_and_created_again_in_one_batch_keeps_its_payload() {
 
 #[test]
 fn commands_of_one_batch_see_each_other() {
-    let mut shelf = Shelf::default();
+    let mut shelf = ReferenceTables::default();
     let complete = |epoch| Command::from(Complete { fence: fence("a", epoch), result: None });
     let commands = [
         create("a"),
@@ -304,7 +305,7 @@ fn commands_of_one_batch_see_each_other() {
 /// The events that the responses report as trimmed are deleted, and no others.
 #[test]
 fn two_trims_in_one_batch_do_not_undo_each_other() {
-    let mut start = Shelf::default();
+    let mut start = ReferenceTables::default();
     for n in 0..6 {
         let at = START.plus_ms(n * 1_000);
         start.execute(at, &Create::one(new_task(&n.to_string())).into()).expect("it is fresh");
@@ -332,16 +333,16 @@ fn two_trims_in_one_batch_do_not_undo_each_other() {
 /// An unreadable record is set aside; all others are swept.
 #[test]
 fn an_unreadable_record_does_not_stop_the_sweep() {
-    let unreadable = |shelf: &mut Shelf, key: &RowKey| {
+    let unreadable = |shelf: &mut ReferenceTables, key: &RowKey| {
         let row = shelf.row(key).expect("it exists").clone();
         shelf.plant(Row { schema: 9, body: "{}".into(), ..row });
     };
     let (tenant, bad) = (Tenant::default(), "bad".into());
     let route = new_task("any").route();
     for broken in
-        [task_row("in-bad"), Lane::key_of(&tenant, &bad), Queue::key_of(&tenant, &bad, &route)]
+        [task_row("in-bad"), Lane::key_of(&tenant, &bad), ReadyRoute::key_of(&tenant, &bad, &route)]
     {
-        let mut shelf = Shelf::default();
+        let mut shelf = ReferenceTables::default();
         let mut in_bad = new_task("in-bad");
         in_bad.lane = bad.clone();
         for new in [in_bad, new_task("in-good")] {
@@ -361,11 +362,11 @@ fn an_unreadable_record_does_not_stop_the_sweep() {
 }
 
 /// Decides a command with as many loads as it takes.
-fn decide_with(world: &mut World, shelf: &Shelf, command: &Command) {
+fn decide_with(world: &mut World, shelf: &ReferenceTables, command: &Command) {
     while let Decided::Parked = decide(world, command) {
         let wanted = world.wanted().expect("a parked command lacks something");
         let loaded = shelf.load(&wanted);
-        world.learn(&wanted, loaded);
+        world.absorb(&wanted, loaded);
     }
 }
 
@@ -374,11 +375,11 @@ fn decide_with(world: &mut World, shelf: &Shelf, command: &Command) {
 /// task there: the batch has seen two versions of it.
 #[test]
 fn a_batch_that_loads_two_versions_of_a_record_is_late() {
-    let gate = Some(GateKey::Key("k".into()));
+    let gate = Some(LimitKey::Concurrency("k".into()));
     let holder = NewTask { gate: gate.clone(), ..new_task("holder") };
     let next = NewTask { gate, start: Start::After { ms: 100 }, ..new_task("next") };
     for is_moved in [false, true] {
-        let mut shelf = Shelf::default();
+        let mut shelf = ReferenceTables::default();
         for command in [bulk(vec![holder.clone(), next.clone()]), claim(1).into()] {
             shelf.execute(START, &command).expect("a fixture is accepted");
         }
@@ -398,9 +399,10 @@ fn a_batch_that_loads_two_versions_of_a_record_is_late() {
 /// limit. A completion in the first batch then frees the limit and scans that task.
 #[test]
 fn a_batch_that_loads_a_record_after_its_absence_is_late() {
-    let keyed = |id: &str| NewTask { gate: Some(GateKey::Key("k".into())), ..new_task(id) };
+    let keyed =
+        |id: &str| NewTask { gate: Some(LimitKey::Concurrency("k".into())), ..new_task(id) };
     for is_created in [false, true] {
-        let mut shelf = Shelf::default();
+        let mut shelf = ReferenceTables::default();
         for command in [bulk(vec![keyed("holder")]), claim(1).into()] {
             shelf.execute(START, &command).expect("a fixture is accepted");
         }
@@ -423,8 +425,9 @@ fn a_batch_that_loads_a_record_after_its_absence_is_late() {
 /// limit with a task that this one then cancels: the limit must not count it for ever.
 #[test]
 fn a_concurrency_limit_loaded_too_early_is_a_conflict() {
-    let keyed = |id: &str| NewTask { gate: Some(GateKey::Key("k".into())), ..new_task(id) };
-    let mut shelf = Shelf::default();
+    let keyed =
+        |id: &str| NewTask { gate: Some(LimitKey::Concurrency("k".into())), ..new_task(id) };
+    let mut shelf = ReferenceTables::default();
     shelf.execute(START, &create("here")).expect("it is the first");
     let mut world = World::new(START, Hints::default());
     let again = Create::one(NewTask { payload: None, ..keyed("here") });
@@ -432,13 +435,13 @@ fn a_concurrency_limit_loaded_too_early_is_a_conflict() {
     shelf.execute(START, &bulk(vec![keyed("t")])).expect("a fixture is accepted");
     decide_with(&mut world, &shelf, &Cancel { task: key("t"), reason: String::new() }.into());
     let changes = world.finish().0;
-    assert_eq!(shelf.commit(&changes), Err(Clash), "{changes:?}");
+    assert_eq!(shelf.commit(&changes), Err(VersionConflict), "{changes:?}");
 }
 
 /// Where transactions run concurrently, a batch can see rows committed after it began.
 #[test]
 fn a_task_starts_above_every_version_seen() {
-    let shelf = Shelf::default();
+    let shelf = ReferenceTables::default();
     let now = Timestamp::from_millis(1_000);
     let as_of = now.plus_ms(5_000);
     let mut world = World::new(now, Hints::default());
@@ -446,7 +449,7 @@ fn a_task_starts_above_every_version_seen() {
     while decide(&mut world, &create) == Decided::Parked {
         let wanted = world.wanted().unwrap();
         let loaded = Loaded { as_of, ..shelf.load(&wanted) };
-        world.learn(&wanted, loaded);
+        world.absorb(&wanted, loaded);
     }
     let changes = world.finish().0;
     assert!(changes.now > as_of, "the clock of the store continues from there");
@@ -463,7 +466,7 @@ fn a_task_starts_above_every_version_seen() {
 fn a_batch_that_sees_a_later_write_is_late() {
     let (before, now) = (Timestamp::from_millis(1), Timestamp::from_millis(1_000));
     for (written_at, late) in [(now.plus_ms(1), true), (now, true), (before, false)] {
-        let mut shelf = Shelf::default();
+        let mut shelf = ReferenceTables::default();
         let create = |id: &str| Command::from(Create::one(NewTask::new(id, "k")));
         shelf.execute(written_at, &create("there")).expect("it is the first");
         let mut world = World::new(now, Hints::default());
@@ -472,7 +475,7 @@ fn a_batch_that_sees_a_later_write_is_late() {
             while decide(&mut world, &command) == Decided::Parked {
                 let wanted = world.wanted().unwrap();
                 let loaded = shelf.load(&wanted);
-                world.learn(&wanted, loaded);
+                world.absorb(&wanted, loaded);
             }
         }
         assert_eq!(world.is_late(), late, "{written_at}");
@@ -482,7 +485,7 @@ fn a_batch_that_sees_a_later_write_is_late() {
 /// Two batches that log events of one task at the same time conflict.
 #[test]
 fn a_task_with_a_logged_event_is_written() {
-    let mut shelf = Shelf::default();
+    let mut shelf = ReferenceTables::default();
     let post = || Command::from(Post::one(NewMessage::new("t", "go", "ops")));
     shelf.execute(START, &Create::one(NewTask::new("t", "k")).into()).expect("it is the first");
     shelf.execute(START, &post()).expect("it is open");

@@ -7,7 +7,7 @@ use windlass_store::Store;
 
 use crate::stage::{Stage, claim, claim_now, complete, create, ids, key, quiet, until};
 
-const LONG: Duration = Duration::from_secs(3_600);
+const SLOW_CONFLICT: Duration = Duration::from_secs(3_600);
 
 /// A waiting claim that has been decided once and found nothing.
 async fn waiting(
@@ -16,7 +16,7 @@ async fn waiting(
 ) -> tokio::task::JoinHandle<Vec<windlass_engine::Claimed>> {
     let batches = stage.engine.stats().batches;
     let engine = stage.engine.clone();
-    let handle = tokio::spawn(async move { engine.claim(claim, LONG).await.unwrap() });
+    let handle = tokio::spawn(async move { engine.claim(claim, SLOW_CONFLICT).await.unwrap() });
     until(|| stage.engine.stats().batches > batches).await;
     handle
 }
@@ -34,7 +34,10 @@ async fn a_task_is_created_and_leased_in_one_commit() {
 async fn one_task_wakes_one_claim_that_can_serve_it() {
     let stage = Stage::new().await;
     let gpu = ["gpu".to_owned()];
-    let offer = windlass_core::Offer { capabilities: gpu.clone().into(), ..Default::default() };
+    let offer = windlass_core::WorkerCapabilities {
+        capabilities: gpu.clone().into(),
+        ..Default::default()
+    };
     let plain = waiting(&stage, claim()).await;
     let able = waiting(&stage, Claim { offer, ..claim() }).await;
     let elsewhere = waiting(&stage, Claim { lanes: vec!["other".into()], ..claim() }).await;
@@ -138,9 +141,9 @@ async fn payloads_beyond_the_cap_are_fetched_one_by_one() {
     }
     let claim = Claim { limit: 3, ..claim() };
     let claimed = stage.engine.claim(claim, Duration::ZERO).await.unwrap();
-    assert_eq!(claimed[0].input, Input::Here(payload(0)));
+    assert_eq!(claimed[0].input, Input::Inline(payload(0)));
     for (n, claimed) in claimed.iter().enumerate().skip(1) {
-        let Input::Elsewhere(key) = &claimed.input else { panic!("{:?}", claimed.input) };
+        let Input::ByKey(key) = &claimed.input else { panic!("{:?}", claimed.input) };
         let found = stage.engine.payload(key).await.unwrap();
         assert_eq!(found, Some(payload(n as u8)));
     }
@@ -234,7 +237,8 @@ async fn tasks_of_many_routes_are_all_found() {
     stage.clock.advance_ms(1_001);
     while stage.engine.sweep().await.unwrap().0 > 0 {}
     for n in [0, 511, 512, 599] {
-        let offer = windlass_core::Offer { capabilities: capability(n), ..Default::default() };
+        let offer =
+            windlass_core::WorkerCapabilities { capabilities: capability(n), ..Default::default() };
         let claimed = stage.engine.claim(Claim { offer, ..claim() }, Duration::ZERO).await.unwrap();
         assert_eq!(ids(&claimed), [n.to_string()]);
     }
@@ -250,7 +254,7 @@ async fn a_claim_that_leases_another_task_leaves_no_ready_task_behind() {
             false => stage.engine.clone(),
         };
         let gpu = || std::collections::BTreeSet::from(["gpu".to_owned()]);
-        let offer = windlass_core::Offer { capabilities: gpu(), ..Default::default() };
+        let offer = windlass_core::WorkerCapabilities { capabilities: gpu(), ..Default::default() };
         let able = waiting(&stage, Claim { offer, ..claim() }).await;
         let plain = waiting(&stage, claim()).await;
         let demanding = NewTask { capabilities: gpu(), priority: 9, ..NewTask::new("gpu", "k") };
@@ -294,7 +298,7 @@ async fn undelivered_leases_are_released_in_few_commits() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_decided_before_a_create_of_its_own_batch_gets_the_task() {
     let stage = Stage::new().await;
-    let mut claiming = Box::pin(stage.engine.claim(claim(), LONG));
+    let mut claiming = Box::pin(stage.engine.claim(claim(), SLOW_CONFLICT));
     let pushed =
         std::future::poll_fn(|cx| std::task::Poll::Ready(claiming.as_mut().poll(cx).is_pending()));
     assert!(pushed.await);

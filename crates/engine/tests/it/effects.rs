@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use windlass_core::command::{Claim, Release};
-use windlass_core::{Caller, Fence};
-use windlass_engine::{Begun, Call, Downstream, EffectError, Engine, Lookup, Scope};
+use windlass_core::{EffectOwner, Fence};
+use windlass_engine::{
+    Call, EffectError, Engine, ExternalService, Lookup, RequestAdmission, RequestScope,
+};
 
 use crate::stage::{Stage, create};
 
@@ -34,7 +36,7 @@ impl Bank {
     }
 }
 
-impl Downstream for Bank {
+impl ExternalService for Bank {
     type Request = u32;
     type Answer = String;
     type Error = String;
@@ -56,7 +58,7 @@ impl Downstream for Bank {
         }
         match self.books.lock().unwrap().get(&call.request_id) {
             Some(amount) => Lookup::Found(format!("charged {amount}")),
-            None => Lookup::NoRecord,
+            None => Lookup::NotFound,
         }
     }
 }
@@ -72,7 +74,7 @@ async fn held(stage: &Stage) -> Fence {
 }
 
 async fn charge(engine: &Engine, fence: &Fence, bank: &Bank) -> Result<String, EffectError> {
-    engine.effect(Caller::Task(fence.clone()), "bank").name("charge").run(bank, &7).await
+    engine.effect(EffectOwner::Task(fence.clone()), "bank").name("charge").run(bank, &7).await
 }
 
 #[tokio::test]
@@ -84,7 +86,7 @@ async fn a_stored_result_is_returned_without_a_call() {
     }
     assert_eq!((bank.charges(), bank.counts()), (vec![7], (1, 0)));
     assert_eq!(*bank.fences.lock().unwrap(), [Some(fence.clone())], "it can reject old leases");
-    let effect = stage.engine.effect(Caller::Task(fence.clone()), "bank").name("charge");
+    let effect = stage.engine.effect(EffectOwner::Task(fence.clone()), "bank").name("charge");
     let other = effect.run(&bank, &8).await.unwrap_err();
     assert!(matches!(other, EffectError::Refused(error) if error.code() == "conflict"));
 }
@@ -142,16 +144,20 @@ async fn a_call_that_was_not_made_is_made_with_the_same_request_id() {
 async fn a_threaded_key_is_stable_and_unique_per_provider() {
     let (stage, bank) = (Stage::new().await, Bank::default());
     let fence = held(&stage).await;
-    let threaded = |provider: &str| {
-        stage.engine.effect(Caller::Task(fence.clone()), provider).name("charge").threaded()
+    let idempotent_provider = |provider: &str| {
+        stage
+            .engine
+            .effect(EffectOwner::Task(fence.clone()), provider)
+            .name("charge")
+            .idempotent_provider()
     };
     *bank.loses.lock().unwrap() = true;
-    threaded("bank").run(&bank, &7).await.unwrap_err();
+    idempotent_provider("bank").run(&bank, &7).await.unwrap_err();
     *bank.loses.lock().unwrap() = false;
     stage.engine.rotate_key(&"default".into(), Duration::ZERO).await.unwrap();
-    threaded("bank").run(&bank, &7).await.unwrap();
+    idempotent_provider("bank").run(&bank, &7).await.unwrap();
     assert_eq!((bank.charges(), bank.counts()), (vec![7], (2, 0)), "the same key");
-    threaded("other").run(&bank, &7).await.unwrap();
+    idempotent_provider("other").run(&bank, &7).await.unwrap();
     let keys: Vec<String> = bank.books.lock().unwrap().keys().cloned().collect();
     assert_eq!(keys.len(), 2);
     assert!(keys.iter().all(|key| key.len() == 64 && !key.contains("charge")), "{keys:?}");
@@ -161,10 +167,10 @@ async fn a_threaded_key_is_stable_and_unique_per_provider() {
 #[tokio::test]
 async fn a_retried_request_finds_its_earlier_call() {
     let (stage, bank) = (Stage::new().await, Bank::default());
-    let (scope, key) = (Scope::new("ada", "pay"), "a-key-of-a-request");
+    let (scope, key) = (RequestScope::new("ada", "pay"), "a-key-of-a-request");
     let begin = async || match stage.engine.begin_request(&scope, key, b"7").await.unwrap() {
-        Begun::First(ticket) => ticket,
-        Begun::Answered(answer) => panic!("{answer:?}"),
+        RequestAdmission::Owner(ticket) => ticket,
+        RequestAdmission::Replay(answer) => panic!("{answer:?}"),
     };
     *bank.loses.lock().unwrap() = true;
     let first = begin().await;
@@ -182,15 +188,24 @@ async fn a_threaded_key_belongs_to_one_caller() {
     let (stage, bank) = (Stage::new().await, Bank::default());
     for (task, name) in [("a", "b/c"), ("a/b", "c")] {
         stage.engine.submit(create(task)).await.unwrap();
-        let caller = Caller::Task(claim(&stage.engine).await);
-        stage.engine.effect(caller, "bank").name(name).threaded().run(&bank, &7).await.unwrap();
+        let caller = EffectOwner::Task(claim(&stage.engine).await);
+        stage
+            .engine
+            .effect(caller, "bank")
+            .name(name)
+            .idempotent_provider()
+            .run(&bank, &7)
+            .await
+            .unwrap();
     }
     assert_eq!(bank.charges().len(), 2);
-    let account = |account: &str| Scope::new("ada", "pay").account(account);
-    for scope in [Scope::new("eve", "pay"), account(""), account("savings")] {
+    let account = |account: &str| RequestScope::new("ada", "pay").account(account);
+    for scope in [RequestScope::new("eve", "pay"), account(""), account("savings")] {
         let begun = stage.engine.begin_request(&scope, "a-key-of-a-request", b"7").await.unwrap();
-        let Begun::First(ticket) = begun else { panic!("expected the first request of {scope:?}") };
-        ticket.context().effect("bank").threaded().run(&bank, &7).await.unwrap();
+        let RequestAdmission::Owner(ticket) = begun else {
+            panic!("expected the first request of {scope:?}")
+        };
+        ticket.context().effect("bank").idempotent_provider().run(&bank, &7).await.unwrap();
     }
     assert_eq!(bank.charges().len(), 5);
 }

@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use windlass_core::command::{Claim, Create, NewTask, QuotaScope, SetQuota};
-use windlass_core::{GateKey, GateKind, PublicState, Rate, SESSIONS, Tenant, Why};
+use windlass_core::{LimitKey, LimitKind, PublicState, Rate, SESSIONS, Tenant, Why};
 use windlass_engine::Config;
 
 use crate::stage::{Stage, claim, complete, create, ids, key, until};
 
-const LONG: Duration = Duration::from_secs(3_600);
+const SLOW_CONFLICT: Duration = Duration::from_secs(3_600);
 
 fn keyed(id: &str) -> Create {
-    let gate = Some(GateKey::Key("k".into()));
+    let gate = Some(LimitKey::Concurrency("k".into()));
     Create::one(NewTask { gate, ..NewTask::new(id, "k") })
 }
 
 fn of_session(id: &str) -> Create {
-    let gate = Some(GateKey::Session("s".into()));
+    let gate = Some(LimitKey::Session("s".into()));
     Create::one(NewTask { gate, ..NewTask::new(id, "k") })
 }
 
@@ -37,7 +37,7 @@ async fn waiting(
 ) -> tokio::task::JoinHandle<Vec<windlass_engine::Claimed>> {
     let batches = stage.engine.stats().batches;
     let engine = stage.engine.clone();
-    let handle = tokio::spawn(async move { engine.claim(claim, LONG).await.unwrap() });
+    let handle = tokio::spawn(async move { engine.claim(claim, SLOW_CONFLICT).await.unwrap() });
     until(|| stage.engine.stats().batches > batches).await;
     handle
 }
@@ -51,7 +51,7 @@ async fn commits(stage: &Stage) -> u64 {
 async fn many_leases_with_concurrency_keys_expire_together() {
     let stage = Stage::with(Config { background: false, ..Config::default() }).await;
     let of = |n: u32, id: &str| NewTask {
-        gate: Some(GateKey::Key(n.to_string())),
+        gate: Some(LimitKey::Concurrency(n.to_string())),
         ..NewTask::new(format!("{id}{n}"), "k")
     };
     let tasks = (0..200).flat_map(|n| [of(n, "a"), of(n, "b")]).collect();
@@ -99,7 +99,8 @@ async fn completing_a_task_leases_the_next_of_its_key_in_one_commit() {
     assert_eq!(ids(&claimer.await.unwrap()), ["b"]);
     assert_eq!(commits(&stage).await, before + 1);
     assert!(!other.is_finished(), "c is behind b");
-    let gate = stage.engine.gate(&Tenant::default(), GateKind::Key, "k").await.unwrap().unwrap();
+    let gate =
+        stage.engine.gate(&Tenant::default(), LimitKind::Concurrency, "k").await.unwrap().unwrap();
     assert_eq!((gate.running, gate.admitted, gate.waiting), (1, 0, 1));
     other.abort();
 }
@@ -130,7 +131,7 @@ async fn a_tenant_quota_wakes_starved_claims_of_other_lanes() {
     assert_eq!(ids(&first), ["a"]);
     let claimer = waiting(&stage, Claim { lanes: vec!["other".into()], ..claim() }).await;
     let why = stage.engine.why(&key("b")).await.unwrap().unwrap();
-    assert!(matches!(why, Why::QuotaSpent { kind: GateKind::Tenant, running: 1, .. }), "{why:?}");
+    assert!(matches!(why, Why::QuotaSpent { kind: LimitKind::Tenant, running: 1, .. }), "{why:?}");
     stage.engine.submit(complete(&stage.engine, "a", 1).await).await.unwrap();
     assert_eq!(ids(&claimer.await.unwrap()), ["b"]);
 }
@@ -165,7 +166,7 @@ async fn a_rate_limit_admits_the_next_task_after_its_window() {
 async fn concurrency_limits_are_listed_in_pages() {
     let stage = Stage::new().await;
     for n in 0..5 {
-        let gate = Some(GateKey::Key(format!("k{n}")));
+        let gate = Some(LimitKey::Concurrency(format!("k{n}")));
         let new = NewTask { gate, ..NewTask::new(format!("t{n}"), "k") };
         stage.engine.submit(Create::one(new)).await.unwrap();
     }
@@ -179,7 +180,7 @@ async fn concurrency_limits_are_listed_in_pages() {
         after = Some(last.clone());
     }
     assert_eq!(names, ["k0", "k1", "k2", "k3", "k4", "s"]);
-    let sessions = stage.engine.gates(&tenant, Some(GateKind::Session), None, 100).await.unwrap();
+    let sessions = stage.engine.gates(&tenant, Some(LimitKind::Session), None, 100).await.unwrap();
     assert_eq!(sessions.len(), 1);
     assert_eq!(stage.engine.gates(&"other".into(), None, None, 9).await.unwrap().len(), 0);
 }
@@ -191,7 +192,7 @@ async fn many_workers_run_one_task_of_a_key_at_a_time() {
     let store = windlass_store::MemoryStore::new();
     let engine = windlass_engine::Engine::start(store, Config::default()).await.unwrap();
     let names = (0..TASKS).map(|n| {
-        let gate = Some(GateKey::Key(format!("k{}", n % 3)));
+        let gate = Some(LimitKey::Concurrency(format!("k{}", n % 3)));
         NewTask { gate, ..NewTask::new(format!("t{n:02}"), "k") }
     });
     let create = Create { tenant: Tenant::default(), tasks: names.collect() };

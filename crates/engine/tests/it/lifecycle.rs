@@ -5,8 +5,8 @@ use windlass_core::command::{
     Cancel, Claim, Complete, Create, Fail, NewTask, Release, Replay, Start,
 };
 use windlass_core::{
-    Command, FailureClass, Fence, LaneName, Offer, Outcome, Payload, PublicState, Rejection, Retry,
-    Settled, TaskId, Tenant, Why,
+    Command, FailureClass, Fence, LaneName, Outcome, Payload, PublicState, Rejection, Retry,
+    Settled, TaskId, Tenant, Why, WorkerCapabilities,
 };
 use windlass_engine::{Error, Input, TaskFilter};
 use windlass_store::Clock;
@@ -21,7 +21,7 @@ async fn a_task_from_its_creation_to_its_result() {
     let new = NewTask { payload: Some(payload.clone()), ..NewTask::new("t", "k") };
     assert!(created(engine.submit(Create::one(new)).await.unwrap()));
     let claimed = claim_now(engine).await;
-    assert_eq!(claimed[0].input, Input::Here(payload));
+    assert_eq!(claimed[0].input, Input::Inline(payload));
     let result = Some(Payload::json("2"));
     let done = Complete { fence: fence(engine, "t", 1).await, result: result.clone() };
     let settled = engine.submit(done).await.unwrap();
@@ -109,7 +109,10 @@ async fn a_waiting_task_says_why() {
     assert!(claim_now(engine).await.is_empty());
     let unable = Some(Why::NoCapableWorker { missing: vec!["gpu".into()], tag: None });
     assert_eq!(engine.why(&key("t")).await.unwrap(), unable);
-    let offer = Offer { capabilities: ["gpu".to_owned()].into(), ..Offer::default() };
+    let offer = WorkerCapabilities {
+        capabilities: ["gpu".to_owned()].into(),
+        ..WorkerCapabilities::default()
+    };
     let able = Claim { offer, ..claim() };
     engine.claim(able, Duration::ZERO).await.unwrap();
     let why = engine.why(&key("t")).await.unwrap();

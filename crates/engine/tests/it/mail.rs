@@ -40,7 +40,7 @@ async fn a_signal_resumes_a_task_and_can_be_observed() {
     let again = signal().idempotency_key("k").await.unwrap();
     assert!(again.duplicate && again.seq == posted.seq);
     assert_eq!(signal().await.unwrap_err().code(), "waitpoint_used");
-    let observed = engine.observe_signals(&key("t")).await.unwrap();
+    let observed = engine.resuming_signals(&key("t")).await.unwrap();
     assert_eq!(observed.len(), 1);
     assert_eq!(observed[0].message.source, "ada");
     assert_eq!(observed[0].payload, Some(Payload::json("[1,2]")));
@@ -51,7 +51,7 @@ async fn a_signal_resumes_a_task_and_can_be_observed() {
     assert_eq!((task.attempts, task.claims), (1, 2));
     assert_eq!(task.resumption.as_ref().map(|r| r.cause), Some(ResumeCause::Signals));
     assert_eq!(engine.take_messages(&task.fence(), vec![1, 2]).await.unwrap(), 1);
-    assert!(engine.observe_signals(&key("t")).await.unwrap().is_empty());
+    assert!(engine.resuming_signals(&key("t")).await.unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_core::{Logged, Node, NodeId, Payload, PayloadKey, StoredRow, Timestamp, Value};
+use windlass_core::{LogEvent, Node, NodeId, Payload, PayloadKey, StoredRow, Timestamp, Value};
 use windlass_engine::{Config, Engine};
 use windlass_store::{
-    Clock, Count, Description, MemoryStore, Notices, Query, Store, StoreError, Ticket, Traffic, Tx,
+    Clock, Count, Description, MemoryStore, Notifications, Query, RequestGuard, RoundTripStats,
+    Store, StoreError, Tx,
 };
 use windlass_store_test::{Call, Failure, FaultStore};
 
@@ -24,7 +25,7 @@ impl Store for Shared {
         self.0.begin().await
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
+    async fn outcome(&self, ticket: &RequestGuard) -> Result<bool, StoreError> {
         self.0.outcome(ticket).await
     }
 
@@ -40,16 +41,16 @@ impl Store for Shared {
         self.0.payloads(keys).await
     }
 
-    async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
+    async fn events(&self, after: u64, limit: usize) -> Result<Vec<LogEvent>, StoreError> {
         self.0.events(after, limit).await
     }
 
-    fn notices(&self) -> Notices {
+    fn notices(&self) -> Notifications {
         self.0.notices()
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {
-        Ok(Description { traffic: Some(Traffic::default()), ..self.0.describe().await? })
+        Ok(Description { traffic: Some(RoundTripStats::default()), ..self.0.describe().await? })
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use windlass_core::command::Admit;
 use windlass_core::{
-    ChangeSet, EXCLUDED, Outcome, Payload, Rate, Rejection, RequestKey, Terms, fingerprint,
+    ChangeSet, EXCLUDED, Outcome, Payload, Rate, Rejection, RequestKey, RequestTtls, fingerprint,
 };
 use windlass_engine::{
-    AdmitError, Admitted, Begun, Config, Engine, Error, Racers, RequestPolicy, Scope, Ticket,
+    AdmitError, Admitted, Config, Engine, Error, OnInFlight, RequestAdmission, RequestGuard,
+    RequestPolicy, RequestScope,
 };
 
 use windlass_store::Store as _;
@@ -20,8 +21,8 @@ use crate::stage::{Stage, quiet, until};
 
 const KEY: &str = "a-key-of-a-request";
 
-fn scope() -> Scope {
-    Scope::new("ada", "pay")
+fn scope() -> RequestScope {
+    RequestScope::new("ada", "pay")
 }
 
 fn code<T: std::fmt::Debug>(refused: Result<T, AdmitError<String>>) -> &'static str {
@@ -71,32 +72,34 @@ async fn concurrent_duplicates_have_one_effect_and_one_response() {
 #[tokio::test]
 async fn a_different_request_under_the_key_conflicts_immediately() {
     let stage = Stage::new().await;
-    let Begun::First(ticket) = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap()
+    let RequestAdmission::Owner(ticket) =
+        stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap()
     else {
         panic!("expected the first request")
     };
     assert_eq!(code(pay(&stage.engine, 2).await), "idempotency_conflict");
-    let other = Scope { operation: "refund".into(), ..scope() };
+    let other = RequestScope { operation: "refund".into(), ..scope() };
     let refused = stage.engine.begin_request(&other, KEY, b"1").await.unwrap_err();
     assert_eq!(refused.code(), "idempotency_conflict");
     ticket.answer(Payload::json("1")).await.unwrap();
     assert_eq!(code(pay(&stage.engine, 2).await), "idempotency_conflict");
     assert_eq!(pay(&stage.engine, 1).await.unwrap(), Admitted { answer: 1, replayed: true });
-    for foreign in [scope().tenant("t"), scope().account("a"), Scope::new("eve", "pay")] {
+    for foreign in [scope().tenant("t"), scope().account("a"), RequestScope::new("eve", "pay")] {
         let begun = stage.engine.begin_request(&foreign, KEY, b"1").await.unwrap();
-        assert!(matches!(begun, Begun::First(_)), "{foreign:?}");
+        assert!(matches!(begun, RequestAdmission::Owner(_)), "{foreign:?}");
     }
 }
 
 #[tokio::test]
 async fn a_rejected_duplicate_gets_a_retry_delay() {
-    let stage = with(RequestPolicy { racers: Racers::Reject, ..RequestPolicy::default() }).await;
+    let stage =
+        with(RequestPolicy { on_in_flight: OnInFlight::Reject, ..RequestPolicy::default() }).await;
     let begun = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap();
     let refused = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap_err();
     let Error::Rejected(Rejection::IdempotencyInFlight { retry_after_ms }) = refused else {
         panic!("{refused}")
     };
-    assert_eq!(retry_after_ms, Terms::default().retry_after_ms);
+    assert_eq!(retry_after_ms, RequestTtls::default().retry_after_ms);
     drop(begun);
 }
 
@@ -140,7 +143,9 @@ async fn a_caller_that_leaves_releases_its_request() {
 #[tokio::test]
 async fn a_late_response_is_rejected_after_a_takeover() {
     let stage = Stage::new().await;
-    let Begun::First(late) = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap() else {
+    let RequestAdmission::Owner(late) =
+        stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap()
+    else {
         panic!("expected the first request")
     };
     stage.clock.advance_ms(60_000);
@@ -154,8 +159,8 @@ async fn a_late_response_is_rejected_after_a_takeover() {
 
 #[tokio::test]
 async fn a_saturated_rate_limiter_still_replays_responses() {
-    let growth = Some(Rate { starts: 1, window_ms: 60_000 });
-    let stage = with(RequestPolicy { growth, ..RequestPolicy::default() }).await;
+    let rate_limit = Some(Rate { starts: 1, window_ms: 60_000 });
+    let stage = with(RequestPolicy { rate_limit, ..RequestPolicy::default() }).await;
     pay(&stage.engine, 1).await.unwrap();
     let another = "another-key-of-ada";
     for _ in 0..2 {
@@ -175,10 +180,10 @@ async fn invalid_keys_and_ttls_are_rejected_without_side_effects() {
         assert_eq!(refused.code(), "invalid", "{bad}");
         assert!(bad.is_empty() || !refused.to_string().contains(bad), "{refused}");
     }
-    let lenient = with(RequestPolicy { any_key: true, ..RequestPolicy::default() }).await;
+    let lenient = with(RequestPolicy { allow_weak_keys: true, ..RequestPolicy::default() }).await;
     assert!(lenient.engine.begin_request(&scope(), "short", b"1").await.is_ok());
-    let terms = Terms { replay_ms: 1_000, ..Terms::default() };
-    let requests = RequestPolicy { terms, ..RequestPolicy::default() };
+    let ttls = RequestTtls { replay_ms: 1_000, ..RequestTtls::default() };
+    let requests = RequestPolicy { ttls, ..RequestPolicy::default() };
     let config = Config { requests, ..quiet() };
     let refused = Engine::start(stage.memory.another(), config).await.unwrap_err();
     assert_eq!(refused.code(), "invalid");
@@ -197,10 +202,10 @@ async fn no_error_discloses_a_key() {
     tokio::time::timeout(Duration::from_secs(5), async { drop(begun) }).await.unwrap();
 }
 
-async fn first(engine: &Engine) -> Ticket {
+async fn first(engine: &Engine) -> RequestGuard {
     match engine.begin_request(&scope(), KEY, b"1").await.unwrap() {
-        Begun::First(ticket) => ticket,
-        Begun::Answered(answer) => panic!("{answer:?}"),
+        RequestAdmission::Owner(ticket) => ticket,
+        RequestAdmission::Replay(answer) => panic!("{answer:?}"),
     }
 }
 
@@ -250,8 +255,8 @@ async fn a_lost_response_is_reported_as_unknown() {
         request: RequestKey { tenant: "default".into(), principal, account, key },
         fingerprint: fingerprint("pay", b"1", EXCLUDED),
         owner: "somebody".into(),
-        terms: Terms::default(),
-        growth: None,
+        ttls: RequestTtls::default(),
+        rate_limit: None,
     };
     let Outcome::Answered(key) = stage.engine.submit(admit).await.unwrap() else { panic!() };
     let lost = ChangeSet { dropped_payloads: vec![key], ..ChangeSet::default() };
@@ -261,8 +266,8 @@ async fn a_lost_response_is_reported_as_unknown() {
 
 #[tokio::test]
 async fn an_invalid_request_rate_is_rejected_at_start() {
-    let growth = Some(Rate { starts: 0, window_ms: 60_000 });
-    let requests = RequestPolicy { growth, ..RequestPolicy::default() };
+    let rate_limit = Some(Rate { starts: 0, window_ms: 60_000 });
+    let requests = RequestPolicy { rate_limit, ..RequestPolicy::default() };
     let stage = Stage::new().await;
     let config = Config { requests, ..quiet() };
     let refused = Engine::start(stage.memory.another(), config).await.unwrap_err();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::command::{Cancel, Claim, Create, NewTask, Reap, SetLaneState};
+use windlass_core::command::{Cancel, Claim, Create, DeleteTask, NewTask, SetLaneState};
 use windlass_core::{
     Command, LaneName, LaneState, Outcome, Record, Row, Settled, Task, Tenant, Timestamp, Version,
 };
@@ -46,7 +46,7 @@ async fn a_rejection_requires_unchanged_reads() {
     let mut held = store.pause_commit(1);
     let reaping = tokio::spawn({
         let slow = slow.clone();
-        async move { slow.submit(Reap { task: key("t") }).await }
+        async move { slow.submit(DeleteTask { task: key("t") }).await }
     });
     held.reached().await;
     claim_now(&stage.engine).await;
@@ -97,7 +97,7 @@ async fn a_recreated_task_reuses_no_version() {
     });
     held.reached().await;
     stage.engine.submit(stop()).await.unwrap();
-    stage.engine.submit(Reap { task: key("t") }).await.unwrap();
+    stage.engine.submit(DeleteTask { task: key("t") }).await.unwrap();
     let other = NewTask { priority: 5, ..NewTask::new("t", "k") };
     stage.engine.submit(Create::one(other)).await.unwrap();
     held.release();
@@ -362,7 +362,7 @@ async fn an_undecodable_row_blocks_only_its_own_task() {
     stage.memory.plant(Row { schema: 99, body: "{\"shape\":\"unheard of\"}".into(), ..row });
     stage.engine.submit(create("plain")).await.unwrap();
     assert_eq!(ids(&claim_now(&stage.engine).await), ["plain"]);
-    let refused = stage.engine.submit(Reap { task: key("odd") }).await.unwrap_err();
+    let refused = stage.engine.submit(DeleteTask { task: key("odd") }).await.unwrap_err();
     assert_eq!(refused.code(), "quarantined");
     let fence = windlass_core::Fence { task: key("odd"), epoch: 1 };
     let done = windlass_core::command::Complete { fence, result: None };
@@ -405,7 +405,7 @@ async fn a_row_stored_under_a_wrong_key_is_quarantined() {
     stage.clock.advance_ms(1_001);
     stage.engine.sweep().await.unwrap();
     assert_eq!(ids(&claim_now(&stage.engine).await), ["t"], "the sweep continues");
-    let refused = stage.engine.submit(Reap { task: key("moved") }).await.unwrap_err();
+    let refused = stage.engine.submit(DeleteTask { task: key("moved") }).await.unwrap_err();
     assert_eq!(refused.code(), "quarantined");
 }
 

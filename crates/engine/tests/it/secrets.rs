@@ -8,16 +8,16 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use windlass_core::command::{
-    Admit, Answer, Charge, ClaimEffect, Create, Idempotency, NewTask, SettleEffect, Spend, Sweep,
-    Withdraw,
+    Admit, Answer, Charge, ClaimEffect, Create, IdempotencyWindow, NewTask, ReleaseRequest,
+    SettleEffect, Spend, Sweep,
 };
 use windlass_core::{
-    Admission, Caller, Command, EXCLUDED, IdempotencyKey, Outcome, Payload, Rate, RequestKey,
-    Tenant, Terms, fingerprint,
+    Admission, Command, EXCLUDED, EffectOwner, IdempotencyKey, Outcome, Payload, Rate, RequestKey,
+    RequestTtls, Tenant, fingerprint,
 };
 use windlass_engine::{
-    AdmitError, Begun, Call, Config, Downstream, EffectError, Engine, Lookup, Racers,
-    RequestContext, RequestPolicy, Scope, Ticket,
+    AdmitError, Call, Config, EffectError, Engine, ExternalService, Lookup, OnInFlight,
+    RequestAdmission, RequestContext, RequestGuard, RequestPolicy, RequestScope,
 };
 use windlass_store_test::{Call as StoreCall, Failure, FaultStore};
 
@@ -96,7 +96,7 @@ impl Gossip {
     }
 }
 
-impl Downstream for Gossip {
+impl ExternalService for Gossip {
     type Request = u32;
     type Answer = u32;
     type Error = String;
@@ -111,14 +111,14 @@ impl Downstream for Gossip {
     }
 }
 
-fn scope() -> Scope {
-    Scope::new("ada", "pay")
+fn scope() -> RequestScope {
+    RequestScope::new("ada", "pay")
 }
 
-async fn first(engine: &Engine, key: &str) -> Ticket {
+async fn first(engine: &Engine, key: &str) -> RequestGuard {
     match engine.begin_request(&scope(), key, b"1").await.unwrap() {
-        Begun::First(ticket) => ticket,
-        Begun::Answered(answer) => panic!("{answer:?}"),
+        RequestAdmission::Owner(ticket) => ticket,
+        RequestAdmission::Replay(answer) => panic!("{answer:?}"),
     }
 }
 
@@ -128,8 +128,8 @@ async fn refused(engine: &Engine, told: &Told, key: &str, body: &[u8], code: &st
 }
 
 fn policy() -> RequestPolicy {
-    let growth = Some(Rate { starts: 3, window_ms: 60_000 });
-    RequestPolicy { racers: Racers::Reject, growth, ..RequestPolicy::default() }
+    let rate_limit = Some(Rate { starts: 3, window_ms: 60_000 });
+    RequestPolicy { on_in_flight: OnInFlight::Reject, rate_limit, ..RequestPolicy::default() }
 }
 
 async fn stage() -> (Stage, Engine, FaultStore) {
@@ -228,10 +228,10 @@ async fn a_call_does_not_disclose_its_request_id() {
     assert!(matches!(unknown, EffectError::Ambiguous { .. }));
     told.error(call("charge").run(&gossip, &2).await);
     for _ in 0..2 {
-        told.error(call("refund").threaded().run(&gossip, &1).await);
+        told.error(call("refund").idempotent_provider().run(&gossip, &1).await);
     }
     *gossip.is_away.lock().unwrap() = false;
-    call("refund").threaded().run(&gossip, &1).await.unwrap();
+    call("refund").idempotent_provider().run(&gossip, &1).await.unwrap();
     store.fail(StoreCall::Commit, 1, Failure::Refused);
     told.error(call("third").run(&gossip, &1).await);
     stage.clock.advance_ms(60_000);
@@ -258,7 +258,7 @@ async fn commands_and_rows_do_not_disclose_the_key() {
         key: key.clone(),
     };
     let owner = "somebody".to_owned();
-    let caller = Caller::Request { request: request.clone(), owner: owner.clone() };
+    let caller = EffectOwner::Request { request: request.clone(), owner: owner.clone() };
     let (provider, name) = ("bank".to_owned(), "charge".to_owned());
     let fingerprint = fingerprint("pay", b"1", EXCLUDED);
     let rate = Rate { starts: 3, window_ms: 60_000 };
@@ -268,8 +268,8 @@ async fn commands_and_rows_do_not_disclose_the_key() {
             request: request.clone(),
             fingerprint,
             owner: owner.clone(),
-            terms: Terms::default(),
-            growth: Some(rate),
+            ttls: RequestTtls::default(),
+            rate_limit: Some(rate),
         }
         .into(),
         ClaimEffect {
@@ -283,10 +283,10 @@ async fn commands_and_rows_do_not_disclose_the_key() {
         SettleEffect { caller, provider, name, answer: Payload::json("1") }.into(),
         Answer { request: request.clone(), owner: owner.clone(), answer: Payload::json("1") }
             .into(),
-        Withdraw { request, owner }.into(),
+        ReleaseRequest { request, owner }.into(),
         Spend { tenant: tenant.clone(), key: key.clone(), charges }.into(),
         Create::one(NewTask {
-            idempotency: Some(Idempotency { key: key.clone(), window_ms: 60_000 }),
+            idempotency: Some(IdempotencyWindow { key: key.clone(), window_ms: 60_000 }),
             ..NewTask::new("t", "k")
         })
         .into(),

@@ -27,7 +27,7 @@ async fn acknowledged_commits_survive_a_restart() {
     engine.submit(Create::one(new)).await.unwrap();
     engine.submit(create("u")).await.unwrap();
     let claimed = claim_now(&engine).await;
-    assert_eq!(claimed[0].input, Input::Here(payload));
+    assert_eq!(claimed[0].input, Input::Inline(payload));
     // No shutdown: like a crash, only committed data remains.
     drop(engine);
     let engine = open(&path).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use windlass_core::command::{Create, NewTask, SetLaneState};
-use windlass_core::{Cursor, Family, LaneState, Logged, Tenant};
+use windlass_core::{Cursor, EventCategory, LaneState, LogEvent, Tenant};
 use windlass_engine::{Config, Engine, Error, Filter};
 use windlass_store_test::{Call, Failure, FaultStore};
 
@@ -22,8 +22,8 @@ async fn create_in(engine: &Engine, id: &str, lane: &str, region: &str) {
     engine.submit(Create::one(new)).await.unwrap();
 }
 
-fn seen(events: &[Logged]) -> Vec<String> {
-    let id = |event: &Logged| event.task.as_ref().map_or(String::new(), ToString::to_string);
+fn seen(events: &[LogEvent]) -> Vec<String> {
+    let id = |event: &LogEvent| event.task.as_ref().map_or(String::new(), ToString::to_string);
     events.iter().map(|event| format!("{} {}", event.name, id(event)).trim().to_owned()).collect()
 }
 
@@ -38,7 +38,7 @@ async fn a_filter_returns_matching_events() {
     let any = Filter::default;
     for (filter, expected) in [
         (any(), "created a, created b, created c, lane_state_changed"),
-        (Filter { families: [Family::Lane].into(), ..any() }, "lane_state_changed"),
+        (Filter { families: [EventCategory::Lane].into(), ..any() }, "lane_state_changed"),
         (Filter { lanes: ["bulk".into()].into(), ..any() }, "created c"),
         (Filter { kinds: ["fax".into()].into(), ..any() }, "created b"),
         (Filter { labels: labels("eu"), ..any() }, "created a, created c"),
@@ -90,7 +90,7 @@ async fn a_durable_subscription_continues_from_its_cursor() {
     for id in ["a", "b", "c"] {
         engine.submit(create(id)).await.unwrap();
     }
-    let mut log = engine.subscribe_named("mailer", Filter::default()).await.unwrap();
+    let mut log = engine.subscribe_durable("mailer", Filter::default()).await.unwrap();
     let first = log.read().await.unwrap();
     assert_eq!(seen(&first), ["created a", "created b", "created c"]);
     let incarnation = log.cursor().incarnation.clone();
@@ -100,22 +100,22 @@ async fn a_durable_subscription_continues_from_its_cursor() {
     drop(log);
     // A later subscription on another engine: unacknowledged events are redelivered.
     let other = Engine::start(memory.another(), quiet()).await.unwrap();
-    let mut log = other.subscribe_named("mailer", Filter::default()).await.unwrap();
+    let mut log = other.subscribe_durable("mailer", Filter::default()).await.unwrap();
     assert_eq!(seen(&log.read().await.unwrap()), ["created c"]);
     assert_eq!(log.ack_all().await.unwrap(), at(3));
     let bookmark = engine.bookmark(&Tenant::default(), "mailer").await.unwrap().unwrap();
     assert_eq!(bookmark.cursor, at(3));
     // Acknowledgements write no events, so reading the log does not grow it.
     assert!(log.read().await.unwrap().is_empty());
-    let mut fresh = engine.subscribe_named("auditor", Filter::default()).await.unwrap();
+    let mut fresh = engine.subscribe_durable("auditor", Filter::default()).await.unwrap();
     assert_eq!(fresh.read().await.unwrap().len(), 3);
     fresh.ack_all().await.unwrap();
     let known = engine.bookmarks(&Tenant::default(), None, 10).await.unwrap();
     let names: Vec<&str> = known.iter().map(|known| known.name.as_str()).collect();
     assert_eq!(names, ["auditor", "mailer"]);
-    assert!(engine.forget_subscriber(&Tenant::default(), "mailer").await.unwrap());
-    assert!(!engine.forget_subscriber(&Tenant::default(), "mailer").await.unwrap());
-    let mut again = engine.subscribe_named("mailer", Filter::default()).await.unwrap();
+    assert!(engine.delete_subscription(&Tenant::default(), "mailer").await.unwrap());
+    assert!(!engine.delete_subscription(&Tenant::default(), "mailer").await.unwrap());
+    let mut again = engine.subscribe_durable("mailer", Filter::default()).await.unwrap();
     assert_eq!(again.read().await.unwrap().len(), 3);
 }
 
@@ -129,7 +129,7 @@ async fn a_durable_subscription_advances_past_filtered_out_events() {
         known.map_or(0, |known| known.cursor.seq)
     };
     create_in(&engine, "r", "rare", "eu").await;
-    let mut log = engine.subscribe_named("mailer", rare()).await.unwrap();
+    let mut log = engine.subscribe_durable("mailer", rare()).await.unwrap();
     assert_eq!(seen(&log.next().await.unwrap()), ["created r"]);
     for n in 0..1_200 {
         engine.submit(create(&n.to_string())).await.unwrap();
@@ -145,7 +145,7 @@ async fn a_durable_subscription_advances_past_filtered_out_events() {
     create_in(&engine, "s", "rare", "eu").await;
     assert_eq!(seen(&waiting.await.unwrap()), ["created s"]);
     assert_eq!(place(&engine).await, 1_201, "the last event is not acknowledged");
-    let mut again = engine.subscribe_named("mailer", rare()).await.unwrap();
+    let mut again = engine.subscribe_durable("mailer", rare()).await.unwrap();
     assert_eq!(seen(&again.read().await.unwrap()), ["created s"]);
 }
 
@@ -154,13 +154,13 @@ async fn a_durable_subscription_belongs_to_its_tenant() {
     let Stage { engine, .. } = Stage::new().await;
     engine.submit(create("a")).await.unwrap();
     let of = |tenant: &str| Filter { tenant: Some(tenant.into()), ..Filter::default() };
-    let mut acme = engine.subscribe_named("mailer", of("acme")).await.unwrap();
+    let mut acme = engine.subscribe_durable("mailer", of("acme")).await.unwrap();
     assert!(acme.read().await.unwrap().is_empty());
     acme.ack_all().await.unwrap();
-    let mut own = engine.subscribe_named("mailer", of("default")).await.unwrap();
+    let mut own = engine.subscribe_durable("mailer", of("default")).await.unwrap();
     assert_eq!(own.read().await.unwrap().len(), 1);
-    assert_eq!(engine.subscribe_named("", of("default")).await.unwrap().name(), "");
-    let nameless = engine.subscribe_named("", of("default")).await.unwrap();
+    assert_eq!(engine.subscribe_durable("", of("default")).await.unwrap().name(), "");
+    let nameless = engine.subscribe_durable("", of("default")).await.unwrap();
     assert_eq!(nameless.ack_all().await.unwrap_err().code(), "invalid");
 }
 
@@ -169,14 +169,14 @@ async fn a_durable_subscription_behind_the_trimmed_log_expires() {
     let config = Config { event_retention: Duration::from_secs(60), ..quiet() };
     let Stage { engine, clock, .. } = Stage::with(config).await;
     engine.submit(create("a")).await.unwrap();
-    let mut log = engine.subscribe_named("mailer", Filter::default()).await.unwrap();
+    let mut log = engine.subscribe_durable("mailer", Filter::default()).await.unwrap();
     log.read().await.unwrap();
     log.ack_all().await.unwrap();
     engine.submit(create("b")).await.unwrap();
     clock.advance_ms(60_001);
     engine.submit(create("c")).await.unwrap();
     assert_eq!(engine.trim_log().await.unwrap(), 2);
-    let mut log = engine.subscribe_named("mailer", Filter::default()).await.unwrap();
+    let mut log = engine.subscribe_durable("mailer", Filter::default()).await.unwrap();
     let Err(Error::CursorExpired(expired)) = log.next().await else { panic!() };
     log.seek(expired.oldest);
     assert_eq!(seen(&log.next().await.unwrap()), ["created c"]);
@@ -186,7 +186,7 @@ async fn a_durable_subscription_behind_the_trimmed_log_expires() {
 #[tokio::test]
 async fn an_event_stream_ends_with_a_cursor_to_continue_from() {
     let Stage { engine, memory, .. } = Stage::new().await;
-    let filter = Filter { families: [Family::Task].into(), ..Filter::default() };
+    let filter = Filter { families: [EventCategory::Task].into(), ..Filter::default() };
     let mut events = engine.subscribe_with(filter.clone(), None).await.unwrap().into_stream();
     engine.submit(create("a")).await.unwrap();
     claim_now(&engine).await;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::command::{
-    Claim, Complete, Consume, Create, NewTask, RegisterWorker, RetireWorker,
+    Claim, ClaimGranted, Complete, Create, DeregisterWorker, NewTask, RegisterWorker,
 };
-use windlass_core::{Offer, Payload, Rejection, Tenant, Why, Worker};
+use windlass_core::{Payload, Rejection, Tenant, Why, Worker, WorkerCapabilities};
 use windlass_engine::{Config, Engine, Error, Input};
 
 use crate::stage::{Stage, claim_now, create, ids, key, quiet, until};
@@ -16,7 +16,10 @@ fn register(id: &str, lane: &str, capability: &str) -> RegisterWorker {
         tenant: Tenant::default(),
         id: id.into(),
         lanes: [lane.into()].into(),
-        offer: Offer { capabilities: [capability.to_owned()].into(), ..Offer::default() },
+        offer: WorkerCapabilities {
+            capabilities: [capability.to_owned()].into(),
+            ..WorkerCapabilities::default()
+        },
         every_ms: 1_000,
         held: None,
     }
@@ -32,10 +35,10 @@ async fn a_granted_task_goes_only_to_its_worker_with_its_payload() {
     let kept = engine.why(&key("t")).await.unwrap();
     assert!(matches!(kept, Some(Why::KeptFor { worker, .. }) if worker.as_str() == "v"));
     assert!(claim_now(&engine).await.is_empty());
-    let refused = engine.consume(Consume::new("t", "w")).await;
+    let refused = engine.claim_granted(ClaimGranted::new("t", "w")).await;
     assert!(matches!(refused, Err(Error::Rejected(Rejection::NotGranted))), "{refused:?}");
-    let claimed = engine.consume(Consume::new("t", "v")).await.unwrap();
-    assert_eq!(claimed.input, Input::Here(payload));
+    let claimed = engine.claim_granted(ClaimGranted::new("t", "v")).await.unwrap();
+    assert_eq!(claimed.input, Input::Inline(payload));
     engine.submit(Complete { fence: claimed.task.fence(), result: None }).await.unwrap();
 }
 
@@ -76,7 +79,7 @@ async fn a_caller_that_leaves_before_the_reply_leases_nothing() {
     let Stage { engine, .. } = Stage::new().await;
     engine.submit(create("t")).await.unwrap();
     engine.grant(&key("t"), "v", Duration::from_secs(10)).await.unwrap();
-    let mut consume = Box::pin(engine.consume(Consume::new("t", "v")));
+    let mut consume = Box::pin(engine.claim_granted(ClaimGranted::new("t", "v")));
     // Polled once, so that the command is queued; then the caller leaves.
     tokio::select! {
         biased;
@@ -85,7 +88,7 @@ async fn a_caller_that_leaves_before_the_reply_leases_nothing() {
     }
     drop(consume);
     // The undelivered lease was not taken, so the grant still exists.
-    let claimed = engine.consume(Consume::new("t", "v")).await.unwrap();
+    let claimed = engine.claim_granted(ClaimGranted::new("t", "v")).await.unwrap();
     assert_eq!(claimed.task.claims, 1);
 }
 
@@ -95,7 +98,7 @@ async fn registered_workers_are_listed_in_pages() {
     for n in 0..5 {
         engine.submit(register(&format!("w{n}"), "l", "gpu")).await.unwrap();
     }
-    engine.submit(RetireWorker { tenant: Tenant::default(), id: "w2".into() }).await.unwrap();
+    engine.submit(DeregisterWorker { tenant: Tenant::default(), id: "w2".into() }).await.unwrap();
     let tenant = Tenant::default();
     let first = engine.workers(&tenant, None, 3).await.unwrap();
     let names = |page: &[Arc<Worker>]| {
@@ -123,7 +126,11 @@ async fn why_knows_the_workers_of_all_engines() {
     assert_eq!(missing, ["gpu"]);
     stage.engine.submit(register("v", "default", "gpu")).await.unwrap();
     assert_eq!(why().await, Why::InLine);
-    stage.engine.submit(RetireWorker { tenant: Tenant::default(), id: "v".into() }).await.unwrap();
+    stage
+        .engine
+        .submit(DeregisterWorker { tenant: Tenant::default(), id: "v".into() })
+        .await
+        .unwrap();
     assert!(matches!(why().await, Why::NoCapableWorker { .. }));
     claim_now(&asked).await;
     assert!(matches!(why().await, Why::NoCapableWorker { .. }), "nor is the local worker");

@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
 use windlass_core::command::{
-    Absent, Claim, CommitTurn, Complete, Decline, Deed, Discard, Foreign, NewTask, NewWorkflow,
-    Parcel, Release, ReleaseSession, Renew, RenewSessions, Send, Start, Then,
+    AbandonTurn, Absent, Claim, CommitTurn, Complete, DropActivity, Foreign, NewTask, NewWorkflow,
+    Parcel, Release, ReleaseSession, Renew, RenewSessions, Send, Start, TurnEnd, WorkflowCommand,
 };
 use windlass_core::{
-    Command, GateKey, Lifecycle, Offer, Payload, RetryPolicy, SESSIONS, Task, Tenant,
+    Command, Lifecycle, LimitKey, Payload, RetryPolicy, SESSIONS, Task, Tenant, WorkerCapabilities,
 };
 
 use crate::client::{Client, back_from};
@@ -24,8 +24,8 @@ pub(crate) fn is_foreign(command: &Command) -> bool {
         Command::Send(send) => &send.tenant,
         Command::Claim(claim) => &claim.tenant,
         Command::CommitTurn(turn) => &turn.fence.task.tenant,
-        Command::Decline(decline) => &decline.fence.task.tenant,
-        Command::Discard(discard) => &discard.fence.task.tenant,
+        Command::AbandonTurn(decline) => &decline.fence.task.tenant,
+        Command::DropActivity(discard) => &discard.fence.task.tenant,
         Command::Complete(complete) => &complete.fence.task.tenant,
         Command::Release(release) => &release.fence.task.tenant,
         Command::Renew(renew) => &renew.fence.task.tenant,
@@ -38,8 +38,8 @@ pub(crate) fn is_foreign(command: &Command) -> bool {
 
 /// What turns of a workflow make, in the order of their steps.
 pub(crate) fn made_by(turn: &CommitTurn) -> impl Iterator<Item = &NewTask> {
-    turn.deeds.iter().filter_map(|deed| match deed {
-        Deed::Activity { task, .. } => Some(task),
+    turn.commands.iter().filter_map(|deed| match deed {
+        WorkflowCommand::Activity { task, .. } => Some(task),
         _ => None,
     })
 }
@@ -54,11 +54,11 @@ impl Client<'_> {
             ForeignWish::Receive { limit, lease_ms } => receive(&self.name, limit, lease_ms).into(),
             ForeignWish::Turn { lease, whole, works, to, next } => {
                 let flow = self.held(lease, true)?;
-                let deeds = Doing { whole, works, to, next };
-                turn(&flow, deeds, &self.name)?.into()
+                let commands = Doing { whole, works, to, next };
+                turn(&flow, commands, &self.name)?.into()
             }
             ForeignWish::Decline { lease, delay_ms, counts } => {
-                Decline { fence: self.held(lease, true)?.fence(), delay_ms, counts }.into()
+                AbandonTurn { fence: self.held(lease, true)?.fence(), delay_ms, counts }.into()
             }
             ForeignWish::Release { lease } => {
                 Release { fence: self.held(lease, true)?.fence() }.into()
@@ -74,7 +74,8 @@ impl Client<'_> {
                 Complete { fence, result: Some(Payload::json("1")) }.into()
             }
             ForeignWish::Discard { lease } => {
-                Discard { fence: self.held(lease, false)?.fence(), reason: "no use".into() }.into()
+                DropActivity { fence: self.held(lease, false)?.fence(), reason: "no use".into() }
+                    .into()
             }
             ForeignWish::RenewLocks { hand, lock_ms, idle_ms } => {
                 let workers = vec![pick(&HANDS, hand).into()];
@@ -108,7 +109,7 @@ fn parcel(to: u8, absent: u8, after_ms: u64, name: String) -> Parcel {
             let mut flow = NewTask::new("it", "flow");
             flow.lane = TURNS.into();
             flow.workflow = Some(NewWorkflow::default());
-            flow.policy.max_reclaims = PLENTY;
+            flow.policy.max_lost_leases = PLENTY;
             Absent::Create(Box::new(flow))
         }
     };
@@ -135,7 +136,7 @@ pub(super) fn work(worker: &str, limit: u32, lease_ms: u64, lock_ms: u64) -> Cla
         limit,
         lease_ms,
         session_idle_ms: lock_ms,
-        offer: Offer { capabilities, ..Offer::default() },
+        offer: WorkerCapabilities { capabilities, ..WorkerCapabilities::default() },
         ..Claim::new(worker)
     }
 }
@@ -158,21 +159,21 @@ pub(super) fn turn(flow: &Task, doing: Doing, name: &str) -> Option<CommitTurn> 
         let mut task = NewTask::new(format!("{}/{step}", flow.id), "work");
         task.lane = WORKS.into();
         task.policy.retry = Some(RetryPolicy::fixed(PLENTY, 0));
-        task.policy.max_reclaims = PLENTY;
+        task.policy.max_lost_leases = PLENTY;
         let lock = usize::try_from(step % 3).ok().and_then(|lock| LOCKS.get(lock));
-        task.gate = lock.map(|lock| GateKey::Affinity((*lock).to_owned()));
-        Deed::Activity { step, task, eager: false }
+        task.gate = lock.map(|lock| LimitKey::Affinity((*lock).to_owned()));
+        WorkflowCommand::Activity { step, task, eager: false }
     });
-    let sent = doing.to.map(|to| Deed::Send(parcel(to, 2, 0, format!("{name}-sent"))));
+    let sent = doing.to.map(|to| WorkflowCommand::Send(parcel(to, 2, 0, format!("{name}-sent"))));
     let taken = lease.received.iter().take(if doing.whole { usize::MAX } else { 1 });
     Some(CommitTurn {
         fence: flow.fence(),
         turn: if doing.next { 0 } else { known.turns },
         row: Some(Payload::json(format!("\"{name}\""))),
         taken: taken.copied().collect(),
-        deeds: works.chain(sent).collect(),
+        commands: works.chain(sent).collect(),
         next_step: steps.end,
-        then: Then::Rest,
+        then: TurnEnd::Yield,
         sticky_ms: None,
         eager: None,
         foreign: Some(Box::new(Foreign {

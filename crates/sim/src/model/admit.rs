@@ -384,7 +384,7 @@ impl Model {
                 };
                 self.stages(admit.request.key.reveal(), asked.moment).iter().flatten().any(own)
             }
-            (Command::Answer(answer), Outcome::Answered(_)) => {
+            (Command::CompleteRequest(answer), Outcome::Answered(_)) => {
                 let key = answer.request.key.reveal();
                 let text = String::from_utf8_lossy(&answer.answer.bytes).into_owned();
                 let own = self.stages(key, asked.moment).into_iter().flatten();
@@ -398,7 +398,7 @@ impl Model {
                     _ => false,
                 })
             }
-            (Command::Withdraw(withdraw), Outcome::Withdrawn) => {
+            (Command::ReleaseRequest(withdraw), Outcome::Withdrawn) => {
                 let key = withdraw.request.key.reveal();
                 let other = |stage: &Option<Stage>| {
                     stage.as_ref().is_none_or(|stage| stage.owner != withdraw.owner)
@@ -425,7 +425,7 @@ impl Model {
                 let (fingerprint, moment, at) = (admit.fingerprint, asked.moment, asked.at);
                 self.may_refuse_plea(&Plea { key, fingerprint, owner, moment, at }, rejection)
             }
-            Command::Answer(answer) => {
+            Command::CompleteRequest(answer) => {
                 let key = answer.request.key.reveal();
                 let text = String::from_utf8_lossy(&answer.answer.bytes);
                 let stages = self.stages(key, asked.moment);
@@ -445,7 +445,7 @@ impl Model {
                     _ => false,
                 }
             }
-            Command::Withdraw(withdraw) => {
+            Command::ReleaseRequest(withdraw) => {
                 let stages = self.stages(withdraw.request.key.reveal(), asked.moment);
                 let mut own = stages.iter().flatten().filter(|stage| stage.owner == withdraw.owner);
                 *rejection == Rejection::SettledOtherwise && own.any(|stage| !stage.is_open())

@@ -44,10 +44,12 @@ impl Model {
                 lengths.insert(renew.lease_ms);
             }
             Command::Fail(fail) => self.fails(fenced(&fail.fence), &fail.reason, fail.retry),
-            Command::Consume(consume) => self.offered(&crate::staff::claim(&consume.worker, 1)),
-            Command::RetireWorker(retire) => self.retires(retire.id.as_str()),
+            Command::ClaimGranted(consume) => {
+                self.offered(&crate::staff::claim(&consume.worker, 1))
+            }
+            Command::DeregisterWorker(retire) => self.retires(retire.id.as_str()),
             Command::ReleaseSession(release) => self.lets_go(&release.session),
-            Command::Reap(reap) => drop(self.reaping.insert(reap.task.id.clone())),
+            Command::DeleteTask(reap) => drop(self.reaping.insert(reap.task.id.clone())),
             Command::Complete(complete) => {
                 let bytes = complete.result.as_ref().map(|result| result.bytes.to_vec());
                 self.give(fenced(&complete.fence), bytes);
@@ -56,12 +58,12 @@ impl Model {
                 let (key, owner) = (admit.request.key.reveal(), Some(admit.owner.as_str()));
                 self.wants(key, owner, admit.fingerprint);
             }
-            Command::Answer(answer) => {
+            Command::CompleteRequest(answer) => {
                 let text = String::from_utf8_lossy(&answer.answer.bytes);
                 let giver = Giver::Owner(answer.owner.clone());
                 self.gives(answer.request.key.reveal(), giver, &text);
             }
-            Command::Withdraw(withdraw) => {
+            Command::ReleaseRequest(withdraw) => {
                 let giver = Giver::Owner(withdraw.owner.clone());
                 self.gives_up(withdraw.request.key.reveal(), Some(giver));
             }
@@ -128,7 +130,7 @@ impl Model {
                 }
                 fences.into_iter().try_for_each(|fenced| self.handed(asked, fenced, &claim.worker))
             }
-            (Command::Consume(consume), Outcome::Claimed(tasks)) => match &tasks[..] {
+            (Command::ClaimGranted(consume), Outcome::Claimed(tasks)) => match &tasks[..] {
                 [task] if task.id == consume.task.id => {
                     self.handed(asked, (task.id.clone(), task.epoch), &consume.worker)
                 }
@@ -253,7 +255,7 @@ impl Model {
                     && self.tasks[&replay.task.id]
                         .was(asked.seq, |facts| facts.generation == *generation)
             }
-            (Command::Reap(reap), Outcome::Reaped) => since(&reap.task.id, "reaped"),
+            (Command::DeleteTask(reap), Outcome::Reaped) => since(&reap.task.id, "reaped"),
             (Command::SetLaneState(set), Outcome::LaneChanged) => {
                 self.lanes[&set.lane].was(asked.seq, |lane| lane.state == set.state)
             }
@@ -264,7 +266,7 @@ impl Model {
                 self.are_done(asked, &wait.fence, counts)
             }
             (Command::RegisterWorker(_), Outcome::WorkerRegistered { .. })
-            | (Command::RetireWorker(_), Outcome::WorkerRetired) => true,
+            | (Command::DeregisterWorker(_), Outcome::WorkerRetired) => true,
             (Command::Grant(grant), Outcome::Granted { until }) => {
                 self.is_granted(asked, grant, *until)
             }
@@ -286,7 +288,7 @@ pub(super) fn content(command: &Command) -> Option<(Fenced, Content)> {
             (&complete.fence, Content::Complete(bytes))
         }
         Command::Fail(fail) => (&fail.fence, Content::Fail(fail.reason.clone())),
-        Command::Delay(delay) => (&delay.fence, Content::Delay { ms: delay.delay_ms }),
+        Command::Snooze(delay) => (&delay.fence, Content::Delay { ms: delay.delay_ms }),
         Command::Release(release) => (&release.fence, Content::Release),
         Command::Suspend(suspend) => (&suspend.fence, suspend_content(suspend)),
         Command::WaitChildren(wait) => (&wait.fence, Content::WaitChildren),

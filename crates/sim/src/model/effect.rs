@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::command::{ClaimEffect, SettleEffect};
 use windlass_core::{
-    Caller, Change, Command, Digest, Effect, IdempotencyKey, Outcome, Rejection, RowKey, TaskId,
-    Timestamp, Value,
+    Change, Command, Digest, Effect, EffectOwner, IdempotencyKey, Outcome, Rejection, RowKey,
+    TaskId, Timestamp, Value,
 };
 use windlass_store::MemoryStore;
 
@@ -48,7 +48,7 @@ pub(crate) struct Made<'a> {
     pub(crate) right: Right,
     /// The other side has said that it has no record of it.
     pub(crate) looked: bool,
-    pub(crate) threaded: bool,
+    pub(crate) idempotent_provider: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,10 +95,10 @@ fn call_of(row: &RowKey) -> Option<CallName> {
     Some((parent, name.to_owned()))
 }
 
-fn call_by(caller: &Caller, name: &str) -> CallName {
+fn call_by(caller: &EffectOwner, name: &str) -> CallName {
     let parent = match caller {
-        Caller::Task(fence) => Parent::Task(fence.task.id.clone()),
-        Caller::Request { request, .. } => Parent::Request(request.key.reveal().to_owned()),
+        EffectOwner::Task(fence) => Parent::Task(fence.task.id.clone()),
+        EffectOwner::Request { request, .. } => Parent::Request(request.key.reveal().to_owned()),
     };
     (parent, name.to_owned())
 }
@@ -235,7 +235,7 @@ impl Model {
 
     /// The other side does what it is asked for.
     pub(crate) fn makes_call(&mut self, made: &Made<'_>) -> Result<(), Breach> {
-        let Made { call, id, right, looked, threaded } = made;
+        let Made { call, id, right, looked, idempotent_provider } = made;
         let track = self.effects.rows.get(call);
         let known = |known: &Option<Known>| known.as_ref().is_some_and(|known| known.id == *id);
         let claims = track.into_iter().flat_map(|track| track.since(0));
@@ -246,11 +246,12 @@ impl Model {
         };
         let is_first = first.is_none_or(|first| first == *right);
         let again = !self.effects.done.insert((*id).to_owned());
-        if again && !threaded && !looked && !is_first {
+        if again && !idempotent_provider && !looked && !is_first {
             return breach(Kind::Effect, format!("{call:?} is made again by {right:?}"));
         }
         if again {
-            let met = if *threaded { Happening::ThreadedAgain } else { Happening::CalledLate };
+            let met =
+                if *idempotent_provider { Happening::ThreadedAgain } else { Happening::CalledLate };
             self.requests.met.push(met);
         }
         Ok(())
@@ -264,9 +265,9 @@ impl Model {
     }
 
     /// Whether whoever asks held what it calls for.
-    fn held_call(&self, asked: &Asked<'_>, caller: &Caller) -> bool {
+    fn held_call(&self, asked: &Asked<'_>, caller: &EffectOwner) -> bool {
         match caller {
-            Caller::Task(fence) => {
+            EffectOwner::Task(fence) => {
                 let held = |facts: &Facts| {
                     facts
                         .hold()
@@ -274,7 +275,7 @@ impl Model {
                 };
                 self.tasks[&fence.task.id].was(asked.seq, held)
             }
-            Caller::Request { request, owner } => {
+            EffectOwner::Request { request, owner } => {
                 self.held_request(request.key.reveal(), owner, asked.moment)
             }
         }
@@ -329,11 +330,11 @@ impl Model {
     fn claimed_unrecorded(
         &mut self,
         asked: &Asked<'_>,
-        caller: &Caller,
+        caller: &EffectOwner,
         call: &CallName,
         id: &IdempotencyKey,
     ) -> bool {
-        let Caller::Task(fence) = caller else { return false };
+        let EffectOwner::Task(fence) = caller else { return false };
         let found = self.was_unrecorded(asked, call, CLAIMED);
         if found {
             let right = Right::Epoch(fence.epoch);
@@ -365,14 +366,14 @@ impl Model {
                 let answered = known.iter().flatten().any(|is| is.answered);
                 Some(answered || self.was_unrecorded(asked, &call, SETTLED))
             }
-            (Rejection::RequestReleased, Caller::Request { request, owner }) => {
+            (Rejection::RequestReleased, EffectOwner::Request { request, owner }) => {
                 let (key, giver) = (request.key.reveal(), super::Giver::Owner(owner.clone()));
                 let answered = |is: &super::admit::Stage| !is.is_open();
                 let late = self.stage(key).is_some_and(answered);
                 Some(late || self.may_be_released(key, asked.moment, &giver))
             }
-            (_, Caller::Task(_)) => None,
-            (_, Caller::Request { .. }) => Some(false),
+            (_, EffectOwner::Task(_)) => None,
+            (_, EffectOwner::Request { .. }) => Some(false),
         }
     }
 

@@ -15,7 +15,7 @@ pub(crate) struct Facts {
     /// The epoch of its last claim; none before the first.
     pub(crate) epoch: Option<u64>,
     pub(crate) attempts: u32,
-    pub(crate) reclaims: u32,
+    pub(crate) lost_leases: u32,
     pub(crate) priority: i32,
     /// The epoch of the last lease that its holder ended.
     pub(crate) settled: Option<u64>,
@@ -128,7 +128,7 @@ impl Facts {
             generation: 0,
             epoch: None,
             attempts: 0,
-            reclaims: 0,
+            lost_leases: 0,
             priority: 0,
             settled: None,
             deadline: None,

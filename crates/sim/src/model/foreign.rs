@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use windlass_core::command::CommitTurn;
 use windlass_core::{
-    ChangeSet, Command, Filed, Gate, Lease, Lifecycle, Message, Outcome, Rejection, RowKey, Table,
-    Task, TaskId, Timestamp, Value,
+    ChangeSet, Command, ConcurrencyLimit, Lease, Lifecycle, Message, Outcome, Rejection, RowKey,
+    StoredRecord, Table, Task, TaskId, Timestamp, Value,
 };
 use windlass_engine::Error;
 use windlass_store::MemoryStore;
@@ -50,7 +50,7 @@ pub(super) struct Changed {
     pub(super) now: Timestamp,
     pub(super) tasks: BTreeMap<TaskId, Pair<Task>>,
     pub(super) messages: BTreeMap<(TaskId, u64), Pair<Message>>,
-    pub(super) gates: BTreeMap<String, Pair<Gate>>,
+    pub(super) gates: BTreeMap<String, Pair<ConcurrencyLimit>>,
     /// Turns that it kept.
     pub(super) turns: Vec<CommitTurn>,
 }
@@ -90,7 +90,7 @@ impl Changed {
                     let pair = pair(foreign.post.messages.get(&of), memory, key);
                     changed.messages.extend(pair.map(|pair| (of, pair)));
                 }
-                Table::Gate => {
+                Table::ConcurrencyLimit => {
                     let name = last.unwrap_or_default().to_owned();
                     let pair = pair(foreign.locks.gates.get(&name), memory, key);
                     changed.gates.extend(pair.map(|pair| (name, pair)));
@@ -124,7 +124,7 @@ pub(super) fn is_same((before, after): &Pair<Message>) -> bool {
     before.is_some() && before.as_ref().map(named) == after.as_ref().map(named)
 }
 
-fn pair<R: Filed + PartialEq>(
+fn pair<R: StoredRecord + PartialEq>(
     known: Option<&Arc<R>>,
     memory: &MemoryStore,
     key: &RowKey,
@@ -149,10 +149,10 @@ fn text(key: &RowKey, at: usize) -> Option<&str> {
 fn fenced(command: &Command) -> Option<Fenced> {
     let fence = match command {
         Command::CommitTurn(turn) => &turn.fence,
-        Command::Decline(decline) => &decline.fence,
+        Command::AbandonTurn(decline) => &decline.fence,
         Command::Release(release) => &release.fence,
         Command::Complete(complete) => &complete.fence,
-        Command::Discard(discard) => &discard.fence,
+        Command::DropActivity(discard) => &discard.fence,
         _ => return None,
     };
     Some((fence.task.id.clone(), fence.epoch))
@@ -313,7 +313,7 @@ impl Foreign {
             return breach(Kind::Step, format!("{} was not made", work.id));
         }
         let name = format!("{}-sent", name_of(turn));
-        let sends = turn.deeds.len() > made_by(turn).count();
+        let sends = turn.commands.len() > made_by(turn).count();
         if sends && !changed.came().any(|message| message.name == name) {
             return breach(Kind::MessageLost, format!("{name} was not sent"));
         }
@@ -330,8 +330,8 @@ impl Foreign {
         match (before, after) {
             (_, Some(flow)) if flow.workflow.is_some() => {
                 let over = only(pair, true).is_some_and(|(held, _)| held.expires_at <= changed.now);
-                let reclaims = before.map_or(0, |before| before.reclaims);
-                if flow.attempts > 1 || flow.reclaims > reclaims && !over {
+                let lost_leases = before.map_or(0, |before| before.lost_leases);
+                if flow.attempts > 1 || flow.lost_leases > lost_leases && !over {
                     return breach(Kind::Attempts, format!("{id} is counted: {flow:?}"));
                 }
                 Ok(())
@@ -359,7 +359,7 @@ impl Foreign {
         {
             for command in self.asked_under(&work.id, epoch) {
                 done |= matches!(command, Command::Complete(_));
-                discarded |= matches!(command, Command::Discard(_));
+                discarded |= matches!(command, Command::DropActivity(_));
             }
         }
         let is_past = |flow: Option<&Arc<Task>>| {

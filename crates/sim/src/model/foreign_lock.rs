@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use windlass_core::{Command, Gate, GateKey, Lifecycle, Owner, Task, Timestamp};
+use windlass_core::{Command, ConcurrencyLimit, Lifecycle, LimitKey, Owner, Task, Timestamp};
 
 use crate::model::foreign::{Changed, Foreign, Pair, only};
 use crate::violation::{Breach, Kind, breach};
 
 #[derive(Debug, Default)]
 pub(super) struct Locks {
-    pub(super) gates: BTreeMap<String, Arc<Gate>>,
+    pub(super) gates: BTreeMap<String, Arc<ConcurrencyLimit>>,
     /// By worker, for how long it asked to have locks: by a claim, or by renewing them.
     claiming: BTreeMap<String, BTreeSet<u64>>,
     renewing: BTreeMap<String, BTreeSet<u64>>,
@@ -43,7 +43,7 @@ impl Locks {
 /// The affinity that a task is bound to.
 fn bound(task: &Task) -> Option<&str> {
     match &task.gate {
-        Some(GateKey::Affinity(name)) => Some(name),
+        Some(LimitKey::Affinity(name)) => Some(name),
         _ => None,
     }
 }
@@ -72,10 +72,12 @@ impl Foreign {
     fn check_owner(
         &self,
         name: &str,
-        (before, after): &Pair<Gate>,
+        (before, after): &Pair<ConcurrencyLimit>,
         changed: &Changed,
     ) -> Result<(), Breach> {
-        let owner = |gate: &Option<Arc<Gate>>| gate.as_ref().and_then(|gate| gate.owner.clone());
+        let owner = |gate: &Option<Arc<ConcurrencyLimit>>| {
+            gate.as_ref().and_then(|gate| gate.owner.clone())
+        };
         let (was, is) = (owner(before), owner(after));
         let same = |was: &Owner, is: &Owner| (&was.worker, was.until) == (&is.worker, is.until);
         // A batch of an earlier time may come after one that let go of it.
@@ -105,7 +107,7 @@ impl Foreign {
     fn check_counts(
         &self,
         name: &str,
-        gate: Option<&Gate>,
+        gate: Option<&ConcurrencyLimit>,
         changed: &Changed,
     ) -> Result<(), Breach> {
         let before = self.tasks.iter().filter(|(id, _)| !changed.tasks.contains_key(*id));

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use windlass_core::command::{Absent, Deed, Parcel, Posted};
+use windlass_core::command::{Absent, Parcel, Posted, WorkflowCommand};
 use windlass_core::{Command, Lease, Message, Rejection, TaskId, Timestamp};
 
 use crate::foreign::SENDER;
@@ -36,8 +36,8 @@ impl Post {
         match command {
             Command::Send(send) => sends(&send.parcel),
             Command::CommitTurn(turn) => {
-                for deed in &turn.deeds {
-                    if let Deed::Send(parcel) = deed {
+                for deed in &turn.commands {
+                    if let WorkflowCommand::Send(parcel) = deed {
                         sends(parcel);
                     }
                 }
@@ -197,7 +197,7 @@ impl Foreign {
         }
         for command in self.asked_under(id, epoch) {
             ways.insert(match command {
-                Command::Decline(decline) => {
+                Command::AbandonTurn(decline) => {
                     let later = changed.now.plus_ms(decline.delay_ms);
                     (u32::from(decline.counts), (decline.delay_ms > 0).then_some(later))
                 }

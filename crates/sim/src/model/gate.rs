@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::command::{QuotaScope, SetQuota};
 use windlass_core::{
-    Change, Command, FailureClass, Gate, GateKey, LaneName, Logged, Metered, Rate, Rejection,
-    RowKey, Tenant, Timestamp, Value,
+    Change, Command, ConcurrencyLimit, FailureClass, LaneName, LimitKey, LogEvent, Metered, Rate,
+    Rejection, RowKey, Tenant, Timestamp, Value,
 };
 use windlass_store::MemoryStore;
 
@@ -84,11 +84,11 @@ impl Gates {
     }
 }
 
-fn scope_of(gate: &GateKey) -> QuotaScope {
+fn scope_of(gate: &LimitKey) -> QuotaScope {
     match gate {
-        GateKey::Key(name) => QuotaScope::Key(name.clone()),
-        GateKey::Session(name) => QuotaScope::Session(name.clone()),
-        GateKey::Affinity(_) => unreachable!("nobody wishes for one here"),
+        LimitKey::Concurrency(name) => QuotaScope::Key(name.clone()),
+        LimitKey::Session(name) => QuotaScope::Session(name.clone()),
+        LimitKey::Affinity(_) => unreachable!("nobody wishes for one here"),
     }
 }
 
@@ -98,7 +98,7 @@ fn slack_ms(rate: Option<Rate>) -> u64 {
 }
 
 impl Model {
-    pub(super) fn quota_set(&mut self, entry: &Logged, scope: &QuotaScope, limits: Limits) {
+    pub(super) fn quota_set(&mut self, entry: &LogEvent, scope: &QuotaScope, limits: Limits) {
         let was = self.gates.limits(scope).1;
         let starts = self.gates.starts.entry(scope.clone()).or_default();
         match (was, limits.1) {
@@ -138,12 +138,15 @@ impl Model {
             _ if !waits || spec.gate.is_none() => {
                 return breach(Kind::IllegalMove, "it does not wait at a gate");
             }
-            (Change::Admitted, Stand::Behind | Stand::Unknown) => Stand::Queue,
-            (Change::Recalled, Stand::Queue | Stand::Unknown | Stand::Kept { until: None, .. }) => {
-                Stand::Behind
+            (Change::Unblocked, Stand::Behind | Stand::Unknown) => Stand::Queue,
+            (
+                Change::BlockedAgain,
+                Stand::Queue | Stand::Unknown | Stand::Kept { until: None, .. },
+            ) => Stand::Behind,
+            (Change::SessionGranted { worker }, _) => {
+                Stand::Kept { worker: worker.to_string(), until: None }
             }
-            (Change::Kept { worker }, _) => Stand::Kept { worker: worker.to_string(), until: None },
-            (Change::Freed { worker }, Stand::Kept { worker: kept, until: None })
+            (Change::GrantReleased { worker }, Stand::Kept { worker: kept, until: None })
                 if kept == worker.as_str() =>
             {
                 Stand::Queue
@@ -248,7 +251,7 @@ impl Model {
         spec: &TaskSpec,
         worker: &str,
     ) -> Result<(), Breach> {
-        let Some(GateKey::Session(name)) = &spec.gate else { return Ok(()) };
+        let Some(LimitKey::Session(name)) = &spec.gate else { return Ok(()) };
         let of_other = |id: &windlass_core::TaskId, epoch| {
             self.claims.get(&(id.clone(), epoch)).is_some_and(|seen| seen.worker != worker)
         };
@@ -273,7 +276,7 @@ impl Model {
 
     /// The lease of a task of a session ends. A worker that was lost loses the session.
     pub(super) fn count_owner(&mut self, at: &Step<'_>, was: &Facts, change: &Change) {
-        let Some(GateKey::Session(name)) = &self.spec(at.id).gate else { return };
+        let Some(LimitKey::Session(name)) = &self.spec(at.id).gate else { return };
         let ends = was.hold().filter(|_| {
             !matches!(
                 change,
@@ -282,7 +285,7 @@ impl Model {
                     | Change::Progressed { .. }
                     | Change::PriorityChanged { .. }
                     | Change::Signaled { .. }
-                    | Change::WaitpointMade { .. }
+                    | Change::WaitpointCreated { .. }
                     | Change::EffectClaimed { .. }
                     | Change::EffectSettled { .. }
             )
@@ -309,7 +312,7 @@ impl Model {
     /// Compares what a gate counts, and looks whether somebody waits who need not.
     pub(super) fn compare_gate(&self, memory: &MemoryStore, key: &RowKey) -> Result<(), Breach> {
         let Some(scope) = scope_of_row(key) else { return Ok(()) };
-        let gate = one::<Gate>(memory, key.clone());
+        let gate = one::<ConcurrencyLimit>(memory, key.clone());
         let at_gate = |stands: &dyn Fn(&Stand) -> bool| {
             let here = self.present().filter(|(id, facts)| {
                 let own = self.spec(id).gate.as_ref().is_some_and(|gate| scope_of(gate) == scope);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_core::command::Claim;
-use windlass_core::{GateKey, LeaseLoss, TaskId, Timestamp};
+use windlass_core::{LeaseLoss, LimitKey, TaskId, Timestamp};
 
 use crate::model::answer::{Asked, Fenced};
 use crate::model::facts::{Facts, Hold, Stand, State};
@@ -58,7 +58,7 @@ impl Model {
             let stands_before = |other: &Facts| {
                 other.stand == Stand::Queue
                     && other.deadline.is_none_or(|deadline| at.at < deadline)
-                    && (goes_on(other) || other.attempts < super::retry::max_attempts(spec))
+                    && (lease_kept(other) || other.attempts < super::retry::max_attempts(spec))
                     && rank(other, id).is_some_and(|rank| rank < own)
             };
             if track.was_always(self.view, stands_before) {
@@ -81,7 +81,7 @@ impl Model {
             return breach(Kind::LeaseLength, "it has not expired");
         }
         self.runs_out(at, facts, epoch)?;
-        facts.reclaims += 1;
+        facts.lost_leases += 1;
         facts.state = State::Waiting { lost: Some(epoch), since: at.at, pause: None };
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Model {
 
 /// Whether a claim may be handed such a task.
 fn serves(claim: &Claim, spec: &TaskSpec) -> bool {
-    let of_session = matches!(spec.gate, Some(GateKey::Session(_)));
+    let of_session = matches!(spec.gate, Some(LimitKey::Session(_)));
     (!spec.special || claim.offer.capabilities.contains(CAPABILITY))
         && (!of_session || claim.offer.takes_sessions())
 }
@@ -221,7 +221,7 @@ pub(super) fn ends(facts: &Facts, at: &Step<'_>, spec: &TaskSpec) -> Result<u64,
             in_time(hold, at, spec)?;
             Ok(hold.epoch)
         }
-        State::Waiting { lost: Some(epoch), .. } if spec.accept_late => Ok(*epoch),
+        State::Waiting { lost: Some(epoch), .. } if spec.accept_expired_lease => Ok(*epoch),
         _ => breach(Kind::IllegalMove, "nobody holds it"),
     }
 }
@@ -237,7 +237,7 @@ pub(super) fn gives_back(facts: &mut Facts, at: &Step<'_>, spec: &TaskSpec) -> R
 }
 
 fn in_time(hold: &Hold, at: &Step<'_>, spec: &TaskSpec) -> Result<(), Breach> {
-    if at.at < hold.expires_at || spec.accept_late {
+    if at.at < hold.expires_at || spec.accept_expired_lease {
         return Ok(());
     }
     breach(Kind::LateAccepted, format!("the lease lasted until {}", hold.expires_at))
@@ -259,6 +259,6 @@ fn ran_out(facts: &mut Facts, epoch: u64, at: &Step<'_>, is_dead: bool) -> Resul
 }
 
 /// Whether an attempt goes on with the next claim.
-fn goes_on(facts: &Facts) -> bool {
+fn lease_kept(facts: &Facts) -> bool {
     matches!(facts.state, State::Waiting { pause: Some(_), .. })
 }

@@ -1,7 +1,7 @@
 //! The log, entry by entry: each must be a move that the rules know.
 
 use windlass_core::{
-    Change, LaneName, Logged, Metered, OnTimeout, PayloadKey, PublicState, Settled, Slot, TaskId,
+    Change, LaneName, LogEvent, Metered, OnTimeout, PayloadKey, PublicState, Settled, Slot, TaskId,
     Tenant, Timestamp, limits,
 };
 use windlass_store::{MemoryStore, Store};
@@ -23,7 +23,7 @@ pub(crate) const OPERATOR: &str = "operator";
 const UNANSWERED: &str = "nobody answered in time";
 
 impl Model {
-    pub(super) fn read(&mut self, entry: &Logged) -> Result<(), Breach> {
+    pub(super) fn read(&mut self, entry: &LogEvent) -> Result<(), Breach> {
         if entry.seq != self.last_seq + 1 {
             return breach(Kind::LogGap, format!("{} follows {}", entry.seq, self.last_seq));
         }
@@ -69,7 +69,7 @@ impl Model {
         self.lanes.get_mut(lane).expect("scripts use no other lanes")
     }
 
-    fn ordered_so(&mut self, entry: &Logged, change: &Change) -> Result<(), Breach> {
+    fn ordered_so(&mut self, entry: &LogEvent, change: &Change) -> Result<(), Breach> {
         if let Change::QuotaSet { scope, limit, rate } = change {
             self.quota_set(entry, scope, (*limit, *rate));
             return Ok(());
@@ -170,7 +170,7 @@ impl Model {
     ) -> Result<(), Breach> {
         match change {
             Change::Delayed { until } => {
-                let pause = facts.hold().and_then(|hold| going_on(hold, at));
+                let pause = facts.hold().and_then(|hold| last_kept_turn(hold, at));
                 let lease = match pause {
                     Some(_) => ends(facts, at, spec)?,
                     None => gives_back(facts, at, spec)?,
@@ -198,12 +198,12 @@ impl Model {
                 }
                 _ => return breach(Kind::IllegalMove, "it did not wait for this moment"),
             },
-            Change::LeaseExpired { epoch, reclaims, cause } => {
+            Change::LeaseExpired { epoch, lost_leases, cause } => {
                 self.lease_lost(at, facts, *epoch, *cause)?;
-                let spent =
-                    facts.attempts >= max_attempts(spec) || facts.reclaims > spec.max_reclaims;
-                if facts.reclaims != *reclaims || spent {
-                    return breach(Kind::Attempts, format!("{reclaims} leases ran out"));
+                let spent = facts.attempts >= max_attempts(spec)
+                    || facts.lost_leases > spec.max_lost_leases;
+                if facts.lost_leases != *lost_leases || spent {
+                    return breach(Kind::Attempts, format!("{lost_leases} leases ran out"));
                 }
             }
             Change::Expired => {
@@ -238,7 +238,7 @@ impl Model {
         spec: &TaskSpec,
     ) -> Result<(), Breach> {
         let hold = *held(facts, epoch, at, spec)?;
-        put_back(facts, &hold, at);
+        redeliver(facts, &hold, at);
         self.settled(at, facts, epoch, Some(Content::Release), Settled::Released);
         Ok(())
     }
@@ -416,8 +416,8 @@ fn hold(at: &Step<'_>, pause: Option<Pause>, epoch: u64, expires_at: Timestamp) 
 
 /// A task is back in its lane. An attempt that began under an earlier lease goes on with the next;
 /// another one was none.
-pub(super) fn put_back(facts: &mut Facts, hold: &Hold, at: &Step<'_>) {
-    let pause = going_on(hold, at);
+pub(super) fn redeliver(facts: &mut Facts, hold: &Hold, at: &Step<'_>) {
+    let pause = last_kept_turn(hold, at);
     facts.attempts -= u32::from(pause.is_none() && hold.began_at.is_some());
     facts.state = State::Waiting { lost: None, since: at.at, pause };
 }
@@ -433,14 +433,14 @@ fn replayed(
         return breach(Kind::IllegalMove, format!("replayed as {generation}"));
     }
     facts.generation = generation;
-    (facts.attempts, facts.reclaims) = (0, 0);
+    (facts.attempts, facts.lost_leases) = (0, 0);
     facts.deadline = spec.deadline_ms.map(|ms| at.at.plus_ms(ms));
     facts.state = State::waiting(at.at);
     Ok(())
 }
 
 /// The attempt of a lease that is given back, if it began under an earlier one.
-fn going_on(hold: &Hold, at: &Step<'_>) -> Option<Pause> {
+fn last_kept_turn(hold: &Hold, at: &Step<'_>) -> Option<Pause> {
     hold.began_at.filter(|_| hold.resumed).map(|began_at| {
         let left_ms = hold.over_at.map(|over_at| at.at.ms_until(over_at));
         Pause { began_at, left_ms }

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use windlass_core::{
-    ChangeSet, Filed, GateKey, Lane, LaneName, Lifecycle, Paused, PayloadKey, Queue, Route, RowKey,
-    SESSIONS, Table, Task, TaskId, TaskKey, Tenant, Value, read_row,
+    ChangeSet, Lane, LaneName, Lifecycle, LimitKey, PayloadKey, ReadyRoute, Route, RowKey,
+    SESSIONS, StoredRecord, SuspendedAttempt, Table, Task, TaskId, TaskKey, Tenant, Value,
+    read_row,
 };
 use windlass_store::{MemoryStore, Query, Store};
 
@@ -74,11 +75,11 @@ impl Model {
                     unlisted = true;
                 }
                 (Table::Lane, Some(name)) => self.compare_lane(memory, &LaneName::new(name))?,
-                (Table::Queue, _) => unlisted = true,
+                (Table::ReadyRoute, _) => unlisted = true,
                 (Table::Admission, _) => taken.push(key),
                 (Table::Effect, _) => effects.push(key),
                 (Table::Limiter, _) => limiters.push(key),
-                (Table::Gate, _) => gates.push(key),
+                (Table::ConcurrencyLimit, _) => gates.push(key),
                 (Table::Worker, Some(id)) => staff.push(id.to_owned()),
                 (Table::Children, Some(id)) => families.push(TaskId::new(id)),
                 (Table::Message | Table::Mailbox, _) => posted.extend(second_text(key)),
@@ -237,8 +238,8 @@ impl Model {
             if matches!(facts.state, State::Waiting { .. }) && facts.stand == Stand::Queue {
                 let spec = self.spec(id);
                 let (lane, route) = (LANES[spec.lane].into(), route(spec));
-                let key = Queue::key_of(&Tenant::default(), &lane, &route);
-                if one::<Queue>(memory, key).is_none() {
+                let key = ReadyRoute::key_of(&Tenant::default(), &lane, &route);
+                if one::<ReadyRoute>(memory, key).is_none() {
                     return breach(Kind::Unlisted, format!("{id} in lane {lane}"));
                 }
             }
@@ -248,7 +249,7 @@ impl Model {
 }
 
 fn route(spec: &TaskSpec) -> Route {
-    let of_session = matches!(spec.gate, Some(GateKey::Session(_)));
+    let of_session = matches!(spec.gate, Some(LimitKey::Session(_)));
     let special = spec.special.then(|| CAPABILITY.to_owned());
     let sessions = of_session.then(|| SESSIONS.to_owned());
     Route::new(&special.into_iter().chain(sessions).collect(), None)
@@ -279,7 +280,7 @@ fn last_text(key: &RowKey) -> Option<&str> {
     }
 }
 
-pub(super) fn one<R: Filed>(memory: &MemoryStore, key: RowKey) -> Option<Arc<R>> {
+pub(super) fn one<R: StoredRecord>(memory: &MemoryStore, key: RowKey) -> Option<Arc<R>> {
     let rows = ready(memory.query(&Query::one(key))).expect("memory does not fail");
     let read = |row: &windlass_core::StoredRow| read_row::<R>(row.schema, &row.body);
     rows.first().map(|row| read(row).expect("this version wrote it"))
@@ -305,7 +306,7 @@ fn learn(facts: &mut Facts, task: &Task) {
 }
 
 /// Whether an attempt that goes on is the one that is kept.
-fn pauses(facts: &Facts, pause: Option<&Pause>, kept: Option<&Paused>) -> bool {
+fn pauses(facts: &Facts, pause: Option<&Pause>, kept: Option<&SuspendedAttempt>) -> bool {
     let kept = kept.map(|kept| (kept.attempt, kept.began_at, kept.left_ms));
     pause.map(|pause| (facts.attempts, pause.began_at, pause.left_ms)) == kept
 }
@@ -361,7 +362,7 @@ fn agrees(facts: &Facts, task: &Task, spec: &TaskSpec) -> bool {
         && facts.generation == task.generation
         && facts.epoch == Some(task.epoch)
         && facts.attempts == task.attempts
-        && facts.reclaims == task.reclaims
+        && facts.lost_leases == task.lost_leases
         && facts.priority == task.priority
         && facts.deadline == task.deadline
         && facts.parent == task.parent

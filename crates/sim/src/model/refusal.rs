@@ -1,7 +1,7 @@
 //! Refusals: each for a reason that was there at some moment between question and answer.
 
 use windlass_core::command::{ClaimEffect, SettleEffect};
-use windlass_core::{Caller, Command, Fence, PublicState, Rejection, TaskId};
+use windlass_core::{Command, EffectOwner, Fence, PublicState, Rejection, TaskId};
 
 use crate::model::answer::{Asked, content};
 use crate::model::facts::{Facts, Stand, State};
@@ -80,7 +80,9 @@ impl Model {
             }
             Rejection::LeaseExpired => match &facts.state {
                 State::Active(hold) => {
-                    under(Some(hold.epoch)) && !spec.accept_late && hold.expires_at <= self.latest
+                    under(Some(hold.epoch))
+                        && !spec.accept_expired_lease
+                        && hold.expires_at <= self.latest
                 }
                 _ => false,
             },
@@ -128,22 +130,22 @@ fn subject(command: &Command) -> Option<(&TaskId, Option<&Fence>)> {
         Command::ReportProgress(report) => &report.fence,
         Command::Complete(complete) => &complete.fence,
         Command::Fail(fail) => &fail.fence,
-        Command::Delay(delay) => &delay.fence,
+        Command::Snooze(delay) => &delay.fence,
         Command::Release(release) => &release.fence,
         Command::CancelHeld(cancel) => &cancel.fence,
         Command::Suspend(suspend) => &suspend.fence,
         Command::TakeMessages(take) => &take.fence,
         Command::WaitChildren(wait) => &wait.fence,
-        Command::ClaimEffect(ClaimEffect { caller: Caller::Task(fence), .. })
-        | Command::SettleEffect(SettleEffect { caller: Caller::Task(fence), .. }) => fence,
+        Command::ClaimEffect(ClaimEffect { caller: EffectOwner::Task(fence), .. })
+        | Command::SettleEffect(SettleEffect { caller: EffectOwner::Task(fence), .. }) => fence,
         Command::Resume(resume) => return Some((&resume.task.id, None)),
         Command::Grant(grant) => return Some((&grant.task.id, None)),
-        Command::Consume(consume) => return Some((&consume.task.id, None)),
+        Command::ClaimGranted(consume) => return Some((&consume.task.id, None)),
         Command::Revoke(revoke) => return Some((&revoke.task.id, None)),
         Command::Cancel(cancel) => return Some((&cancel.task.id, None)),
         Command::ChangePriority(change) => return Some((&change.task.id, None)),
         Command::Replay(replay) => return Some((&replay.task.id, None)),
-        Command::Reap(reap) => return Some((&reap.task.id, None)),
+        Command::DeleteTask(reap) => return Some((&reap.task.id, None)),
         _ => return None,
     };
     Some((&fence.task.id, Some(fence)))

@@ -1,6 +1,6 @@
 //! What callers are told about messages, waitpoints and suspensions.
 
-use windlass_core::command::{CreateWaitpoint, MadeWaitpoint, Posted, Signal, Suspend};
+use windlass_core::command::{CreateWaitpoint, CreatedWaitpoint, Posted, Signal, Suspend};
 use windlass_core::{Command, Fence, Outcome, Rejection, ResumeCause, Token, WaitpointId};
 
 use crate::model::answer::{Asked, Fenced};
@@ -74,7 +74,7 @@ impl Model {
                     None => breach(Kind::EffectMissing, "nothing let it go on"),
                 }
             }
-            (Command::CreateWaitpoint(create), Outcome::WaitpointMade(made)) => {
+            (Command::CreateWaitpoint(create), Outcome::WaitpointCreated(made)) => {
                 self.made_as_told(&create.waitpoint.id, made)
             }
             (Command::Resume(resume), Outcome::Resumed) => {
@@ -167,7 +167,7 @@ impl Model {
         &self,
         asked: &Asked<'_>,
         suspend: &Suspend,
-        made: &[MadeWaitpoint],
+        made: &[CreatedWaitpoint],
     ) -> Result<(), Breach> {
         let (fenced, content) = (fenced(&suspend.fence), suspend_content(suspend));
         self.settled_as_told(asked, &fenced, &content, &windlass_core::Settled::Suspended)?;
@@ -178,7 +178,7 @@ impl Model {
         pairs.try_for_each(|(new, made)| self.made_as_told(&new.id, made))
     }
 
-    fn made_as_told(&self, id: &WaitpointId, made: &MadeWaitpoint) -> Result<(), Breach> {
+    fn made_as_told(&self, id: &WaitpointId, made: &CreatedWaitpoint) -> Result<(), Breach> {
         match (self.office.waitpoints.get(id), Parts::of(&made.token)) {
             // It went with its task before this was told.
             (None, Some(_)) => Ok(()),

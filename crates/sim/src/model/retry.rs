@@ -40,11 +40,12 @@ impl Model {
             FailureClass::Crash => {
                 let epoch = facts.hold().map_or(0, |hold| hold.epoch);
                 self.runs_out(at, facts, epoch)?;
-                facts.reclaims += 1;
-                if facts.attempts < max_attempts(spec) && facts.reclaims <= spec.max_reclaims {
+                facts.lost_leases += 1;
+                if facts.attempts < max_attempts(spec) && facts.lost_leases <= spec.max_lost_leases
+                {
                     return breach(Kind::Attempts, "given up with tries left");
                 }
-                follows(at, facts, spec, class, &[Retry::GiveUp], &answer)
+                follows(at, facts, spec, class, &[Retry::Never], &answer)
             }
             FailureClass::Transient | FailureClass::Permanent | FailureClass::Cancelled => {
                 let unbegun = facts.hold().is_some_and(|hold| hold.began_at.is_none());
@@ -101,7 +102,7 @@ fn pause_ms(
     }
     let passes = matches!(class, FailureClass::Transient | FailureClass::Timeout);
     match retry {
-        Retry::GiveUp => None,
+        Retry::Never => None,
         Retry::After { ms } => Some((ms, ms)),
         Retry::Policy => (passes && spec.max_attempts.is_some()).then(|| backoff_ms(facts, spec)),
     }
@@ -119,5 +120,5 @@ fn backoff_ms(facts: &Facts, spec: &TaskSpec) -> (u64, u64) {
 }
 
 pub(super) fn max_attempts(spec: &TaskSpec) -> u32 {
-    spec.max_attempts.unwrap_or(spec.max_reclaims + 1)
+    spec.max_attempts.unwrap_or(spec.max_lost_leases + 1)
 }

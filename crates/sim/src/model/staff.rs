@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_core::command::{Consume, Grant, QuotaScope};
+use windlass_core::command::{ClaimGranted, Grant, QuotaScope};
 use windlass_core::{
     Change, ChangeSet, Command, PublicState, Rejection, RowKey, Table, Tenant, Timestamp, Value,
     Worker, WorkerId,
@@ -12,7 +12,7 @@ use windlass_store::MemoryStore;
 
 use crate::model::answer::{Asked, Fenced};
 use crate::model::facts::{Facts, Stand, State};
-use crate::model::log::{Step, put_back};
+use crate::model::log::{Step, redeliver};
 use crate::model::record::one;
 use crate::model::refusal::may_be;
 use crate::model::state::Model;
@@ -205,7 +205,7 @@ impl Model {
             if hold.epoch != *epoch || claim.is_none_or(|seen| seen.worker != worker.as_str()) {
                 return breach(Kind::IllegalMove, format!("{worker} does not hold it so"));
             }
-            put_back(facts, &hold, at);
+            redeliver(facts, &hold, at);
             return Ok(());
         }
         let waits = matches!(facts.state, State::Waiting { .. });
@@ -251,7 +251,7 @@ impl Model {
     ) -> Option<bool> {
         let id = match asked.command {
             Command::Grant(grant) => &grant.task.id,
-            Command::Consume(consume) => &consume.task.id,
+            Command::ClaimGranted(consume) => &consume.task.id,
             Command::Revoke(revoke) => &revoke.task.id,
             _ => return None,
         };
@@ -268,15 +268,15 @@ impl Model {
             }
             (_, Rejection::LaneFull { lane, limit }) => self.lanes[lane]
                 .was(asked.seq, |lane| lane.limit == Some(*limit) && lane.running >= *limit),
-            (Command::Consume(consume), Rejection::NotGranted) => {
+            (Command::ClaimGranted(consume), Rejection::NotGranted) => {
                 was(&|facts| self.is_not_for(facts, consume))
             }
-            (Command::Consume(_), Rejection::GateShut) => self.spec(id).gate.is_some(),
-            (Command::Consume(_), Rejection::QuotaSpent { lane }) => {
+            (Command::ClaimGranted(_), Rejection::GateShut) => self.spec(id).gate.is_some(),
+            (Command::ClaimGranted(_), Rejection::QuotaSpent { lane }) => {
                 let quotas = [QuotaScope::Tenant, QuotaScope::Lane(lane.clone())];
                 quotas.iter().any(|scope| self.was_set(asked, scope))
             }
-            (Command::Consume(_), Rejection::Ended { state: PublicState::Expired })
+            (Command::ClaimGranted(_), Rejection::Ended { state: PublicState::Expired })
                 if was(&|facts| facts.deadline.is_some_and(|it| it <= self.latest)) =>
             {
                 true
@@ -288,7 +288,7 @@ impl Model {
         })
     }
 
-    fn is_not_for(&self, facts: &Facts, consume: &Consume) -> bool {
+    fn is_not_for(&self, facts: &Facts, consume: &ClaimGranted) -> bool {
         let by = |kept: &str| kept == consume.worker.as_str();
         match &facts.stand {
             _ if !facts.exists() || facts.ended() => false,

@@ -200,7 +200,7 @@ impl Model {
         memory: &MemoryStore,
         changes: &ChangeSet,
         (view, now): (u64, Timestamp),
-        tell: &mut dyn FnMut(&windlass_core::Logged),
+        tell: &mut dyn FnMut(&windlass_core::LogEvent),
     ) -> Result<(), Breach> {
         (self.view, self.now) = (view, now);
         self.latest = self.latest.max(now);

@@ -28,7 +28,7 @@ impl Model {
             Change::Signaled { seq, name, source, waitpoint } => {
                 self.signaled(at, facts, *seq, (name, source), waitpoint.as_ref())
             }
-            Change::WaitpointMade { id } => self.waitpoint_made(at, id),
+            Change::WaitpointCreated { id } => self.waitpoint_made(at, id),
             Change::Suspended { epoch, reason } => self.suspended(at, facts, spec, *epoch, *reason),
             Change::WaitingChildren { epoch, open } => self.gathers(at, facts, spec, *epoch, *open),
             Change::Resumed { cause: ResumeCause::Children, messages, by } => {
@@ -44,9 +44,10 @@ impl Model {
                 }
                 Ok(())
             }
-            Change::Admitted | Change::Recalled | Change::Kept { .. } | Change::Freed { .. } => {
-                self.moves(at, facts, change, spec)
-            }
+            Change::Unblocked
+            | Change::BlockedAgain
+            | Change::SessionGranted { .. }
+            | Change::GrantReleased { .. } => self.moves(at, facts, change, spec),
             Change::Granted { .. } | Change::GrantExpired { .. } | Change::Revoked { .. } => {
                 self.keeps(at, facts, change, spec)
             }

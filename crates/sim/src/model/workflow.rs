@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use windlass_core::command::CommitTurn;
 use windlass_core::{
-    Arrival, ChangeSet, Command, Condition, Fence, Lifecycle, Made, Mailbox, Message, Outcome,
-    Payload, PayloadKey, RowKey, Slot, Table, Task, TaskId, TaskKey, Tenant, Timestamp, Turned,
-    Value, WorkerId,
+    ChangeSet, Command, Condition, Fence, Lifecycle, Mailbox, Message, Outcome, Payload,
+    PayloadKey, RecordedCommand, RowKey, Slot, Table, Task, TaskId, TaskKey, Tenant, Timestamp,
+    TurnRecord, Value, WorkerId, WorkflowInput,
 };
 use windlass_engine::Error;
 use windlass_store::{MemoryStore, Store};
@@ -72,7 +72,8 @@ impl Changed {
     fn is_told(&self, workflow: &TaskId, step: u64) -> bool {
         let rows = self.rows.get(workflow).into_iter().flatten();
         let mut arrived = rows.flat_map(|written| &written.row.arrived);
-        arrived.any(|arrival| matches!(arrival, Arrival::Report { step: of, .. } if *of == step))
+        arrived
+            .any(|arrival| matches!(arrival, WorkflowInput::Report { step: of, .. } if *of == step))
     }
 
     /// The steps whose activities ended in the same commit in which the workflow was told, by the
@@ -168,7 +169,7 @@ impl Workflows {
         self.check_reports(&changed)?;
         self.check_dropped(memory, changes)?;
         for (id, (before, after)) in &changed.tasks {
-            self.goes_on(memory, id, before.as_deref(), after.as_deref())?;
+            self.lease_kept(memory, id, before.as_deref(), after.as_deref())?;
             self.check_gone(&changed, id, before.as_deref(), after.as_deref())?;
             self.note_lost(id, before.as_deref(), after.as_deref(), writer.moment);
             match after {
@@ -184,17 +185,17 @@ impl Workflows {
     /// What the code gave up does not go on: it is gone, or was asked to end.
     fn check_given_up(&self, id: &TaskId, rows: &[Written]) -> Result<(), Breach> {
         let steps = rows.iter().flat_map(|written| &written.row.made).filter_map(|made| {
-            let Made::Cancel { step } = made else { return None };
+            let RecordedCommand::Cancel { step } = made else { return None };
             Some(*step)
         });
         let given_up: BTreeSet<u64> = steps.collect();
         let of_them = |step: Option<u64>| step.is_some_and(|step| given_up.contains(&step));
-        let goes_on = |task: &&Arc<Task>| {
+        let lease_kept = |task: &&Arc<Task>| {
             let asked = task.workflow.as_ref().is_some_and(|known| known.cancelling.is_some());
             let is_open = task.lifecycle.ended_at().is_none() && !asked;
             is_open && of_them(task.step) && task.parent.as_ref() == Some(id)
         };
-        if let Some(task) = self.tasks.values().find(goes_on) {
+        if let Some(task) = self.tasks.values().find(lease_kept) {
             return breach(Kind::Step, format!("{id} gave up {task:?}, which goes on"));
         }
         let timers = self.messages.get(id).into_iter().flat_map(BTreeMap::values);
@@ -231,7 +232,7 @@ impl Workflows {
         }
         for (key, _) in changes.payloads.iter().filter(|(key, _)| is_row(key)) {
             let Some(payload) = payload(memory, key) else { continue };
-            let row: Turned = serde_json::from_slice(&payload.bytes).map_err(|error| {
+            let row: TurnRecord = serde_json::from_slice(&payload.bytes).map_err(|error| {
                 let what = format!("{key:?} cannot be read: {error}");
                 Breach { kind: Kind::History, what }
             })?;
@@ -328,13 +329,14 @@ impl Workflows {
     fn check_dropped(&self, memory: &MemoryStore, changes: &ChangeSet) -> Result<(), Breach> {
         for key in changes.dropped_payloads.iter().filter(|key| is_row(key)) {
             let task = one::<Task>(memory, TaskKey::new(&key.tenant, &key.task).row_key());
-            let goes_on = |task: &Arc<Task>| {
+            let lease_kept = |task: &Arc<Task>| {
                 task.generation == key.generation && task.lifecycle.ended_at().is_none()
             };
             // A row that was written and dropped by a commit that failed was never there.
             let was_there =
                 self.lives.get(&key.task).is_none_or(|life| number_of(key) < life.rows());
-            if was_there && task.as_ref().is_some_and(goes_on) && payload(memory, key).is_none() {
+            if was_there && task.as_ref().is_some_and(lease_kept) && payload(memory, key).is_none()
+            {
                 return breach(Kind::History, format!("{key:?} is gone"));
             }
         }
@@ -342,7 +344,7 @@ impl Workflows {
     }
 
     /// A workflow has as many rows as it says, starts over with what it is given, and ends once.
-    fn goes_on(
+    fn lease_kept(
         &mut self,
         memory: &MemoryStore,
         id: &TaskId,

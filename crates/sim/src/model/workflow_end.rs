@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use windlass_core::{FailureClass, Lifecycle, Payload, TaskId, Timestamp};
 use windlass_store::MemoryStore;
 use windlass_worker::workflow::testing::Recorded;
-use windlass_worker::workflow::{Program, Standing, Turn};
+use windlass_worker::workflow::{ExecutionState, TurnProgress, WorkflowDefinition};
 
 use crate::model::workflow::Workflows;
 use crate::model::workflow_life::Life;
 use crate::violation::{Breach, Kind, breach};
-use crate::workflow::{Plan, TENANT, WorkflowSpec, expected, program};
+use crate::workflow::{Plan, TENANT, WorkflowSpec, definition, expected};
 
 impl Workflows {
     /// Everything has ended, and no activity is left.
@@ -41,7 +41,7 @@ impl Workflows {
     /// Each came to what its code does with what it was told, and each confluent one to what it
     /// comes to without any mishap. Later code goes through what they did as well.
     pub(crate) fn check_outcomes(&self) -> Result<(), Breach> {
-        let (present, next) = (program(None, false), program(None, true));
+        let (present, next) = (definition(None, false), definition(None, true));
         let spent = self.spent();
         for (id, life) in &self.lives {
             if let Some(step) = life.unwritten.first() {
@@ -77,9 +77,11 @@ impl Workflows {
 
     /// Nothing of a workflow is left when it is forgotten.
     pub(crate) fn check_nothing_left(&self, memory: &MemoryStore) -> Result<(), Breach> {
-        use windlass_core::Table::{Children, Effect, Execution, Mailbox, Message, Note, Task};
+        use windlass_core::Table::{
+            Children, Effect, Execution, Mailbox, Message, Task, WorkflowProperty,
+        };
         let shelf = memory.snapshot();
-        let own = [Children, Effect, Execution, Mailbox, Message, Note, Task];
+        let own = [Children, Effect, Execution, Mailbox, Message, WorkflowProperty, Task];
         let row = shelf
             .rows()
             .find(|row| super::record::is_of_workflows(&row.key) && own.contains(&row.key.table));
@@ -96,7 +98,7 @@ impl Workflows {
 
 impl Life {
     /// Goes through all executions with this code. Says how the last one stands.
-    fn replay(&self, id: &TaskId, program: &Program) -> Result<Standing, Breach> {
+    fn replay(&self, id: &TaskId, program: &WorkflowDefinition) -> Result<ExecutionState, Breach> {
         let mut last = None;
         for number in 0..self.executions.len() {
             let run = &self.executions[number];
@@ -111,8 +113,8 @@ impl Life {
             });
             last =
                 Some(match (run.rows.is_empty(), replayed?.turn(Timestamp::default(), vec![])) {
-                    (true, _) => Standing::Waiting { count: 0, first: Vec::new() },
-                    (false, Ok(Turn::Finished(finished))) => finished.standing,
+                    (true, _) => ExecutionState::Waiting { count: 0, first: Vec::new() },
+                    (false, Ok(TurnProgress::Finished(finished))) => finished.standing,
                     (false, other) => {
                         let what = format!("{id}/{number} goes on after its end: {other:?}");
                         return breach(Kind::History, what);
@@ -123,11 +125,16 @@ impl Life {
     }
 
     /// An execution begins with what the one before gave it.
-    fn check_follows(&self, id: &TaskId, number: usize, before: &Standing) -> Result<(), Breach> {
+    fn check_follows(
+        &self,
+        id: &TaskId,
+        number: usize,
+        before: &ExecutionState,
+    ) -> Result<(), Breach> {
         let run = &self.executions[number];
         let over = run.handed_over();
         match before {
-            Standing::ContinueAsNew { input, carried, .. }
+            ExecutionState::ContinueAsNew { input, carried, .. }
                 if *input == run.input && *carried == over.unread =>
             {
                 Ok(())
@@ -139,20 +146,21 @@ impl Life {
         }
     }
 
-    fn check_standing(&self, id: &TaskId, standing: &Standing) -> Result<(), Breach> {
+    fn check_standing(&self, id: &TaskId, standing: &ExecutionState) -> Result<(), Breach> {
         let agrees = match (self.ended.as_ref(), standing) {
-            (Some(Lifecycle::Completed { .. }), Standing::Completed(result)) => {
+            (Some(Lifecycle::Completed { .. }), ExecutionState::Completed(result)) => {
                 *result == self.result
             }
-            (Some(Lifecycle::Failed { reason, .. }), Standing::Failed(failure)) => {
+            (Some(Lifecycle::Failed { reason, .. }), ExecutionState::Failed(failure)) => {
                 reason == failure.reason()
             }
-            (Some(Lifecycle::Cancelled { reason, .. }), Standing::Cancelled { reason: why }) => {
-                reason == why
-            }
+            (
+                Some(Lifecycle::Cancelled { reason, .. }),
+                ExecutionState::Cancelled { reason: why },
+            ) => reason == why,
             // Its parent has ended, or somebody ended it at once, or its workers died over it.
-            (Some(Lifecycle::Cancelled { .. }), Standing::Waiting { .. }) => true,
-            (Some(Lifecycle::Failed { class, .. }), Standing::Waiting { .. }) => {
+            (Some(Lifecycle::Cancelled { .. }), ExecutionState::Waiting { .. }) => true,
+            (Some(Lifecycle::Failed { class, .. }), ExecutionState::Waiting { .. }) => {
                 *class == FailureClass::Crash
             }
             _ => false,

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use windlass_core::{
-    Arrival, Carried, Lifecycle, Made, Message, Payload, Task, TaskId, Timestamp, Turned, WorkerId,
+    HistoryPayload, Lifecycle, Message, Payload, RecordedCommand, Task, TaskId, Timestamp,
+    TurnRecord, WorkerId, WorkflowInput,
 };
-use windlass_worker::workflow::{Begin, Unread};
+use windlass_worker::workflow::{ExecutionStart, UnreadSignal};
 
 use crate::violation::{Breach, Kind, breach};
 use crate::workflow::MESSAGE_SOURCE;
@@ -17,7 +18,7 @@ use crate::workflow::MESSAGE_SOURCE;
 pub(super) struct Written {
     pub(super) generation: u32,
     pub(super) number: u32,
-    pub(super) row: Turned,
+    pub(super) row: TurnRecord,
 }
 
 #[derive(Debug)]
@@ -52,7 +53,7 @@ pub(super) struct Run {
     first_step: u64,
     pub(super) input: Option<Payload>,
     pub(super) carried: Option<Payload>,
-    pub(super) rows: Vec<Turned>,
+    pub(super) rows: Vec<TurnRecord>,
     /// Its last row was gone before it could be read.
     pub(super) is_cut: bool,
 }
@@ -61,9 +62,9 @@ pub(super) struct Run {
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct HandedOver {
     #[serde(default)]
-    pub(super) unread: Vec<Unread>,
+    pub(super) unread: Vec<UnreadSignal>,
     #[serde(default)]
-    values: BTreeMap<String, Carried>,
+    values: BTreeMap<String, HistoryPayload>,
 }
 
 impl Run {
@@ -119,25 +120,29 @@ impl Life {
     }
 
     /// With what an execution began.
-    pub(super) fn begin(&self, number: usize) -> Begin {
+    pub(super) fn begin(&self, number: usize) -> ExecutionStart {
         let run = &self.executions[number];
         let execution = u32::try_from(number).unwrap_or(u32::MAX);
         let over = run.handed_over();
         let seed = self.created_at.micros().unsigned_abs() ^ u64::from(execution) << 48;
-        Begin {
+        ExecutionStart {
             execution,
             parent: self.parent.clone(),
             lane: self.lane.clone(),
             first_step: run.first_step,
-            input: run.input.clone().map(Carried),
+            input: run.input.clone().map(HistoryPayload),
             carried: over.unread,
             values: over.values,
-            ..Begin::new(self.task.clone(), seed)
+            ..ExecutionStart::new(self.task.clone(), seed)
         }
     }
 
     /// The rows that were not there before. Those that were are as they were.
-    pub(super) fn unwritten(&self, id: &TaskId, rows: &[Written]) -> Result<Vec<Turned>, Breach> {
+    pub(super) fn unwritten(
+        &self,
+        id: &TaskId,
+        rows: &[Written],
+    ) -> Result<Vec<TurnRecord>, Breach> {
         let mut fresh = Vec::new();
         for Written { generation, number, row } in rows {
             let run = self.executions.get(*generation as usize);
@@ -165,7 +170,7 @@ impl Life {
     pub(super) fn turned(
         &mut self,
         id: &TaskId,
-        rows: Vec<Turned>,
+        rows: Vec<TurnRecord>,
         gone: &[Arc<Message>],
         ahead: &BTreeSet<u64>,
         now: Timestamp,
@@ -195,7 +200,7 @@ impl Life {
     fn arrived(
         &mut self,
         id: &TaskId,
-        arrival: &Arrival,
+        arrival: &WorkflowInput,
         gone: &mut Vec<&Message>,
         ahead: &BTreeSet<u64>,
         now: Timestamp,
@@ -207,23 +212,25 @@ impl Life {
             return breach(Kind::Message, format!("{id} was told at {now} of {hidden:?}"));
         }
         match (arrival, message) {
-            (Arrival::Report { step, .. }, _) if !self.told.insert(*step) => {
+            (WorkflowInput::Report { step, .. }, _) if !self.told.insert(*step) => {
                 breach(Kind::Step, format!("{id} was told again of step {step}"))
             }
-            (Arrival::Report { step, .. }, None) if ahead.contains(step) => {
+            (WorkflowInput::Report { step, .. }, None) if ahead.contains(step) => {
                 if self.made.contains(step) && self.reported.insert(*step) {
                     return Ok(());
                 }
                 breach(Kind::Step, format!("{id} was told of step {step}, which is none of it"))
             }
-            (Arrival::Report { step, .. }, None) => {
+            (WorkflowInput::Report { step, .. }, None) => {
                 self.unwritten.insert(*step);
                 Ok(())
             }
-            (Arrival::Report { step, .. }, Some(_)) if !self.made.contains(step) => {
+            (WorkflowInput::Report { step, .. }, Some(_)) if !self.made.contains(step) => {
                 breach(Kind::Step, format!("{id} was told of step {step}, which it did not make"))
             }
-            (Arrival::Message { source, payload, .. }, Some(_)) if source == MESSAGE_SOURCE => {
+            (WorkflowInput::Message { source, payload, .. }, Some(_))
+                if source == MESSAGE_SOURCE =>
+            {
                 let number = payload.as_ref().map(|payload| payload.0.bytes.to_vec());
                 let number = number.and_then(|bytes| serde_json::from_slice(&bytes).ok());
                 if number.is_some_and(|number| self.numbers.insert(number)) {
@@ -231,34 +238,34 @@ impl Life {
                 }
                 breach(Kind::Message, format!("{id} was told again of message {number:?}"))
             }
-            (Arrival::Cancel { .. }, Some(_)) if self.was_told_to_end => {
+            (WorkflowInput::Cancel { .. }, Some(_)) if self.was_told_to_end => {
                 breach(Kind::Step, format!("{id} was told to end again"))
             }
             (arrival, Some(_)) => {
-                self.was_told_to_end |= matches!(arrival, Arrival::Cancel { .. });
+                self.was_told_to_end |= matches!(arrival, WorkflowInput::Cancel { .. });
                 Ok(())
             }
             (other, None) => breach(Kind::Step, format!("{id} was told of {other:?}: by nobody")),
         }
     }
 
-    fn makes(&mut self, id: &TaskId, made: &Made) -> Result<(), Breach> {
+    fn makes(&mut self, id: &TaskId, made: &RecordedCommand) -> Result<(), Breach> {
         let step = match made {
-            Made::Cancel { step } => {
+            RecordedCommand::Cancel { step } => {
                 self.cancelled.insert(*step);
                 return Ok(());
             }
-            Made::Patch { .. } => return Ok(()),
-            Made::Local { step, .. } => {
+            RecordedCommand::Patch { .. } => return Ok(()),
+            RecordedCommand::Local { step, .. } => {
                 self.unwritten.remove(step);
                 *step
             }
-            Made::Activity { step, .. }
-            | Made::Timer { step, .. }
-            | Made::Child { step, .. }
-            | Made::Start { step, .. }
-            | Made::Wait { step, .. }
-            | Made::Post { step, .. } => *step,
+            RecordedCommand::Activity { step, .. }
+            | RecordedCommand::Timer { step, .. }
+            | RecordedCommand::Child { step, .. }
+            | RecordedCommand::Start { step, .. }
+            | RecordedCommand::Wait { step, .. }
+            | RecordedCommand::Post { step, .. } => *step,
         };
         if step < self.first_step() || !self.made.insert(step) {
             return breach(Kind::Step, format!("{id} has made step {step} again"));
@@ -303,15 +310,15 @@ impl Life {
 }
 
 /// Whether a message is what the code was told.
-fn is_of(message: &Message, arrival: &Arrival) -> bool {
+fn is_of(message: &Message, arrival: &WorkflowInput) -> bool {
     match arrival {
-        Arrival::Report { step, .. } => {
+        WorkflowInput::Report { step, .. } => {
             message.report.as_ref().is_some_and(|report| report.step == *step)
         }
-        Arrival::Message { name, source, .. } => {
+        WorkflowInput::Message { name, source, .. } => {
             message.report.is_none() && message.name == *name && message.source == *source
         }
-        Arrival::Cancel { .. } => {
+        WorkflowInput::Cancel { .. } => {
             message.source == Message::ENGINE && message.name == Message::CANCEL
         }
     }

@@ -6,7 +6,7 @@ use windlass_worker::{Context, Failure, Worker};
 
 use crate::watch::Watch;
 use crate::workflow::plan::{Doing, LANE, TENANT};
-use crate::workflow::player::{ACTIVITY, program};
+use crate::workflow::player::{ACTIVITY, definition};
 
 /// How often an activity that hangs looks whether everything is healed.
 const LOOK: Duration = Duration::from_millis(250);
@@ -17,7 +17,7 @@ pub(crate) fn worker(engine: Engine, name: &str, watch: &Watch) -> Worker {
     Worker::new(engine, name)
         .tenant(TENANT)
         .lanes([LANE])
-        .program(program(Some(watch.clone()), false))
+        .workflow_definition(definition(Some(watch.clone()), false))
         .handler(ACTIVITY, move |context: Context, (number, doing): (u64, Doing)| {
             act(context, number, doing, seen.clone())
         })

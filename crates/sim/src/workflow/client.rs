@@ -1,6 +1,6 @@
 use windlass_core::command::{
-    Cancel, Claim, CommitTurn, Create, Idempotency, NewMessage, NewTask, NewWorkflow, Post,
-    PruneExecutions, RequestCancel, Then,
+    Cancel, Claim, CommitTurn, Create, IdempotencyWindow, NewMessage, NewTask, NewWorkflow, Post,
+    PruneExecutions, RequestCancel, TurnEnd,
 };
 use windlass_core::{Command, LaneName, Payload, TaskKey, Tenant, limits};
 
@@ -13,7 +13,7 @@ use crate::workflow::player::PROGRAM;
 pub(crate) const MESSAGE_SOURCE: &str = "teller";
 
 /// More leases than a run has that a turn may cost.
-const RECLAIMS: u32 = 1_000;
+const LOST_LEASES: u32 = 1_000;
 
 /// Whether a command is about workflows.
 pub(crate) fn is_of_workflows(command: &Command) -> bool {
@@ -35,7 +35,7 @@ pub(crate) fn message(spec: &WorkflowSpec, waits: &[u8], nth: usize) -> Command 
     let name = format!("m{}", waits[nth]);
     let (key, window_ms) = (format!("{nth}").into(), limits::DEFAULT_WINDOW_MS);
     let message = NewMessage {
-        idempotency: Some(Idempotency { key, window_ms }),
+        idempotency: Some(IdempotencyWindow { key, window_ms }),
         payload: Some(Payload::json(nth.to_string())),
         ..NewMessage::new(spec.id.as_str(), name, MESSAGE_SOURCE)
     };
@@ -98,9 +98,9 @@ impl Client<'_> {
             turn,
             row,
             taken: Vec::new(),
-            deeds: Vec::new(),
+            commands: Vec::new(),
             next_step,
-            then: Then::GoOn,
+            then: TurnEnd::MoreParts,
             sticky_ms: None,
             eager: None,
             foreign: None,
@@ -122,7 +122,7 @@ fn start(spec: &WorkflowSpec) -> Command {
     task.lane = LANE.into();
     task.payload = Some(Payload::json(payload));
     task.workflow = Some(NewWorkflow::default());
-    task.policy.max_reclaims = RECLAIMS;
+    task.policy.max_lost_leases = LOST_LEASES;
     Create { tenant: Tenant::new(TENANT), tasks: vec![task] }.into()
 }
 

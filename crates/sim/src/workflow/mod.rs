@@ -17,4 +17,4 @@ pub(crate) use expected::expected;
 pub(crate) use generate::{Author, strike};
 pub(crate) use plan::TENANT;
 pub use plan::{Doing, Op, Plan, WorkflowSpec, WorkflowWish};
-pub(crate) use player::program;
+pub(crate) use player::definition;

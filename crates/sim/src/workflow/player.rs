@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use windlass_core::RetryPolicy;
 use windlass_worker::Failure;
-use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 
 use crate::coverage::Happening;
 use crate::watch::Watch;
@@ -25,8 +25,8 @@ const BACKOFF_MS: u64 = 20;
 
 /// The code of every workflow. With a watch, what is met is counted. The next version of it goes
 /// another way, but for those who have passed the place already.
-pub(crate) fn program(watch: Option<Watch>, is_next: bool) -> Program {
-    Program::named(PROGRAM, move |ctx: Workflow, plan: Plan| {
+pub(crate) fn definition(watch: Option<Watch>, is_next: bool) -> WorkflowDefinition {
+    WorkflowDefinition::named(PROGRAM, move |ctx: Workflow, plan: Plan| {
         let player = Player { ctx, watch: watch.clone(), is_next };
         async move { player.play(plan).await }
     })

@@ -43,12 +43,12 @@ const TIMED: u64 = 25;
 
 #[test]
 fn a_workflow_outlives_its_processes_on_sqlite() {
-    outlive(Place::sqlite, "sqlite");
+    raise_epoch_floor(Place::sqlite, "sqlite");
 }
 
 #[test]
 fn a_workflow_outlives_its_processes_on_postgres() {
-    outlive(Place::postgres, "postgres");
+    raise_epoch_floor(Place::postgres, "postgres");
 }
 
 fn size() -> Size {
@@ -56,7 +56,7 @@ fn size() -> Size {
     if seeds.is_some_and(|seeds| seeds >= SEEDS_PER_LONG_ONE) { LONG } else { SHORT }
 }
 
-fn outlive(place: impl Fn(u32) -> Place, store: &str) {
+fn raise_epoch_floor(place: impl Fn(u32) -> Place, store: &str) {
     let size = size();
     for seed in seeds(0..1, SEEDS_PER_LONG_ONE) {
         let long = if size.steps == LONG.steps { " WINDLASS_SEEDS=10000" } else { "" };

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::command::{Cancel, Claim, Complete, Create, LimitLane, NewTask};
-use windlass_core::{Hints, LaneName, Offer, TagFilter, Tenant};
+use windlass_core::{Hints, LaneName, TagFilter, Tenant, WorkerCapabilities};
 use windlass_engine::{Config, Engine};
-use windlass_store::{Notice, Store};
+use windlass_store::{Notification, Store};
 use windlass_store_test::postgres::Server;
 use windlass_store_test::{Order, execute_batch};
 
@@ -30,7 +30,7 @@ fn tagged(id: &str, tag: &str, priority: i32) -> Create {
 
 /// A claim of any tag.
 fn any(limit: u32) -> Claim {
-    let offer = Offer { tags: TagFilter::Any, ..Offer::default() };
+    let offer = WorkerCapabilities { tags: TagFilter::Any, ..WorkerCapabilities::default() };
     Claim { limit, offer, ..Claim::new("w") }
 }
 
@@ -127,7 +127,7 @@ async fn an_urgent_task_goes_before_the_backlog_of_another_node() {
             other.submit(ranked(&urgent, 9)).await.unwrap();
             // A heartbeat of the other node may arrive first, and makes no task ready.
             while !matches!(notices.next().await.unwrap(),
-                Notice::Changed { wakes, .. } if !wakes.is_empty())
+                Notification::Changed { wakes, .. } if !wakes.is_empty())
             {}
         }
         let ids = claim().await;

@@ -2,7 +2,7 @@
 
 use windlass_core::command::Created;
 use windlass_core::{Outcome, Timestamp};
-use windlass_store::{Store, StoreError, Ticket};
+use windlass_store::{CommitId, Store, StoreError};
 use windlass_store_postgres::PostgresStore;
 use windlass_store_test::postgres::{Server, url};
 
@@ -106,7 +106,7 @@ async fn a_commit_in_flight_is_not_reported_as_lost() {
         (extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()) * 1000000)::bigint";
     let row = client.query_one(text, &[]).await.unwrap();
     let (number, life): (i64, i64) = (row.get(0), row.get(1));
-    let ticket = Ticket { number: number.cast_unsigned(), life, at: Timestamp::default() };
+    let ticket = CommitId { number: number.cast_unsigned(), life, at: Timestamp::default() };
     store.outcome(&ticket).await.unwrap_err();
     server.sql("SELECT pg_stat_reset_shared('bgwriter')");
     store.outcome(&ticket).await.unwrap_err();

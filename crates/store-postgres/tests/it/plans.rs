@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::command::{Cancel, Claim, Complete, Create, NewTask};
-use windlass_core::{Index, PublicState, Range, Scan, Table, TableSpec, Tenant, Wanted};
+use windlass_core::{Index, LoadRequest, PublicState, Range, Scan, Table, TableSpec, Tenant};
 use windlass_engine::{Config, Engine, TaskFilter};
 use windlass_store::Store;
 use windlass_store_postgres::{Options, PostgresStore};
@@ -189,7 +189,7 @@ async fn every_index_serves_its_scans() {
     let indexes: Vec<Index> = indexes.map(|spec| spec.index).collect();
     let scans = || indexes.iter().copied().map(scan).collect();
     let look = async || {
-        let wanted = Arc::new(Wanted { scans: scans(), ..Wanted::default() });
+        let wanted = Arc::new(LoadRequest { scans: scans(), ..LoadRequest::default() });
         let loaded = store.begin().await.unwrap().load(wanted).await.unwrap();
         loaded.pages.iter().map(Vec::len).collect::<Vec<_>>()
     };

@@ -1,6 +1,6 @@
 //! Optimistic checks: reads, absent rows and rejections must still hold at the commit.
 
-use windlass_core::command::{Cancel, Claim, Complete, Create, NewTask, Reap, SetLaneState};
+use windlass_core::command::{Cancel, Claim, Complete, Create, DeleteTask, NewTask, SetLaneState};
 use windlass_core::{LaneState, Rejection, Tenant};
 use windlass_store::StoreError;
 use windlass_store_test::execute;
@@ -62,7 +62,7 @@ async fn a_deleted_task_stays_deleted() {
     assert!(late.answer.is_ok());
     assert_eq!((late.changes.updates.len(), late.changes.inserts.len()), (1, 0));
     must(&two, Cancel { task: key("t"), reason: "first".into() }).await;
-    must(&two, Reap { task: key("t") }).await;
+    must(&two, DeleteTask { task: key("t") }).await;
     assert!(matches!(late.commit().await, Err(StoreError::Conflict)));
     assert_eq!(server.sql("SELECT count(*) FROM windlass.task"), "0");
 }
@@ -75,7 +75,7 @@ async fn a_recreated_task_is_not_overwritten() {
     must(&one, create("t")).await;
     let late = prepare(&one, Cancel { task: key("t"), reason: "late".into() }).await;
     must(&two, Cancel { task: key("t"), reason: "first".into() }).await;
-    must(&two, Reap { task: key("t") }).await;
+    must(&two, DeleteTask { task: key("t") }).await;
     must(&two, Create::one(NewTask { priority: 7, ..NewTask::new("t", "k") })).await;
     assert!(matches!(late.commit().await, Err(StoreError::Conflict)));
     assert_eq!(server.sql("SELECT state, rank FROM windlass.task"), "waiting|-7");
@@ -104,7 +104,7 @@ async fn an_insert_conflicts_with_a_key_deleted_meanwhile() {
     let late = prepare(&one, create("t")).await;
     must(&two, create("t")).await;
     must(&two, Cancel { task: key("t"), reason: "no".into() }).await;
-    must(&two, Reap { task: key("t") }).await;
+    must(&two, DeleteTask { task: key("t") }).await;
     assert!(matches!(late.commit().await, Err(StoreError::Conflict)));
     must(&one, create("t")).await;
 }
@@ -118,7 +118,7 @@ async fn deletions_of_other_keys_do_not_conflict() {
     for id in ["other", "another", "other"] {
         execute(&two, &create(id).into()).await.unwrap().ok();
         must(&two, Cancel { task: key(id), reason: "no".into() }).await;
-        must(&two, Reap { task: key(id) }).await;
+        must(&two, DeleteTask { task: key(id) }).await;
     }
     late.commit().await.unwrap();
 }
@@ -136,7 +136,7 @@ async fn a_deletion_of_unknown_keys_is_a_conflict() {
         server.sql(raise);
         if known_after {
             must(&two, Cancel { task: key("other"), reason: "no".into() }).await;
-            must(&two, Reap { task: key("other") }).await;
+            must(&two, DeleteTask { task: key("other") }).await;
         }
         assert!(matches!(late.commit().await, Err(StoreError::Conflict)), "{known_after}");
         must(&one, create("t")).await;

@@ -4,14 +4,15 @@
 use std::collections::BTreeSet;
 
 use windlass_core::command::{
-    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail, Idempotency,
-    LimitLane, NewTask, Reap, Release, Renew, Replay, ReportProgress, SetLaneState,
+    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, DeleteTask, Fail,
+    IdempotencyWindow, LimitLane, NewTask, Release, Renew, Replay, ReportProgress, SetLaneState,
+    Snooze,
 };
 use windlass_core::{
-    Command, FailureClass, Fence, LaneState, Offer, Outcome, Payload, Rejection, Retry, TagFilter,
-    TaskKey, Tenant, limits,
+    Command, FailureClass, Fence, LaneState, Outcome, Payload, Rejection, Retry, TagFilter,
+    TaskKey, Tenant, WorkerCapabilities, limits,
 };
-use windlass_engine::{Error, Scope};
+use windlass_engine::{Error, RequestScope};
 use windlass_store::{Store, StoreError};
 use windlass_store_test::postgres::Server;
 use windlass_store_test::{Random, execute};
@@ -41,7 +42,7 @@ fn widest(random: &mut Random, capabilities: BTreeSet<String>) -> Create {
     });
     let labels = labels.collect();
     let content_type = wide(random, limits::CONTENT_TYPE.max_bytes);
-    let idempotency = Idempotency {
+    let idempotency = IdempotencyWindow {
         key: wide(random, limits::IDEMPOTENCY_KEY.max_bytes).into(),
         window_ms: limits::WINDOW_MS.max as u64,
     };
@@ -78,7 +79,11 @@ async fn live(store: &dyn Store, random: &mut Random, capabilities: BTreeSet<Str
     let claim = Claim {
         tenant: tenant.clone(),
         lanes: vec![lane.clone()],
-        offer: Offer { capabilities: offered, tags: TagFilter::Any, ..Offer::default() },
+        offer: WorkerCapabilities {
+            capabilities: offered,
+            tags: TagFilter::Any,
+            ..WorkerCapabilities::default()
+        },
         ..Claim::new(wide(random, limits::WORKER.max_bytes))
     };
     must(store, LimitLane { tenant: tenant.clone(), lane: lane.clone(), limit: Some(1) }).await;
@@ -100,7 +105,7 @@ async fn live(store: &dyn Store, random: &mut Random, capabilities: BTreeSet<Str
     must(store, Replay { task: key.clone(), generation: 0 }).await;
     must(store, Cancel { task: key.clone(), reason }).await;
     must(store, SetLaneState { tenant, lane, state: LaneState::Paused }).await;
-    must(store, Reap { task: key }).await;
+    must(store, DeleteTask { task: key }).await;
 }
 
 /// One table of limits applies to all stores: Postgres can store everything within them. Its
@@ -141,7 +146,7 @@ async fn no_command_passes_a_nul_to_the_store() {
         Claim { lanes: vec![NUL.into()], ..Claim::new("w") }.into(),
         Claim::new(NUL).into(),
     ];
-    let idempotency = Some(Idempotency { key: NUL.into(), window_ms: 60_000 });
+    let idempotency = Some(IdempotencyWindow { key: NUL.into(), window_ms: 60_000 });
     commands.push(Create::one(NewTask { idempotency, ..plain() }).into());
     for (tenant, lane) in [lane_of(NUL, "l"), lane_of("t", NUL)] {
         let limit = LimitLane { tenant: tenant.clone(), lane, limit: Some(1) };
@@ -157,7 +162,7 @@ async fn no_command_passes_a_nul_to_the_store() {
             Begin { fence: fence.clone() }.into(),
             CancelHeld { fence: fence.clone(), reason: reason.clone() }.into(),
             Complete { fence: fence.clone(), result: None }.into(),
-            Delay { fence: fence.clone(), delay_ms: 1 }.into(),
+            Snooze { fence: fence.clone(), delay_ms: 1 }.into(),
             Fail { fence: fence.clone(), class, reason: reason.clone(), retry }.into(),
             Release { fence: fence.clone() }.into(),
             Renew { fence: fence.clone(), lease_ms: 1_000 }.into(),
@@ -165,7 +170,7 @@ async fn no_command_passes_a_nul_to_the_store() {
             Cancel { task: task.clone(), reason }.into(),
             ChangePriority { task: task.clone(), priority: 1 }.into(),
             Replay { task: task.clone(), generation: 0 }.into(),
-            Reap { task: task.clone() }.into(),
+            DeleteTask { task: task.clone() }.into(),
             Cancel { task, reason: NUL.into() }.into(),
         ]);
     }
@@ -215,7 +220,7 @@ async fn a_refused_row_is_not_disclosed() {
     let server = Server::start();
     let engine = engine(&server).await;
     server.sql("ALTER TABLE windlass.admission ADD CONSTRAINT their_rule CHECK (due_at < 0)");
-    let (scope, key) = (Scope::new("ada", "pay"), "abcdefgh-THE-TAIL-of-it");
+    let (scope, key) = (RequestScope::new("ada", "pay"), "abcdefgh-THE-TAIL-of-it");
     let refused = engine.begin_request(&scope, key, b"1").await.unwrap_err();
     let told = format!("{refused} {refused:?} {refused:#?}");
     assert!(told.contains("their_rule"), "{told}");

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::command::{Beat, Leave};
+use windlass_core::command::{DeregisterNode, HeartbeatNode};
 use windlass_core::{Command, Node, Outcome};
 use windlass_engine::{Config, Engine};
-use windlass_store::{Store, Traffic};
+use windlass_store::{RoundTripStats, Store};
 use windlass_store_postgres::{FORMAT, PostgresStore};
 use windlass_store_test::postgres::Server;
 use windlass_store_test::{execute, format};
@@ -19,7 +19,7 @@ const EVERY: Duration = Duration::from_millis(200);
 async fn node(server: &Server, name: &str) -> Engine {
     let store = PostgresStore::open(&server.url()).await.unwrap();
     let node_name = Some(name.to_owned());
-    let config = Config { node_name, beat_every: EVERY, ..Config::default() };
+    let config = Config { node_name, heartbeat_interval: EVERY, ..Config::default() };
     Engine::start(store, config).await.unwrap()
 }
 
@@ -69,7 +69,7 @@ async fn a_dead_node_is_removed_by_another_at_its_due_time() {
 }
 
 fn beat(id: usize) -> Command {
-    Beat {
+    HeartbeatNode {
         id: format!("n{id:03}").into(),
         name: "host".into(),
         pid: 1,
@@ -81,7 +81,7 @@ fn beat(id: usize) -> Command {
     .into()
 }
 
-async fn traffic(store: &dyn Store) -> Traffic {
+async fn traffic(store: &dyn Store) -> RoundTripStats {
     store.describe().await.unwrap().traffic.unwrap()
 }
 
@@ -140,7 +140,7 @@ async fn an_idle_engine_commits_only_heartbeats() {
     let server = Server::start();
     let store = Arc::new(PostgresStore::open(&server.url()).await.unwrap());
     server.sql(COUNT_BEATS);
-    let config = Config { beat_every: EVERY, ..Config::default() };
+    let config = Config { heartbeat_interval: EVERY, ..Config::default() };
     let engine = Engine::start_shared(store.clone(), config).await.unwrap();
     let (mut first, mut last) = (counts(&server, &*store).await, (0, 0));
     while last.1 < first.1 + BEATS {
@@ -164,7 +164,7 @@ async fn tables_of_an_earlier_format_are_migrated_and_stay_readable_to_it() {
         server.sql(&format::back_to(earlier, "windlass."));
         let store = PostgresStore::open(&server.url()).await.unwrap();
         execute(&store, &beat(0)).await.unwrap().unwrap();
-        execute(&store, &Leave { id: "n000".into() }.into()).await.unwrap().unwrap();
+        execute(&store, &DeregisterNode { id: "n000".into() }.into()).await.unwrap().unwrap();
         must(&store, create(&format!("from {earlier}"))).await;
         let formats = server.sql("SELECT format, lowest FROM windlass.meta");
         assert_eq!(formats, format!("{FORMAT}|1"), "from {earlier}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_core::command::{Claim, RegisterWorker};
-use windlass_core::{Cursor, LaneName, Lifecycle, Offer, Tenant, Why};
+use windlass_core::{Cursor, LaneName, Lifecycle, Tenant, Why, WorkerCapabilities};
 use windlass_engine::Filter;
 use windlass_store_test::postgres::Server;
 
@@ -17,7 +17,7 @@ fn register() -> RegisterWorker {
         tenant: Tenant::default(),
         id: "of a".into(),
         lanes: [LaneName::default()].into(),
-        offer: Offer::default(),
+        offer: WorkerCapabilities::default(),
         every_ms: BEAT_MS,
         held: None,
     }
@@ -60,7 +60,7 @@ async fn leases_of_a_killed_node_are_revoked_by_another_node() {
         next.expires_at.minus_ms(LEASE_MS) < lease.expires_at.minus_ms(LEASE_MS / 2)
     });
     assert!(early);
-    assert!(taken.iter().all(|taken| taken.task.reclaims == 1 && taken.task.claims == 2));
+    assert!(taken.iter().all(|taken| taken.task.lost_leases == 1 && taken.task.claims == 2));
     assert!(b.workers(&Tenant::default(), None, 10).await.unwrap().is_empty());
     b.shutdown().await.unwrap();
 }
@@ -100,15 +100,15 @@ async fn two_nodes_share_a_durable_subscription() {
         a.submit(create(id)).await.unwrap();
     }
     let filter = Filter::default;
-    let mut first = a.subscribe_named("mailer", filter()).await.unwrap();
-    let mut second = b.subscribe_named("mailer", filter()).await.unwrap();
+    let mut first = a.subscribe_durable("mailer", filter()).await.unwrap();
+    let mut second = b.subscribe_durable("mailer", filter()).await.unwrap();
     let seen = first.next().await.unwrap();
     assert_eq!(second.next().await.unwrap(), seen, "readers are not exclusive");
     let early = Cursor { seq: seen[0].seq, ..first.cursor().clone() };
     let end = first.ack_all().await.unwrap();
     assert_eq!(second.ack(&early).await.unwrap(), end);
     a.submit(create("later")).await.unwrap();
-    let mut third = b.subscribe_named("mailer", filter()).await.unwrap();
+    let mut third = b.subscribe_durable("mailer", filter()).await.unwrap();
     assert_eq!(third.next().await.unwrap()[0].task, Some("later".into()));
     a.shutdown().await.unwrap();
     b.shutdown().await.unwrap();

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
-use windlass_core::Shelf;
+use windlass_core::ReferenceTables;
 use windlass_core::command::{Create, NewTask};
-use windlass_store::{Fault, Notice, Store, StoreError, Ticket};
+use windlass_store::{CommitId, Fault, Notification, Store, StoreError};
 use windlass_store_sqlite::SqliteStore;
 
 use crate::fixture::{Faults, Place, create, execute, ids, must, seqs};
@@ -45,7 +45,7 @@ async fn a_commit_with_a_lost_response_is_found_and_reported() {
 }
 
 /// The ticket of a commit that failed at `step` while the file could not be reopened.
-async fn ticket(faults: &Faults, store: &SqliteStore, step: &'static str, id: &str) -> Ticket {
+async fn ticket(faults: &Faults, store: &SqliteStore, step: &'static str, id: &str) -> CommitId {
     faults.plan(step, Fault::Io);
     faults.plan("sqlite.reopen", Fault::Io);
     match execute(store, &create(id)).await {
@@ -91,7 +91,11 @@ async fn a_failed_outcome_lookup_can_be_retried() {
         Err(StoreError::Unavailable(_)) => assert!(store.outcome(&ticket).await.unwrap()),
         found => assert!(found.unwrap()),
     }
-    assert_eq!(notices.next().await, Some(Notice::Anything), "others may have committed meanwhile");
+    assert_eq!(
+        notices.next().await,
+        Some(Notification::Anything),
+        "others may have committed meanwhile"
+    );
 }
 
 #[tokio::test]
@@ -102,7 +106,7 @@ async fn a_removed_file_is_not_recreated() {
     let tx = store.begin().await.unwrap();
     std::fs::rename(place.path(), &moved).unwrap();
     let new = NewTask { lane: "elsewhere".into(), ..NewTask::new("b", "k") };
-    let (_, changes) = Shelf::default().attempt(tx.now(), &Create::one(new).into());
+    let (_, changes) = ReferenceTables::default().attempt(tx.now(), &Create::one(new).into());
     let unknown = tx.commit(Arc::new(changes)).await;
     let Err(StoreError::OutcomeUnknown(ticket)) = unknown else { panic!("{unknown:?}") };
     assert!(store.outcome(&ticket).await.is_err());

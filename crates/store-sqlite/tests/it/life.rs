@@ -2,9 +2,10 @@ use std::sync::Arc;
 
 use windlass_core::command::{Cancel, Claim, TrimLog};
 use windlass_core::{
-    Command, Outcome, Payload, PayloadKey, Slot, Table, TaskId, TaskKey, Tenant, Timestamp, Wanted,
+    Command, LoadRequest, Outcome, Payload, PayloadKey, Slot, Table, TaskId, TaskKey, Tenant,
+    Timestamp,
 };
-use windlass_store::{Clock, ManualClock, Query, Store, StoreError, Ticket};
+use windlass_store::{Clock, CommitId, ManualClock, Query, Store, StoreError};
 use windlass_store_sqlite::{Options, SqliteStore};
 
 use crate::fixture::{Place, create, execute, ids, must, prepare, seqs};
@@ -123,7 +124,7 @@ async fn the_store_time_is_monotonic() {
 async fn refuses_everything(store: &SqliteStore) {
     let closed = |error: StoreError| assert!(matches!(error, StoreError::Closed), "{error:?}");
     closed(store.begin().await.err().unwrap());
-    closed(store.outcome(&Ticket::new(1)).await.unwrap_err());
+    closed(store.outcome(&CommitId::new(1)).await.unwrap_err());
     closed(store.query(&Query::all(Table::Task, 1)).await.unwrap_err());
     closed(store.payloads(&[]).await.unwrap_err());
     closed(store.events(0, 1).await.unwrap_err());
@@ -170,7 +171,7 @@ async fn an_ended_transaction_rejects_loads() {
     let store = place.open_with(faults.options());
     faults.plan("sqlite.load", windlass_store::Fault::Io);
     let mut tx = store.begin().await.unwrap();
-    let wanted = Arc::new(Wanted::default());
+    let wanted = Arc::new(LoadRequest::default());
     for _ in 0..2 {
         let error = tx.load(wanted.clone()).await.unwrap_err();
         assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");

@@ -17,7 +17,7 @@ fn columns_of_index(conn: &Connection, index: &str) -> Vec<String> {
 /// Whether an index has the columns and the condition of its spec.
 fn serves(conn: &Connection, name: &str, spec: &IndexSpec) -> bool {
     let sql = texts(conn, "SELECT sql FROM sqlite_schema WHERE name = ?", name).remove(0);
-    let present = format!("WHERE {} IS NOT NULL", spec.present);
+    let present = format!("WHERE {} IS NOT NULL", spec.indexed_when);
     columns_of_index(conn, name) == spec.columns && sql.ends_with(&present)
 }
 
@@ -42,7 +42,7 @@ fn tables_have_exactly_the_columns_and_indexes_of_their_specs() {
             let at = made.iter().position(|name| serves(&conn, name, index));
             made.remove(at.unwrap_or_else(|| panic!("no index for {:?}", index.index)));
         }
-        for column in spec.listed_by {
+        for column in spec.list_indexes {
             let wanted = [&spec.key[..1], &[*column], &spec.key[1..]].concat();
             let at = made.iter().position(|name| columns_of_index(&conn, name) == wanted);
             made.remove(at.unwrap_or_else(|| panic!("no index for lists by {column}")));

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use windlass_core::command::Cancel;
 use windlass_core::{Command, TaskId, TaskKey, Tenant};
-use windlass_store::{Notice, Store, StoreError};
+use windlass_store::{Notification, Store, StoreError};
 use windlass_store_sqlite::Options;
 
 use crate::fixture::{Place, create, execute, ids, must, prepare};
@@ -66,9 +66,9 @@ async fn handles_get_notices_of_each_other_but_not_their_own() {
     let (one, two) = (place.open(), place.open());
     let (mut of_one, mut of_two) = (one.notices(), two.notices());
     must(&one, create("a")).await;
-    assert_eq!(of_two.next().await, Some(Notice::Anything));
+    assert_eq!(of_two.next().await, Some(Notification::Anything));
     must(&two, create("b")).await;
-    assert_eq!(of_one.next().await, Some(Notice::Anything));
+    assert_eq!(of_one.next().await, Some(Notification::Anything));
     one.close().await.unwrap();
     assert_eq!(of_one.next().await, None, "its own commit sends no notice to it");
 }

@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use windlass_core::{
-    Change, ChangeSet, Event, LaneName, Payload, Row, RowKey, Slot, Tenant, Update, Version, Wanted,
+    Change, ChangeSet, Event, LaneName, LoadRequest, Payload, Row, RowKey, Slot, Tenant, Update,
+    Version,
 };
 
 use super::case::{Verdict, Wrong};
@@ -189,7 +190,7 @@ pub(super) async fn a_dropped_transaction_leaves_no_trace(ground: &Ground<'_>) -
     ground.commit(inserts([lane_row("a", 1)])).await?;
     let before = Snapshot::of(&*ground.store).await?;
     let rows: Vec<RowKey> = vec![lane_key("a"), lane_key("b")];
-    let wanted = Arc::new(Wanted { rows, log_head: 1, ..Wanted::default() });
+    let wanted = Arc::new(LoadRequest { rows, log_head: 1, ..LoadRequest::default() });
     for _ in 0..3 {
         let mut tx = ground.store.begin().await?;
         tx.load(wanted.clone()).await?;

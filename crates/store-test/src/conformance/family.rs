@@ -94,7 +94,7 @@ pub(super) async fn a_wait_based_on_a_stale_count_conflicts(ground: &Ground<'_>)
         while decide(&mut world, &wait.clone().into()) == Decided::Parked {
             let wanted = Arc::new(world.wanted().expect("a parked command needs a record"));
             let loaded = tx.load(wanted.clone()).await?;
-            world.learn(&wanted, loaded);
+            world.absorb(&wanted, loaded);
         }
         world.finish().0
     };

@@ -1,7 +1,10 @@
 use windlass_core::command::{
-    Cancel, ChangePriority, Claim, Complete, Create, NewTask, Outcome, Reap, SetLaneState, Sweep,
+    Cancel, ChangePriority, Claim, Complete, Create, DeleteTask, NewTask, Outcome, SetLaneState,
+    Sweep,
 };
-use windlass_core::{LaneName, LaneState, Row, RowKey, Shelf, StoredRow, TaskKey, Tenant, Version};
+use windlass_core::{
+    LaneName, LaneState, ReferenceTables, Row, RowKey, StoredRow, TaskKey, Tenant, Version,
+};
 
 use super::case::{Verdict, Wrong};
 use super::ground::{Ground, ensure, same};
@@ -41,7 +44,7 @@ pub(super) async fn fields_of_a_newer_version_are_preserved(ground: &Ground<'_>)
 
 /// The rows that a command inserts, computed without a store.
 fn rows_of(create: Create) -> Vec<Row> {
-    Shelf::default().attempt(START, &create.into()).1.inserts
+    ReferenceTables::default().attempt(START, &create.into()).1.inserts
 }
 
 pub(super) async fn a_task_of_a_newer_version_can_be_worked_on(ground: &Ground<'_>) -> Verdict {
@@ -77,7 +80,7 @@ pub(super) async fn an_undecodable_row_is_quarantined(ground: &Ground<'_>) -> Ve
     let answers = [
         ground.run(Cancel { task: task.clone(), reason: "stop".into() }).await?,
         ground.run(ChangePriority { task: task.clone(), priority: 1 }).await?,
-        ground.run(Reap { task }).await?,
+        ground.run(DeleteTask { task }).await?,
         ground.run(Create::one(NewTask::new("unreadable", "k"))).await?,
     ];
     for answer in answers {

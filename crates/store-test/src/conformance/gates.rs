@@ -6,8 +6,8 @@ use windlass_core::command::{
     Claim, Complete, Create, NewTask, QuotaScope, ReleaseSession, RenewSessions, SetQuota, Sweep,
 };
 use windlass_core::{
-    Fence, Gate, GateKey, GateKind, Outcome, PublicState, Rate, SESSIONS, Table, Task, TaskKey,
-    Tenant, read_row,
+    ConcurrencyLimit, Fence, LimitKey, LimitKind, Outcome, PublicState, Rate, SESSIONS, Table,
+    Task, TaskKey, Tenant, read_row,
 };
 use windlass_store::{Query, Store};
 
@@ -16,11 +16,11 @@ use super::ground::{Ground, ensure, same};
 use crate::runner::execute;
 
 fn keyed(id: &str) -> NewTask {
-    NewTask { gate: Some(GateKey::Key("k\u{e9}y".into())), ..NewTask::new(id, "k") }
+    NewTask { gate: Some(LimitKey::Concurrency("k\u{e9}y".into())), ..NewTask::new(id, "k") }
 }
 
 fn of_session(id: &str) -> NewTask {
-    NewTask { gate: Some(GateKey::Session("s".into())), ..NewTask::new(id, "k") }
+    NewTask { gate: Some(LimitKey::Session("s".into())), ..NewTask::new(id, "k") }
 }
 
 async fn create(ground: &Ground<'_>, tasks: Vec<NewTask>) -> Verdict {
@@ -63,9 +63,9 @@ async fn state(ground: &Ground<'_>, id: &str) -> Result<PublicState, Wrong> {
     Ok(task.ok_or_else(|| Wrong(format!("{id} cannot be decoded")))?.lifecycle.public())
 }
 
-async fn gates(store: &dyn Store) -> Result<Vec<Arc<Gate>>, Wrong> {
-    let rows = store.query(&Query::all(Table::Gate, 100)).await?;
-    let read = |row: &windlass_core::StoredRow| read_row::<Gate>(row.schema, &row.body);
+async fn gates(store: &dyn Store) -> Result<Vec<Arc<ConcurrencyLimit>>, Wrong> {
+    let rows = store.query(&Query::all(Table::ConcurrencyLimit, 100)).await?;
+    let read = |row: &windlass_core::StoredRow| read_row::<ConcurrencyLimit>(row.schema, &row.body);
     rows.iter().map(|row| read(row).ok_or_else(|| Wrong(format!("{row:?}")))).collect()
 }
 
@@ -127,7 +127,7 @@ pub(super) async fn quotas_count_what_is_claimed(ground: &Ground<'_>) -> Verdict
     same("by the wider one", &claimed(ground, claim_as("w", 9)).await?.len(), &1)?;
     let counted: Vec<_> =
         gates(&*ground.store).await?.iter().map(|g| (g.kind, g.running)).collect();
-    same("counted", &counted, &vec![(GateKind::Lane, 2), (GateKind::Tenant, 3)])
+    same("counted", &counted, &vec![(LimitKind::Lane, 2), (LimitKind::Tenant, 3)])
 }
 
 pub(super) async fn a_session_stays_with_its_owner(ground: &Ground<'_>) -> Verdict {
@@ -155,7 +155,7 @@ pub(super) async fn a_session_stays_with_its_owner(ground: &Ground<'_>) -> Verdi
 /// Tasks of an affinity go to the holder of its lock, which is renewed and expires.
 pub(super) async fn an_affinity_has_a_lock(ground: &Ground<'_>) -> Verdict {
     let of =
-        |id: &str| NewTask { gate: Some(GateKey::Affinity("s".into())), ..NewTask::new(id, "k") };
+        |id: &str| NewTask { gate: Some(LimitKey::Affinity("s".into())), ..NewTask::new(id, "k") };
     let locked = |worker, limit| Claim { session_idle_ms: 1_000, ..claim_as(worker, limit) };
     let renew = || RenewSessions {
         tenant: Tenant::default(),

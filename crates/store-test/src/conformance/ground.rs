@@ -3,7 +3,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use windlass_core::{
-    ChangeSet, Command, Loaded, Outcome, PayloadKey, RowKey, Scan, StoredRow, Timestamp, Wanted,
+    ChangeSet, Command, LoadRequest, Loaded, Outcome, PayloadKey, RowKey, Scan, StoredRow,
+    Timestamp,
 };
 use windlass_store::{ManualClock, Query, Store, StoreError};
 
@@ -37,14 +38,14 @@ impl<'f> Ground<'f> {
         commit(&*self.store, changes).await
     }
 
-    pub(super) async fn load(&self, wanted: Wanted) -> Result<Loaded, StoreError> {
+    pub(super) async fn load(&self, wanted: LoadRequest) -> Result<Loaded, StoreError> {
         let loaded = self.store.begin().await?.load(Arc::new(wanted)).await?;
         // Stores may leave this field empty.
         Ok(Loaded { as_of: Timestamp::default(), ..loaded })
     }
 
     pub(super) async fn scan(&self, scans: Vec<Scan>) -> Result<Loaded, StoreError> {
-        self.load(Wanted { scans, ..Wanted::default() }).await
+        self.load(LoadRequest { scans, ..LoadRequest::default() }).await
     }
 
     pub(super) async fn row(&self, key: &RowKey) -> Result<Option<StoredRow>, Wrong> {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use windlass_core::command::{Claim, Complete, Create, NewTask};
-use windlass_core::{ChangeSet, LaneName, Outcome, RowKey, Tenant, Update, Version, Wake, Wanted};
-use windlass_store::{Notice, Notices, Store, StoreError};
+use windlass_core::{
+    ChangeSet, LaneName, LoadRequest, Outcome, RowKey, Tenant, Update, Version, Wake,
+};
+use windlass_store::{Notification, Notifications, Store, StoreError};
 
 use super::case::{Verdict, Wrong};
 use super::ground::{Ground, commit, ensure, same};
@@ -42,7 +44,7 @@ pub(super) async fn records_outlive_their_handles(ground: &Ground<'_>) -> Verdic
 }
 
 async fn version(store: &dyn Store, key: RowKey) -> Result<Option<Version>, StoreError> {
-    let wanted = Wanted { rows: vec![key], ..Wanted::default() };
+    let wanted = LoadRequest { rows: vec![key], ..LoadRequest::default() };
     let loaded = store.begin().await?.load(Arc::new(wanted)).await?;
     Ok(loaded.rows.first().map(|row| row.version))
 }
@@ -128,15 +130,15 @@ fn waking(lane: &str) -> ChangeSet {
 }
 
 /// Whether a notice covers this lane.
-fn tells_of(notice: &Notice, lane: &str) -> bool {
+fn tells_of(notice: &Notification, lane: &str) -> bool {
     match notice {
-        Notice::Anything => true,
-        Notice::Changed { wakes, .. } => wakes.keys().any(|wake| wake.lane.as_str() == lane),
+        Notification::Anything => true,
+        Notification::Changed { wakes, .. } => wakes.keys().any(|wake| wake.lane.as_str() == lane),
     }
 }
 
 /// A notice that has already arrived.
-async fn ready(notices: &mut Notices) -> Option<Notice> {
+async fn ready(notices: &mut Notifications) -> Option<Notification> {
     let mut next = pin!(notices.next());
     poll_fn(|context| match next.as_mut().poll(context) {
         Poll::Ready(notice) => Poll::Ready(notice),

@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use windlass_core::command::QuotaScope;
 use windlass_core::{
-    Change, ChangeSet, Event, FailureClass, LaneName, LaneState, LogEntry, Logged, Rate,
-    ResumeCause, Tenant, Timestamp, Wanted,
+    Change, ChangeSet, Event, FailureClass, LaneName, LaneState, LoadRequest, LogEntry, LogEvent,
+    Rate, ResumeCause, Tenant, Timestamp,
 };
 
 use super::case::{Verdict, Wrong};
@@ -31,11 +31,11 @@ fn trim(through: u64) -> ChangeSet {
     ChangeSet { trim_through: Some(through), ..ChangeSet::default() }
 }
 
-fn names(events: &[Logged]) -> Vec<&str> {
+fn names(events: &[LogEvent]) -> Vec<&str> {
     events.iter().map(|event| event.lane.as_str()).collect()
 }
 
-async fn log(ground: &Ground<'_>) -> Result<Vec<Logged>, Wrong> {
+async fn log(ground: &Ground<'_>) -> Result<Vec<LogEvent>, Wrong> {
     let events = ground.store.events(0, 1_000).await?;
     let rising = events.is_sorted_by(|earlier, later| earlier.seq < later.seq);
     ensure(rising, || format!("sequence numbers do not rise: {events:?}"))?;
@@ -111,7 +111,7 @@ pub(super) async fn every_change_round_trips(ground: &Ground<'_>) -> Verdict {
     let found = log(ground).await?;
     same("events", &found.len(), &events.len())?;
     for (found, event) in found.iter().zip(&events) {
-        same("an event", found, &Logged::new(found.seq, event))?;
+        same("an event", found, &LogEvent::new(found.seq, event))?;
         same("its change", &found.change().as_ref(), &Some(&event.change))?;
         same("its labels", &found.labels(), &event.labels)?;
     }
@@ -149,12 +149,13 @@ pub(super) async fn numbers_are_never_used_again(ground: &Ground<'_>) -> Verdict
 pub(super) async fn the_head_of_the_log_is_loaded(ground: &Ground<'_>) -> Verdict {
     let events = vec![event("a", 5), event("b", 3), event("c", 9)];
     ground.commit(ChangeSet { events, ..ChangeSet::default() }).await?;
-    let entry = |event: &Logged| LogEntry { seq: event.seq, at: event.at };
+    let entry = |event: &LogEvent| LogEntry { seq: event.seq, at: event.at };
     for trimmed in [0, 1] {
         let entries: Vec<LogEntry> = log(ground).await?.iter().map(entry).collect();
         same("entries", &entries.len(), &(3 - trimmed))?;
         for log_head in [0, 1, 2, 3, 100] {
-            let head = ground.load(Wanted { log_head, ..Wanted::default() }).await?.log_head;
+            let head =
+                ground.load(LoadRequest { log_head, ..LoadRequest::default() }).await?.log_head;
             let expected = entries[..log_head.min(entries.len())].to_vec();
             same(&format!("{log_head} entries"), &head, &expected)?;
         }

@@ -1,6 +1,7 @@
 use windlass_core::command::{
-    Cancel, Claim, Create, CreateWaitpoint, MadeWaitpoint, NewMessage, NewTask, NewWaitpoint, Post,
-    Posted, Reap, Resume, RotateKey, Signal, Suspend, SuspendTimeout, Sweep, TakeMessages,
+    Cancel, Claim, Create, CreateWaitpoint, CreatedWaitpoint, DeleteTask, NewMessage, NewTask,
+    NewWaitpoint, Post, Posted, Resume, RotateKey, Signal, Suspend, SuspendTimeout, Sweep,
+    TakeMessages,
 };
 use windlass_core::{
     Command, Condition, Fence, Mailbox, OnTimeout, Outcome, Payload, PublicState, Rejection,
@@ -60,9 +61,9 @@ fn waitpoint(id: &str) -> CreateWaitpoint {
     CreateWaitpoint { task: key(), epoch: None, waitpoint }
 }
 
-async fn made(ground: &Ground<'_>, id: &str) -> Result<MadeWaitpoint, Wrong> {
+async fn made(ground: &Ground<'_>, id: &str) -> Result<CreatedWaitpoint, Wrong> {
     match ground.must(waitpoint(id)).await? {
-        Outcome::WaitpointMade(made) => Ok(made),
+        Outcome::WaitpointCreated(made) => Ok(made),
         other => Err(Wrong(format!("made {other:?}"))),
     }
 }
@@ -133,7 +134,7 @@ pub(super) async fn each_timeout_action_ends_a_suspension(ground: &Ground<'_>) -
         if matches!(expected, PublicState::Resumable | PublicState::Suspended) {
             ground.must(Cancel { task: key(), reason: "done".into() }).await?;
         }
-        ground.must(Reap { task: key() }).await?;
+        ground.must(DeleteTask { task: key() }).await?;
         same("mailboxes", &rows(ground, Table::Mailbox).await?, &0)?;
         same("messages", &rows(ground, Table::Message).await?, &0)?;
     }

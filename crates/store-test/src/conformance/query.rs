@@ -72,7 +72,7 @@ pub(super) async fn a_query_follows_the_keys(ground: &Ground<'_>) -> Verdict {
         (Query { after: after("default", "e"), ..own }, ""),
         (Query { prefix: vec!["nobody".into()], ..all(9) }, ""),
         (Query::all(Table::Lane, 9), "default/a default/b"),
-        (Query::all(Table::Queue, 9), "default/a/b"),
+        (Query::all(Table::ReadyRoute, 9), "default/a/b"),
         (Query::all(Table::Admission, 9), ""),
     ] {
         check(ground, query, expected).await?;

@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
 use windlass_core::command::{
-    Admit, Answer, Charge, Claim, ClaimEffect, Complete, Create, NewTask, Reap, SettleEffect,
-    Spend, Sweep,
+    Admit, Charge, Claim, ClaimEffect, Complete, CompleteRequest, Create, DeleteTask, NewTask,
+    SettleEffect, Spend, Sweep,
 };
 use windlass_core::{
-    Caller, Command, Outcome, Payload, PayloadKey, Rate, Rejection, RequestKey, Table, TaskKey,
-    Tenant, Terms, fingerprint,
+    Command, EffectOwner, Outcome, Payload, PayloadKey, Rate, Rejection, RequestKey, RequestTtls,
+    Table, TaskKey, Tenant, fingerprint,
 };
 use windlass_store::{Query, Store};
 
@@ -22,12 +22,12 @@ fn request() -> RequestKey {
 }
 
 fn admit(owner: &str, body: &[u8]) -> Admit {
-    let (fingerprint, terms) = (fingerprint("pay", body, &[]), Terms::default());
-    Admit { request: request(), fingerprint, owner: owner.into(), terms, growth: None }
+    let (fingerprint, ttls) = (fingerprint("pay", body, &[]), RequestTtls::default());
+    Admit { request: request(), fingerprint, owner: owner.into(), ttls, rate_limit: None }
 }
 
-fn answer(owner: &str, text: &str) -> Answer {
-    Answer { request: request(), owner: owner.into(), answer: Payload::json(text) }
+fn answer(owner: &str, text: &str) -> CompleteRequest {
+    CompleteRequest { request: request(), owner: owner.into(), answer: Payload::json(text) }
 }
 
 async fn payload(ground: &Ground<'_>, key: PayloadKey) -> Result<Option<Payload>, Wrong> {
@@ -70,7 +70,7 @@ pub(super) async fn a_call_is_claimed_before_it_is_made(ground: &Ground<'_>) -> 
     };
     let fence = tasks[0].fence();
     let claim = |request_id: &str| ClaimEffect {
-        caller: Caller::Task(fence.clone()),
+        caller: EffectOwner::Task(fence.clone()),
         provider: "b\u{e4}nk".into(),
         name: "charge".into(),
         fingerprint: fingerprint("charge", b"1", &[]),
@@ -86,7 +86,7 @@ pub(super) async fn a_call_is_claimed_before_it_is_made(ground: &Ground<'_>) -> 
     };
     same("kept", &payload(ground, key.clone()).await?, &Some(Payload::json("1")))?;
     ground.must(Complete { fence: fence.clone(), result: None }).await?;
-    ground.must(Reap { task: TaskKey::new(&Tenant::default(), &"t".into()) }).await?;
+    ground.must(DeleteTask { task: TaskKey::new(&Tenant::default(), &"t".into()) }).await?;
     same("left over", &count(ground, Table::Effect).await?, &0)?;
     same("its result", &payload(ground, key).await?, &None)
 }

@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 
 use windlass_core::{
-    ChangeSet, Index, PageRow, Range, Row, RowKey, Scan, Shelf, Table, Update, Value, Version,
-    Wanted,
+    ChangeSet, Index, LoadRequest, PageRow, Range, ReferenceTables, Row, RowKey, Scan, Table,
+    Update, Value, Version,
 };
 
 use super::case::Verdict;
@@ -71,13 +71,29 @@ fn others() -> impl Iterator<Item = Row> {
         (Table::Keyring, vec![], vec![due(Some(7))]),
         (Table::Children, vec!["t"], vec![int(2), int(1), due(Some(4))]),
         (Table::Children, vec!["u"], vec![int(0), int(1), due(None)]),
-        (Table::Gate, vec!["key", "late"], vec![int(0), int(1), nobody(), int(1), due(Some(4))]),
-        (Table::Gate, vec!["session", "early"], vec![int(0), int(1), w(), int(1), due(Some(3))]),
-        (Table::Gate, vec!["session", "busy"], vec![int(2), int(1), w(), int(1), due(None)]),
-        (Table::Gate, vec!["key", "never"], vec![int(5), int(1), nobody(), int(1), due(None)]),
+        (
+            Table::ConcurrencyLimit,
+            vec!["key", "late"],
+            vec![int(0), int(1), nobody(), int(1), due(Some(4))],
+        ),
+        (
+            Table::ConcurrencyLimit,
+            vec!["session", "early"],
+            vec![int(0), int(1), w(), int(1), due(Some(3))],
+        ),
+        (
+            Table::ConcurrencyLimit,
+            vec!["session", "busy"],
+            vec![int(2), int(1), w(), int(1), due(None)],
+        ),
+        (
+            Table::ConcurrencyLimit,
+            vec!["key", "never"],
+            vec![int(5), int(1), nobody(), int(1), due(None)],
+        ),
         (Table::Worker, vec!["w"], vec![int(0), due(Some(4))]),
         (Table::Worker, vec!["v"], vec![int(0), due(Some(5))]),
-        (Table::Bookmark, vec!["b"], vec![int(3)]),
+        (Table::SubscriptionCursor, vec!["b"], vec![int(3)]),
         (Table::Mailbox, vec!["t"], vec![int(3), int(1)]),
     ];
     rows.into_iter().map(|(table, key, columns)| {
@@ -111,7 +127,7 @@ fn ids(page: &[PageRow]) -> Vec<String> {
 
 pub(super) async fn a_load_finds_existing_rows(ground: &Ground<'_>) -> Verdict {
     ground.commit(inserts(rows())).await?;
-    let mut wanted = Wanted {
+    let mut wanted = LoadRequest {
         rows: vec![
             task_key("urgent"),
             lane_key("l"),
@@ -120,7 +136,7 @@ pub(super) async fn a_load_finds_existing_rows(ground: &Ground<'_>) -> Verdict {
             queue_row("default", "m", "", 0).key,
             admission_row("a", 0).key,
         ],
-        ..Wanted::default()
+        ..LoadRequest::default()
     };
     let found = ground.load(wanted.clone()).await?;
     let keys: BTreeSet<_> = found.rows.iter().map(|row| row.key.clone()).collect();
@@ -133,7 +149,7 @@ pub(super) async fn a_load_finds_existing_rows(ground: &Ground<'_>) -> Verdict {
         let found = (row.version, row.schema, row.body.clone());
         same("a row", &Some(found), &written)?;
     }
-    same("an empty load", &ground.load(Wanted::default()).await?, &Default::default())
+    same("an empty load", &ground.load(LoadRequest::default()).await?, &Default::default())
 }
 
 pub(super) async fn a_wide_load_is_served(ground: &Ground<'_>) -> Verdict {
@@ -141,7 +157,7 @@ pub(super) async fn a_wide_load_is_served(ground: &Ground<'_>) -> Verdict {
     ground.commit(inserts(names.iter().map(|name| lane_row(name, 1)))).await?;
     let lanes = names.iter().map(|name| lane_key(name));
     let tasks = names.iter().map(|name| task_key(name));
-    let wanted = Wanted { rows: lanes.chain(tasks).collect(), ..Wanted::default() };
+    let wanted = LoadRequest { rows: lanes.chain(tasks).collect(), ..LoadRequest::default() };
     let found = ground.load(wanted).await?.rows;
     same("rows", &found.len(), &names.len())?;
     ensure(found.iter().all(|row| row.key.table == Table::Lane), || "a row of another table".into())
@@ -226,16 +242,16 @@ fn scans() -> Vec<Scan> {
 }
 
 pub(super) async fn scans_keep_to_their_ranges(ground: &Ground<'_>) -> Verdict {
-    let mut shelf = Shelf::default();
+    let mut shelf = ReferenceTables::default();
     shelf.commit(&inserts(rows())).expect("the reference tables are empty");
     ground.commit(inserts(rows())).await?;
     for scan in scans() {
-        let wanted = Wanted { scans: vec![scan.clone()], ..Wanted::default() };
+        let wanted = LoadRequest { scans: vec![scan.clone()], ..LoadRequest::default() };
         let (found, expected) = (ground.load(wanted.clone()).await?, shelf.load(&wanted));
         same(&format!("{scan:?}"), &found, &expected)?;
     }
     let together = ground.scan(scans()).await?;
-    let expected = shelf.load(&Wanted { scans: scans(), ..Wanted::default() });
+    let expected = shelf.load(&LoadRequest { scans: scans(), ..LoadRequest::default() });
     same("all of them in one load", &together, &expected)
 }
 

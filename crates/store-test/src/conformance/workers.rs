@@ -1,10 +1,10 @@
 use windlass_core::command::{
-    Claim, Complete, Consume, Create, DropBookmark, Grant, MoveBookmark, NewTask, RegisterWorker,
-    RetireWorker, Revoke, Sweep,
+    Claim, ClaimGranted, Complete, Create, DeleteSubscription, DeregisterWorker, Grant,
+    MoveSubscriptionCursor, NewTask, RegisterWorker, Revoke, Sweep,
 };
 use windlass_core::{
-    Bookmark, Cursor, HeldLeases, LaneName, LeaseRequest, Lifecycle, Offer, Outcome, Rejection,
-    Task, TaskKey, Tenant, Worker, read_row,
+    Cursor, HeldLeases, LaneName, LeaseRequest, Lifecycle, Outcome, Rejection, SubscriptionCursor,
+    Task, TaskKey, Tenant, Worker, WorkerCapabilities, read_row,
 };
 
 use super::case::{Verdict, Wrong};
@@ -42,9 +42,9 @@ pub(super) async fn a_task_is_granted_to_a_worker(ground: &Ground<'_>) -> Verdic
     ground.must(grant("a")).await?;
     ground.must(grant("b")).await?;
     same("claimed", &claimed(ground, Claim::new("v")).await?, &Vec::new())?;
-    let refused = ground.run(Consume::new("a", "v")).await?;
+    let refused = ground.run(ClaimGranted::new("a", "v")).await?;
     same("of another worker", &refused, &Err(Rejection::NotGranted))?;
-    let Outcome::Claimed(tasks) = ground.must(Consume::new("a", "w")).await? else {
+    let Outcome::Claimed(tasks) = ground.must(ClaimGranted::new("a", "w")).await? else {
         return Err(Wrong("a granted task can be claimed".into()));
     };
     same("taken", &tasks.len(), &1)?;
@@ -58,7 +58,7 @@ pub(super) async fn a_task_is_granted_to_a_worker(ground: &Ground<'_>) -> Verdic
 pub(super) async fn leases_of_a_dead_worker_end_early(ground: &Ground<'_>) -> Verdict {
     create(ground, &["a", "b", "c"]).await?;
     let (tenant, lanes) = (Tenant::default(), [LaneName::default()].into());
-    let (offer, every_ms) = (Offer::default(), 1_000);
+    let (offer, every_ms) = (WorkerCapabilities::default(), 1_000);
     let id = "w".into();
     let register = RegisterWorker { tenant, id, lanes, offer, every_ms, held: None };
     ground.must(register.clone()).await?;
@@ -81,11 +81,11 @@ pub(super) async fn leases_of_a_dead_worker_end_early(ground: &Ground<'_>) -> Ve
     let found = (held("a").await?, held("b").await?, held("c").await?);
     same("still held", &found, &(false, true, true))?;
     let freed = task(ground, "a").await?;
-    same("counted", &(freed.attempts, freed.reclaims), &(1, 1))?;
+    same("counted", &(freed.attempts, freed.lost_leases), &(1, 1))?;
     let gone = ground.row(&Worker::key_of(&Tenant::default(), &"w".into())).await?;
     same("the worker", &gone, &None)?;
     ground.must(register).await?;
-    ground.must(RetireWorker { tenant: Tenant::default(), id: "w".into() }).await?;
+    ground.must(DeregisterWorker { tenant: Tenant::default(), id: "w".into() }).await?;
     let gone = ground.row(&Worker::key_of(&Tenant::default(), &"w".into())).await?;
     same("the worker", &gone, &None)
 }
@@ -104,7 +104,7 @@ pub(super) async fn leases_missing_from_a_heartbeat_end(ground: &Ground<'_>) -> 
         tenant: Tenant::default(),
         id: "w".into(),
         lanes: [LaneName::default()].into(),
-        offer: Offer::default(),
+        offer: WorkerCapabilities::default(),
         every_ms: 1_000,
         held: Some(HeldLeases { instance: 7, answered_below: 2, leases }),
     };
@@ -133,22 +133,25 @@ pub(super) async fn a_lease_is_revoked(ground: &Ground<'_>) -> Verdict {
     let stale = Rejection::Stale { current: fence.epoch + 1 };
     same("later", &ground.run(complete()).await?, &Err(stale))?;
     let task = task(ground, "a").await?;
-    same("counted", &(task.claims, task.attempts, task.reclaims), &(2, 1, 0))
+    same("counted", &(task.claims, task.attempts, task.lost_leases), &(2, 1, 0))
 }
 
 pub(super) async fn a_durable_subscription_keeps_its_cursor(ground: &Ground<'_>) -> Verdict {
     let (tenant, name) = (Tenant::default(), "m\u{e4}iler".to_owned());
     let at = |seq| Cursor { incarnation: "one".into(), seq };
-    let move_to =
-        |seq| MoveBookmark { tenant: Tenant::default(), name: name.clone(), cursor: at(seq) };
+    let move_to = |seq| MoveSubscriptionCursor {
+        tenant: Tenant::default(),
+        name: name.clone(),
+        cursor: at(seq),
+    };
     ground.must(move_to(7)).await?;
     same("moved back", &ground.must(move_to(3)).await?, &Outcome::BookmarkAt(at(7)))?;
     ground.must(move_to(i64::MAX as u64)).await?;
-    let row = ground.row(&Bookmark::key_of(&tenant, &name)).await?;
-    let kept = row.and_then(|row| read_row::<Bookmark>(row.schema, &row.body));
+    let row = ground.row(&SubscriptionCursor::key_of(&tenant, &name)).await?;
+    let kept = row.and_then(|row| read_row::<SubscriptionCursor>(row.schema, &row.body));
     same("kept", &kept.map(|kept| kept.cursor.clone()), &Some(at(i64::MAX as u64)))?;
-    ground.must(DropBookmark { tenant: tenant.clone(), name: name.clone() }).await?;
-    same("dropped", &ground.row(&Bookmark::key_of(&tenant, &name)).await?, &None)
+    ground.must(DeleteSubscription { tenant: tenant.clone(), name: name.clone() }).await?;
+    same("dropped", &ground.row(&SubscriptionCursor::key_of(&tenant, &name)).await?, &None)
 }
 
 pub(super) async fn labels_are_in_the_log(ground: &Ground<'_>) -> Verdict {
@@ -157,6 +160,6 @@ pub(super) async fn labels_are_in_the_log(ground: &Ground<'_>) -> Verdict {
     ground.must(Create::one(labelled.clone())).await?;
     create(ground, &["b"]).await?;
     let events = ground.store.events(0, 10).await?;
-    let found: Vec<_> = events.iter().map(windlass_core::Logged::labels).collect();
+    let found: Vec<_> = events.iter().map(windlass_core::LogEvent::labels).collect();
     same("labels", &found, &vec![labelled.labels, Default::default()])
 }

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use windlass_core::command::{
-    Advance, Claim, CommitTurn, Complete, Consume, Create, Deed, NewMessage, NewTask, NewWorkflow,
-    Post, Reap, Sweep, Then,
+    Claim, ClaimGranted, CommitTurn, Complete, CompleteAndCommitTurn, Create, DeleteTask,
+    NewMessage, NewTask, NewWorkflow, Post, Sweep, TurnEnd, WorkflowCommand,
 };
 use windlass_core::{Fence, Message, Outcome, Payload, Table, Task, TaskKey, Tenant, read_row};
 use windlass_store::{Clock as _, Query};
@@ -12,13 +12,13 @@ use super::ground::{Ground, ensure, same};
 
 const ID: &str = "w\u{f6}rkflow";
 
-fn turn(fence: Fence, turn: u32, then: Then) -> CommitTurn {
+fn turn(fence: Fence, turn: u32, then: TurnEnd) -> CommitTurn {
     CommitTurn {
         fence,
         turn,
         row: Some(Payload::json(format!("{{\"at\":{turn}}}"))),
         taken: Vec::new(),
-        deeds: Vec::new(),
+        commands: Vec::new(),
         next_step: 2,
         then,
         sticky_ms: None,
@@ -41,10 +41,10 @@ async fn started(ground: &Ground<'_>) -> Result<Arc<Task>, Wrong> {
     claim(ground, "default").await
 }
 
-fn activity() -> Deed {
+fn activity() -> WorkflowCommand {
     let (lane, payload) = ("work".into(), Some(Payload::json("1")));
     let task = NewTask { lane, payload, ..NewTask::new(format!("{ID}/0"), "charge") };
-    Deed::Activity { step: 0, task, eager: false }
+    WorkflowCommand::Activity { step: 0, task, eager: false }
 }
 
 async fn count(ground: &Ground<'_>, table: Table) -> Result<usize, Wrong> {
@@ -54,12 +54,12 @@ async fn count(ground: &Ground<'_>, table: Table) -> Result<usize, Wrong> {
 pub(super) async fn a_step_completes_and_its_workflow_resumes(ground: &Ground<'_>) -> Verdict {
     let first = started(ground).await?;
     let at = ground.clock.now().plus_ms(60_000);
-    let deeds = vec![
+    let commands = vec![
         activity(),
-        Deed::Timer { step: 1, at },
-        Deed::Note { name: String::new(), text: Some("h\u{e4}lf way".into()) },
+        WorkflowCommand::Timer { step: 1, at },
+        WorkflowCommand::SetProperty { name: String::new(), text: Some("h\u{e4}lf way".into()) },
     ];
-    ground.must(CommitTurn { deeds, ..turn(first.fence(), 0, Then::Wait) }).await?;
+    ground.must(CommitTurn { commands, ..turn(first.fence(), 0, TurnEnd::AwaitMessages) }).await?;
     let step = claim(ground, "work").await?;
     let result = Some(Payload::json("\"\u{1f4b6}\""));
     ground.must(Complete { fence: step.fence(), result: result.clone() }).await?;
@@ -74,21 +74,25 @@ pub(super) async fn a_step_completes_and_its_workflow_resumes(ground: &Ground<'_
     };
     let kept = ground.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
     same("the result exists until its message is consumed", &kept, &result)?;
-    let taken =
-        CommitTurn { taken: vec![Message::of_step(0)], ..turn(second.fence(), 1, Then::Wait) };
+    let taken = CommitTurn {
+        taken: vec![Message::of_step(0)],
+        ..turn(second.fence(), 1, TurnEnd::AwaitMessages)
+    };
     ground.must(taken).await?;
     let kept = ground.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
     same("the result is deleted with its message", &kept, &None)?;
     ground.clock.advance_ms(60_000);
     ground.must(Sweep::default()).await?;
     let third = claim(ground, "default").await?;
-    let end = Then::Complete(Some(Payload::json("7")));
+    let end = TurnEnd::Complete(Some(Payload::json("7")));
     ground.must(turn(third.fence(), 2, end)).await?;
     let rows: Vec<_> = (0..3).map(|row| third.turn_key(row)).collect();
     let rows = ground.store.payloads(&rows).await?;
     ensure(rows.iter().all(Option::is_some), || "a history row is missing".into())?;
-    ground.must(Reap { task: TaskKey::new(&Tenant::default(), &ID.into()) }).await?;
-    for table in [Table::Task, Table::Message, Table::Mailbox, Table::Note, Table::Children] {
+    ground.must(DeleteTask { task: TaskKey::new(&Tenant::default(), &ID.into()) }).await?;
+    for table in
+        [Table::Task, Table::Message, Table::Mailbox, Table::WorkflowProperty, Table::Children]
+    {
         same("leftover rows", &(table, count(ground, table).await?), &(table, 0))?;
     }
     Ok(())
@@ -114,9 +118,9 @@ pub(super) async fn a_message_is_buffered_for_its_workflow(ground: &Ground<'_>) 
     let seen = seen.iter().filter(|message| message.due_at.is_none());
     let seen: Vec<_> = seen.map(|message| (message.task.as_str(), message.seq)).collect();
     same("visible messages", &seen, &vec![(ID, 1), (ID, 2)])?;
-    let end = CommitTurn { taken: vec![1, 2], ..turn(task.fence(), 0, Then::Complete(None)) };
+    let end = CommitTurn { taken: vec![1, 2], ..turn(task.fence(), 0, TurnEnd::Complete(None)) };
     ground.must(end).await?;
-    ground.must(Reap { task: task.task_key() }).await?;
+    ground.must(DeleteTask { task: task.task_key() }).await?;
     ground.clock.advance_ms(61_000);
     ground.must(Sweep::default()).await?;
     for table in [Table::Message, Table::Mailbox] {
@@ -127,27 +131,29 @@ pub(super) async fn a_message_is_buffered_for_its_workflow(ground: &Ground<'_>) 
 
 pub(super) async fn an_activity_completes_with_the_next_turn(ground: &Ground<'_>) -> Verdict {
     let first = started(ground).await?;
-    let deeds = vec![activity()];
+    let commands = vec![activity()];
     let sticky_ms = Some(5_000);
-    ground.must(CommitTurn { deeds, sticky_ms, ..turn(first.fence(), 0, Then::Wait) }).await?;
+    ground
+        .must(CommitTurn { commands, sticky_ms, ..turn(first.fence(), 0, TurnEnd::AwaitMessages) })
+        .await?;
     let step = claim(ground, "work").await?;
     let fence = Fence { epoch: first.epoch + 1, ..first.fence() };
-    let advance = |turn: CommitTurn| Advance {
+    let advance = |turn: CommitTurn| CompleteAndCommitTurn {
         complete: Complete { fence: step.fence(), result: Some(Payload::json("1")) },
-        consume: Consume::new(ID, "w"),
+        consume: ClaimGranted::new(ID, "w"),
         turn: CommitTurn { taken: vec![Message::of_step(0)], ..turn },
     };
-    let other = ground.run(advance(turn(fence.clone(), 7, Then::Wait))).await?;
+    let other = ground.run(advance(turn(fence.clone(), 7, TurnEnd::AwaitMessages))).await?;
     same("another turn", &other.map_err(|refusal| refusal.code()), &Err("other_turn"))?;
     same("both tasks exist", &count(ground, Table::Task).await?, &2)?;
-    let end = advance(turn(fence, 1, Then::Complete(Some(Payload::json("2")))));
+    let end = advance(turn(fence, 1, TurnEnd::Complete(Some(Payload::json("2")))));
     ground.must(end.clone()).await?;
     ground.must(end).await?;
     same("the activity is deleted", &count(ground, Table::Task).await?, &1)?;
     same("no message is written", &count(ground, Table::Message).await?, &0)?;
     let rows = ground.store.payloads(&[first.turn_key(0), first.turn_key(1)]).await?;
     ensure(rows.iter().all(Option::is_some), || "a history row is missing".into())?;
-    ground.must(Reap { task: first.task_key() }).await?;
+    ground.must(DeleteTask { task: first.task_key() }).await?;
     for table in [Table::Task, Table::Mailbox, Table::Children] {
         same("leftover rows", &(table, count(ground, table).await?), &(table, 0))?;
     }
@@ -157,7 +163,7 @@ pub(super) async fn an_activity_completes_with_the_next_turn(ground: &Ground<'_>
 pub(super) async fn a_workflow_continues_as_new(ground: &Ground<'_>) -> Verdict {
     let first = started(ground).await?;
     ground.must(Post::one(NewMessage::new(ID, "go", "ops"))).await?;
-    let over = Then::ContinueAsNew {
+    let over = TurnEnd::ContinueAsNew {
         input: Some(Payload::json("8")),
         version: None,
         carried: Some(Payload::json("[]")),
@@ -169,7 +175,7 @@ pub(super) async fn a_workflow_continues_as_new(ground: &Ground<'_>) -> Verdict 
     let input = ground.store.payloads(&[input]).await?.pop().flatten();
     same("its input", &input, &Some(Payload::json("8")))?;
     same("the previous execution", &count(ground, Table::Execution).await?, &1)?;
-    ground.must(turn(second.fence(), 0, Then::Complete(None))).await?;
+    ground.must(turn(second.fence(), 0, TurnEnd::Complete(None))).await?;
     ground.clock.advance_ms(8 * 86_400_000);
     for _ in 0..3 {
         ground.must(Sweep::default()).await?;

@@ -1,10 +1,10 @@
-use windlass_core::command::{Cancel, Create, NewTask, Reap};
+use windlass_core::command::{Cancel, Create, DeleteTask, NewTask};
 use windlass_core::{Command, Outcome, Payload, Row, Tenant, Timestamp, Token};
 
 use super::live::{Live, UNREADABLE};
 use super::oracle::{Expected, Oracle};
 use super::run::STEPS;
-use super::step::{Deed, Step};
+use super::step::{Operation, Step};
 use super::{wish, workers};
 use crate::fixture::{START, TaskSpot};
 use crate::random::Random;
@@ -49,7 +49,7 @@ impl Generator {
         self.move_clock();
         let live = Live::of(&oracle.shelf, oracle.now(self.clock), &self.tokens);
         let deed = match number {
-            0 if self.plants => Deed::Plant(unreadable(self.clock)),
+            0 if self.plants => Operation::Plant(unreadable(self.clock)),
             n if self.crowds && n == STEPS - 4 => single(crowd()),
             n if self.crowds && n == STEPS - 3 => single(one_too_many()),
             _ if self.random.percent(4) => self.turnover(&live),
@@ -65,7 +65,7 @@ impl Generator {
         self.wrote = expected.wrote;
         for answer in &expected.batch.answers {
             match answer {
-                Ok(Outcome::WaitpointMade(made)) => self.tokens.push(made.token.clone()),
+                Ok(Outcome::WaitpointCreated(made)) => self.tokens.push(made.token.clone()),
                 Ok(Outcome::Suspended { waitpoints }) => {
                     self.tokens.extend(waitpoints.iter().map(|made| made.token.clone()));
                 }
@@ -107,39 +107,39 @@ impl Generator {
         command
     }
 
-    fn batch(&mut self, live: &Live) -> Deed {
+    fn batch(&mut self, live: &Live) -> Operation {
         let count = 2 + self.random.below(6);
         let mut commands: Vec<Command> = (0..count).map(|_| self.command(live)).collect();
         if self.random.percent(40) {
-            return Deed::Batch { commands, order: Order::Free };
+            return Operation::Batch { commands, order: Order::Free };
         }
         // Events of a batch are not in the log before its commit, so a trim inside a batch trims
         // less than a separate one.
         commands.retain(|command| !matches!(command, Command::TrimLog(_)));
-        Deed::Batch { commands, order: Order::Strict }
+        Operation::Batch { commands, order: Order::Strict }
     }
 
     /// Cancels a task, deletes it, and creates another one with its id, in one batch.
-    fn turnover(&mut self, live: &Live) -> Deed {
+    fn turnover(&mut self, live: &Live) -> Operation {
         let task = live.key(&mut self.random, |_| true);
         let mut new = NewTask::new(task.id.clone(), "again");
         new.payload = self.random.percent(70).then(|| Payload::json("\"again\""));
         let create = Create { tenant: task.tenant.clone(), tasks: vec![new] };
         let commands: Vec<Command> = vec![
             Cancel { task: task.clone(), reason: "for another".into() }.into(),
-            Reap { task }.into(),
+            DeleteTask { task }.into(),
             create.into(),
         ];
-        Deed::Batch { commands, order: Order::Strict }
+        Operation::Batch { commands, order: Order::Strict }
     }
 
     /// Grants a task that the worker then cannot claim: its lane is paused, disabled or full.
-    fn in_vain(&mut self, live: &Live) -> Deed {
+    fn in_vain(&mut self, live: &Live) -> Operation {
         let Some(task) = live.task(&mut self.random, |task| task.lifecycle.turn().is_some()) else {
             return single(self.command(live));
         };
         let commands = workers::in_vain(&mut self.random, task);
-        Deed::Batch { commands, order: Order::Strict }
+        Operation::Batch { commands, order: Order::Strict }
     }
 }
 
@@ -149,8 +149,8 @@ fn unreadable(now: Timestamp) -> Row {
     TaskSpot { due_at: Some(START.micros()), ..spot }.row(now.micros())
 }
 
-fn single(command: Command) -> Deed {
-    Deed::Batch { commands: vec![command], order: Order::Strict }
+fn single(command: Command) -> Operation {
+    Operation::Batch { commands: vec![command], order: Order::Strict }
 }
 
 /// The maximum number of routes in one lane.

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use windlass_core::{
-    Admission, Fence, Filed, Lane, LaneName, Lifecycle, Message, RequestKey, RequestState, Shelf,
-    Task, TaskKey, Tenant, Timestamp, Token, read_row,
+    Admission, Fence, Lane, LaneName, Lifecycle, Message, ReferenceTables, RequestKey,
+    RequestState, StoredRecord, Task, TaskKey, Tenant, Timestamp, Token, read_row,
 };
 
 use crate::random::Random;
@@ -26,7 +26,7 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn of(shelf: &Shelf, now: Timestamp, tokens: &[Token]) -> Self {
+    pub(super) fn of(shelf: &ReferenceTables, now: Timestamp, tokens: &[Token]) -> Self {
         let tokens = tokens.to_vec();
         let (tasks, messages) = (records(shelf), records(shelf));
         let (lanes, admissions) = (records(shelf), records(shelf));
@@ -63,7 +63,7 @@ impl Live {
     pub(super) fn key(&self, random: &mut Random, suits: impl Fn(&Task) -> bool) -> TaskKey {
         match self.task(random, suits) {
             Some(task) if random.percent(95) => task.task_key(),
-            _ => any_key(random),
+            _ => allow_weak_keys(random),
         }
     }
 
@@ -79,7 +79,7 @@ impl Live {
                 };
                 Fence { task: task.task_key(), epoch }
             }
-            _ => Fence { task: any_key(random), epoch: random.below(3) },
+            _ => Fence { task: allow_weak_keys(random), epoch: random.below(3) },
         }
     }
 
@@ -123,12 +123,12 @@ impl Live {
     }
 }
 
-fn any_key(random: &mut Random) -> TaskKey {
+fn allow_weak_keys(random: &mut Random) -> TaskKey {
     let id = if random.percent(30) { UNREADABLE } else { *random.pick(IDS) };
     TaskKey { tenant: Tenant::new(*random.pick(TENANTS)), id: id.into() }
 }
 
-fn records<R: Filed>(shelf: &Shelf) -> Vec<Arc<R>> {
+fn records<R: StoredRecord>(shelf: &ReferenceTables) -> Vec<Arc<R>> {
     let rows = shelf.rows().filter(|row| row.key.table == R::TABLE);
     rows.filter_map(|row| read_row::<R>(row.schema, &row.body)).collect()
 }

@@ -1,7 +1,7 @@
 //! Commands about messages, waitpoints and suspensions.
 
 use windlass_core::command::{
-    CreateWaitpoint, Idempotency, NewMessage, NewWaitpoint, Post, Resume, RotateKey, Signal,
+    CreateWaitpoint, IdempotencyWindow, NewMessage, NewWaitpoint, Post, Resume, RotateKey, Signal,
     Suspend, SuspendTimeout, TakeMessages,
 };
 use windlass_core::{
@@ -21,9 +21,11 @@ pub(super) fn suspended(task: &Task) -> bool {
     matches!(task.lifecycle, Lifecycle::Suspended(_))
 }
 
-fn idempotency(random: &mut Random) -> Option<Idempotency> {
+fn idempotency(random: &mut Random) -> Option<IdempotencyWindow> {
     let window_ms = *random.pick(&[1_000, 86_400_000]);
-    random.percent(25).then(|| Idempotency { key: text(random, &["k1", "k2"]).into(), window_ms })
+    random
+        .percent(25)
+        .then(|| IdempotencyWindow { key: text(random, &["k1", "k2"]).into(), window_ms })
 }
 
 fn message(random: &mut Random, task: &TaskKey) -> NewMessage {

@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 
-use windlass_core::{ChangeSet, Command, PayloadKey, Row, Shelf, Timestamp};
+use windlass_core::{ChangeSet, Command, PayloadKey, ReferenceTables, Row, Timestamp};
 
-use super::step::{Deed, Step};
+use super::step::{Operation, Step};
 use crate::fixture::inserts;
 use crate::runner::{Answer, Batch, Order, execute_on_shelf};
 use crate::snapshot::Snapshot;
@@ -10,7 +10,7 @@ use crate::snapshot::Snapshot;
 /// The reference tables that every store is compared with.
 #[derive(Debug, Default)]
 pub(super) struct Oracle {
-    pub(super) shelf: Shelf,
+    pub(super) shelf: ReferenceTables,
     last_commit_at: Timestamp,
     /// Every payload ever written, so that an undeleted one is noticed.
     pub(super) payloads: BTreeSet<PayloadKey>,
@@ -34,8 +34,8 @@ impl Oracle {
     pub(super) fn take(&mut self, step: &Step) -> Result<Expected, String> {
         let now = self.now(step.at);
         let batch = match &step.deed {
-            Deed::Plant(row) => self.plant(now, row),
-            Deed::Batch { commands, order } => self.decide(now, commands, *order)?,
+            Operation::Plant(row) => self.plant(now, row),
+            Operation::Batch { commands, order } => self.decide(now, commands, *order)?,
         };
         let wrote = !batch.changes.is_empty();
         if wrote {
@@ -70,7 +70,7 @@ impl Oracle {
     /// A batch in strict order must equal its commands one by one, except for versions.
     fn check_one_by_one(
         &self,
-        mut shelf: Shelf,
+        mut shelf: ReferenceTables,
         batch: &Batch,
         commands: &[Command],
     ) -> Result<(), String> {

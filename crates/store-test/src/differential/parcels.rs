@@ -1,7 +1,7 @@
 //! Commands about messages to workflows, and about leases with messages in flight.
 
 use windlass_core::command::{
-    Absent, Decline, Discard, NewTask, NewWorkflow, Parcel, RenewSessions, Send, Start,
+    AbandonTurn, Absent, DropActivity, NewTask, NewWorkflow, Parcel, RenewSessions, Send, Start,
 };
 use windlass_core::{Command, Tenant};
 
@@ -43,11 +43,11 @@ pub(super) fn send(random: &mut Random, live: &Live) -> Command {
 
 pub(super) fn decline(random: &mut Random, live: &Live) -> Command {
     let delay_ms = *random.pick(&[0, 0, 700]);
-    Decline { fence: live.fence(random), delay_ms, counts: random.percent(70) }.into()
+    AbandonTurn { fence: live.fence(random), delay_ms, counts: random.percent(70) }.into()
 }
 
 pub(super) fn discard(random: &mut Random, live: &Live) -> Command {
-    Discard { fence: live.fence(random), reason: text(random, &["", "no use"]) }.into()
+    DropActivity { fence: live.fence(random), reason: text(random, &["", "no use"]) }.into()
 }
 
 pub(super) fn renew_sessions(random: &mut Random, _: &Live) -> Command {

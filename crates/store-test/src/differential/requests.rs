@@ -1,7 +1,11 @@
 //! Commands about idempotent requests, effects and rate limits.
 
-use windlass_core::command::{Admit, Answer, Charge, ClaimEffect, SettleEffect, Spend, Withdraw};
-use windlass_core::{Caller, Command, Digest, Payload, Rate, RequestKey, Terms, fingerprint};
+use windlass_core::command::{
+    Admit, Charge, ClaimEffect, CompleteRequest, ReleaseRequest, SettleEffect, Spend,
+};
+use windlass_core::{
+    Command, Digest, EffectOwner, Payload, Rate, RequestKey, RequestTtls, fingerprint,
+};
 
 use super::live::{Live, TENANTS};
 use super::wish::{BAD, text};
@@ -38,35 +42,35 @@ fn asks(random: &mut Random) -> Digest {
 }
 
 pub(super) fn admit(random: &mut Random, live: &Live) -> Command {
-    let terms = Terms {
+    let ttls = RequestTtls {
         replay_ms: 7 * 86_400_000,
         in_flight_ms: *random.pick(&[1_000, 3_000_000, 7 * 86_400_000]),
         tombstone_ms: *random.pick(&[0, 30 * 86_400_000]),
         retry_after_ms: 1_000,
     };
-    let growth = random.percent(40).then_some(Rate { starts: 1, window_ms: 86_400_000 });
+    let rate_limit = random.percent(40).then_some(Rate { starts: 1, window_ms: 86_400_000 });
     let request = if random.percent(50) { held(random, live).0 } else { request(random) };
     let (fingerprint, owner) = (asks(random), text(random, OWNERS));
-    Admit { request, fingerprint, owner, terms, growth }.into()
+    Admit { request, fingerprint, owner, ttls, rate_limit }.into()
 }
 
 pub(super) fn answer(random: &mut Random, live: &Live) -> Command {
     let (request, owner) = held(random, live);
     let answer = Payload::json(text(random, &["1", "1", "\"\u{1f4b6}\""]));
-    Answer { request, owner, answer }.into()
+    CompleteRequest { request, owner, answer }.into()
 }
 
 pub(super) fn withdraw(random: &mut Random, live: &Live) -> Command {
     let (request, owner) = held(random, live);
-    Withdraw { request, owner }.into()
+    ReleaseRequest { request, owner }.into()
 }
 
-fn caller(random: &mut Random, live: &Live) -> Caller {
+fn caller(random: &mut Random, live: &Live) -> EffectOwner {
     if random.percent(40) {
-        return Caller::Task(live.running(random));
+        return EffectOwner::Task(live.running(random));
     }
     let (request, owner) = held(random, live);
-    Caller::Request { request, owner }
+    EffectOwner::Request { request, owner }
 }
 
 /// A provider and a name, mostly the same.

@@ -7,7 +7,7 @@ use windlass_store::ManualClock;
 use super::coverage::Coverage;
 use super::generator::Generator;
 use super::oracle::Oracle;
-use super::step::Deed;
+use super::step::Operation;
 use super::subject::Subject;
 use crate::factory::Factory;
 use crate::fixture::START;
@@ -114,7 +114,7 @@ async fn run_seed(
                 position.divergence(name, what)
             })?;
         }
-        if let Deed::Batch { commands, .. } = &next.deed {
+        if let Operation::Batch { commands, .. } = &next.deed {
             let answers = commands.iter().zip(&expected.batch.answers);
             answers.for_each(|(command, answer)| coverage.note(command, answer));
         }

@@ -9,11 +9,11 @@ pub(super) struct Step {
     pub(super) at: Timestamp,
     /// Which of its two handles a store is used through.
     pub(super) handle: usize,
-    pub(super) deed: Deed,
+    pub(super) deed: Operation,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Deed {
+pub(super) enum Operation {
     /// Commands decided and committed in one batch.
     Batch { commands: Vec<Command>, order: Order },
     /// A row that another version wrote.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{ChangeSet, Hints, PayloadKey};
-use windlass_store::{ManualClock, Notices, Store, StoreError};
+use windlass_store::{ManualClock, Notifications, Store, StoreError};
 
 use super::oracle::Expected;
-use super::step::{Deed, Step};
+use super::step::{Operation, Step};
 use crate::factory::Factory;
 use crate::fixture::inserts;
 use crate::runner::{Batch, Order, execute_batch};
@@ -18,7 +18,7 @@ pub(super) struct Subject {
     handles: [Arc<dyn Store>; 2],
     /// Notices of each handle, if they travel through a server: until they arrive, a handle may
     /// scan from an outdated position.
-    words: Option<[Notices; 2]>,
+    words: Option<[Notifications; 2]>,
     hints: Hints,
 }
 
@@ -59,14 +59,14 @@ impl Subject {
     async fn act(&mut self, step: &Step) -> Result<Batch, StoreError> {
         let store = &*self.handles[step.handle];
         match &step.deed {
-            Deed::Plant(row) => {
+            Operation::Plant(row) => {
                 let tx = store.begin().await?;
                 let (now, hints) = (tx.now(), Hints::default());
                 let changes = ChangeSet { now, ..inserts([row.clone()]) };
                 tx.commit(Arc::new(changes.clone())).await?;
                 Ok(Batch { now, answers: Vec::new(), changes, hints })
             }
-            Deed::Batch { commands, order } => {
+            Operation::Batch { commands, order } => {
                 // Hints do not change results, so the oracle uses none. They may change which
                 // command is decided first, which matters only in free order.
                 let hints = match order {

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 
 use windlass_core::command::{
-    Beat, Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, Fail,
-    Idempotency, Leave, LimitLane, NewTask, QuotaScope, Reap, Release, ReleaseSession, Renew,
-    Replay, ReportProgress, SetLaneState, SetQuota, Start, Sweep, TrimLog, WaitChildren,
+    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, DeleteTask, DeregisterNode,
+    Fail, HeartbeatNode, IdempotencyWindow, LimitLane, NewTask, QuotaScope, Release,
+    ReleaseSession, Renew, Replay, ReportProgress, SetLaneState, SetQuota, Snooze, Start, Sweep,
+    TrimLog, WaitChildren,
 };
 use windlass_core::{
-    Backoff, Command, FailureClass, GateKey, LaneName, LaneState, LeaseRequest, Lifecycle, NodeId,
-    Offer, Payload, Policy, Rate, Retry, RetryPolicy, SESSIONS, TagFilter, Task, Tenant,
+    Backoff, Command, FailureClass, LaneName, LaneState, LeaseRequest, Lifecycle, LimitKey, NodeId,
+    Payload, Policy, Rate, Retry, RetryPolicy, SESSIONS, TagFilter, Task, Tenant,
+    WorkerCapabilities,
 };
 
 use super::live::{IDS, LANES, Live, TENANTS};
@@ -140,10 +142,10 @@ fn policy(random: &mut Random) -> Policy {
     Policy {
         retry,
         attempt_timeout_ms: random.percent(15).then_some(2_000),
-        max_reclaims: *random.pick(&[0, 1, 100]),
+        max_lost_leases: *random.pick(&[0, 1, 100]),
         max_replays: *random.pick(&[0, 1, 100]),
         retention_ms: *random.pick(&[0, 5_000, 5_000_000, 600_000_000]),
-        accept_late: random.percent(15),
+        accept_expired_lease: random.percent(15),
     }
 }
 
@@ -167,14 +169,16 @@ fn new_task(random: &mut Random, live: &Live) -> NewTask {
     task.policy = policy(random);
     if random.percent(25) {
         let window_ms = *random.pick(&[1_000, 60_000, 86_400_000]);
-        task.idempotency =
-            Some(Idempotency { key: text(random, &["k1", "k2", "k\u{1f511}"]).into(), window_ms });
+        task.idempotency = Some(IdempotencyWindow {
+            key: text(random, &["k1", "k2", "k\u{1f511}"]).into(),
+            window_ms,
+        });
     }
     if random.percent(30) {
         task.gate = Some(match random.below(4) {
-            0 => GateKey::Session(text(random, SESSION_NAMES)),
-            1 => GateKey::Affinity(text(random, SESSION_NAMES)),
-            _ => GateKey::Key(text(random, KEY_NAMES)),
+            0 => LimitKey::Session(text(random, SESSION_NAMES)),
+            1 => LimitKey::Affinity(text(random, SESSION_NAMES)),
+            _ => LimitKey::Concurrency(text(random, KEY_NAMES)),
         });
     }
     task
@@ -182,7 +186,7 @@ fn new_task(random: &mut Random, live: &Live) -> NewTask {
 
 fn spoil(random: &mut Random, task: &mut NewTask) {
     match random.below(7) {
-        5 => task.gate = Some(GateKey::Key("a\0b".into())),
+        5 => task.gate = Some(LimitKey::Concurrency("a\0b".into())),
         0 => task.id = "".into(),
         1 => task.kind = "k".repeat(256).into(),
         2 => task.lane = "a\nb".into(),
@@ -238,7 +242,7 @@ pub(super) fn again(random: &mut Random, live: &Live, command: Command) -> Comma
     }
 }
 
-pub(super) fn offer(random: &mut Random) -> Offer {
+pub(super) fn offer(random: &mut Random) -> WorkerCapabilities {
     let tags = match random.below(8) {
         0 => TagFilter::Only(words(random, &["blue", "red"], 60)),
         1 => TagFilter::UntaggedAnd(words(random, &["blue", "red"], 60)),
@@ -250,7 +254,7 @@ pub(super) fn offer(random: &mut Random) -> Offer {
     if random.percent(50) {
         capabilities.insert(SESSIONS.to_owned());
     }
-    Offer { capabilities, tags, versions: Vec::new() }
+    WorkerCapabilities { capabilities, tags, versions: Vec::new() }
 }
 
 fn claim(random: &mut Random, live: &Live) -> Command {
@@ -310,7 +314,7 @@ fn fail(random: &mut Random, live: &Live) -> Command {
     ]);
     let retry = match random.below(6) {
         0 => Retry::After { ms: *random.pick(&[0, 900]) },
-        1 => Retry::GiveUp,
+        1 => Retry::Never,
         _ => Retry::Policy,
     };
     Fail { fence: live.fence(random), class, reason: reason(random), retry }.into()
@@ -318,7 +322,7 @@ fn fail(random: &mut Random, live: &Live) -> Command {
 
 fn delay(random: &mut Random, live: &Live) -> Command {
     let delay_ms = if random.percent(BAD) { u64::MAX } else { *random.pick(&[0, 800, 90_000]) };
-    Delay { fence: live.fence(random), delay_ms }.into()
+    Snooze { fence: live.fence(random), delay_ms }.into()
 }
 
 fn release(random: &mut Random, live: &Live) -> Command {
@@ -360,7 +364,7 @@ fn replay(random: &mut Random, live: &Live) -> Command {
 }
 
 fn reap(random: &mut Random, live: &Live) -> Command {
-    Reap { task: live.key(random, ended) }.into()
+    DeleteTask { task: live.key(random, ended) }.into()
 }
 
 fn set_lane_state(random: &mut Random, live: &Live) -> Command {
@@ -404,7 +408,7 @@ fn node(random: &mut Random) -> NodeId {
 }
 
 fn beat(random: &mut Random, _: &Live) -> Command {
-    Beat {
+    HeartbeatNode {
         id: node(random),
         name: text(random, &["host", "h\u{f6}st"]),
         pid: 1,
@@ -417,7 +421,7 @@ fn beat(random: &mut Random, _: &Live) -> Command {
 }
 
 fn leave(random: &mut Random, _: &Live) -> Command {
-    Leave { id: node(random) }.into()
+    DeregisterNode { id: node(random) }.into()
 }
 
 fn set_quota(random: &mut Random, live: &Live) -> Command {

@@ -1,8 +1,8 @@
 //! Commands about worker records, grants and durable subscriptions.
 
 use windlass_core::command::{
-    Consume, Create, DropBookmark, Grant, LimitLane, MoveBookmark, NewTask, RegisterWorker,
-    RetireWorker, Revoke, SetLaneState,
+    ClaimGranted, Create, DeleteSubscription, DeregisterWorker, Grant, LimitLane,
+    MoveSubscriptionCursor, NewTask, RegisterWorker, Revoke, SetLaneState,
 };
 use windlass_core::{
     Command, Cursor, HeldLeases, LaneName, LaneState, LeaseRequest, Lifecycle, Task, TaskKey,
@@ -54,7 +54,7 @@ fn register(random: &mut Random, live: &Live) -> Command {
 }
 
 fn retire(random: &mut Random) -> Command {
-    RetireWorker { tenant: Tenant::new(*random.pick(TENANTS)), id: worker(random) }.into()
+    DeregisterWorker { tenant: Tenant::new(*random.pick(TENANTS)), id: worker(random) }.into()
 }
 
 fn waits(task: &Task) -> bool {
@@ -81,7 +81,7 @@ fn consume(random: &mut Random, live: &Live) -> Command {
     let lease_ms = if random.percent(3 * BAD) { 99 } else { *random.pick(&[100, 2_500, 30_000]) };
     let (begin, registered) = (random.percent(65), random.percent(50));
     let request = random.percent(50).then_some(LeaseRequest { instance: 0, number: 0 });
-    Consume { task, worker, lease_ms, begin, registered, request }.into()
+    ClaimGranted { task, worker, lease_ms, begin, registered, request }.into()
 }
 
 fn subscriber(random: &mut Random) -> String {
@@ -92,11 +92,12 @@ fn move_bookmark(random: &mut Random) -> Command {
     let incarnation = text(random, &["one", "one", "one", "two"]);
     let cursor = Cursor { incarnation, seq: random.below(20) };
     let tenant = Tenant::new(*random.pick(TENANTS));
-    MoveBookmark { tenant, name: subscriber(random), cursor }.into()
+    MoveSubscriptionCursor { tenant, name: subscriber(random), cursor }.into()
 }
 
 fn drop_bookmark(random: &mut Random) -> Command {
-    DropBookmark { tenant: Tenant::new(*random.pick(TENANTS)), name: subscriber(random) }.into()
+    DeleteSubscription { tenant: Tenant::new(*random.pick(TENANTS)), name: subscriber(random) }
+        .into()
 }
 
 /// Grants a task and then pauses its lane, or fills the lane with another granted task, before the
@@ -106,7 +107,7 @@ pub(super) fn in_vain(random: &mut Random, task: &Task) -> Vec<Command> {
     let (worker, lease_ms) = (worker(random), *random.pick(&[2_500, 2_500, 2_500, 99]));
     let grant =
         |task: &TaskKey| Grant { task: task.clone(), worker: worker.clone(), ttl_ms: 60_000 };
-    let consume = |task: &TaskKey| Consume {
+    let consume = |task: &TaskKey| ClaimGranted {
         task: task.clone(),
         worker: worker.clone(),
         lease_ms,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use windlass_core::command::{
-    Advance, Claim, CommitTurn, Complete, Consume, Create, Deed, NewMessage, NewTask, NewWorkflow,
-    PruneExecutions, RequestCancel, Then, Unstick,
+    Claim, ClaimGranted, ClearSticky, CommitTurn, Complete, CompleteAndCommitTurn, Create,
+    NewMessage, NewTask, NewWorkflow, PruneExecutions, RequestCancel, TurnEnd, WorkflowCommand,
 };
 use windlass_core::{Command, Fence, LaneName, Lifecycle, Message, Payload, Task, TaskKey, Tenant};
 
@@ -22,7 +22,7 @@ fn new_workflow(random: &mut Random, id: String) -> NewTask {
     task.lane = LaneName::new(*random.pick(LANES));
     task.payload = payload(random);
     task.workflow = Some(NewWorkflow { version });
-    task.policy.max_reclaims = *random.pick(&[0, 2, 100]);
+    task.policy.max_lost_leases = *random.pick(&[0, 2, 100]);
     task.policy.retention_ms = *random.pick(&[0, 5_000, 600_000_000]);
     task
 }
@@ -59,13 +59,13 @@ pub(super) fn commit_turn(random: &mut Random, live: &Live) -> Command {
         fence.epoch = fence.epoch.saturating_sub(1);
     }
     let count = random.below(4);
-    let deeds = (0..count).map(|at| deed(random, live, &fence, step, step + at)).collect();
+    let commands = (0..count).map(|at| deed(random, live, &fence, step, step + at)).collect();
     let turn = if random.percent(BAD) { turns + 1 } else { turns };
     CommitTurn {
         turn,
         row: random.percent(85).then(|| Payload::json(format!("{{\"at\":{}}}", random.below(9)))),
         taken: taken(random, live, &fence),
-        deeds,
+        commands,
         next_step: if random.percent(BAD) { 0 } else { step + count },
         then: then(random),
         sticky_ms: random.percent(50).then_some(if random.percent(BAD) { 1 } else { 5_000 }),
@@ -108,8 +108,8 @@ pub(super) fn advance(random: &mut Random, live: &Live) -> Command {
     let keeper = known.as_ref().and_then(|known| known.sticky.as_ref());
     let worker = keeper.map_or_else(|| "w1".into(), |sticky| sticky.worker.clone());
     let (turns, next_step) = known.map_or((0, 0), |known| (known.turns, known.next_step));
-    let consume = Consume { task: fence.task.clone(), ..Consume::new("w", worker) };
-    Advance {
+    let consume = ClaimGranted { task: fence.task.clone(), ..ClaimGranted::new("w", worker) };
+    CompleteAndCommitTurn {
         complete: Complete { fence: activity.fence(), result: payload(random) },
         consume,
         turn: CommitTurn {
@@ -117,7 +117,7 @@ pub(super) fn advance(random: &mut Random, live: &Live) -> Command {
             turn: turns,
             row: Some(Payload::json("{}")),
             taken: activity.step.map(Message::of_step).into_iter().collect(),
-            deeds: Vec::new(),
+            commands: Vec::new(),
             next_step,
             then: then(random),
             sticky_ms: Some(5_000),
@@ -130,7 +130,7 @@ pub(super) fn advance(random: &mut Random, live: &Live) -> Command {
 
 pub(super) fn unstick(random: &mut Random, live: &Live) -> Command {
     let TaskKey { tenant, id } = live.key(random, is_workflow);
-    Unstick { tenant, worker: "w1".into(), workflows: vec![id] }.into()
+    ClearSticky { tenant, worker: "w1".into(), workflows: vec![id] }.into()
 }
 
 fn eager(random: &mut Random, fence: &Fence) -> Claim {
@@ -139,7 +139,7 @@ fn eager(random: &mut Random, fence: &Fence) -> Claim {
     Claim { tenant: fence.task.tenant.clone(), lanes, limit, lease_ms: 2_500, ..Claim::new("w1") }
 }
 
-fn deed(random: &mut Random, live: &Live, fence: &Fence, first: u64, step: u64) -> Deed {
+fn deed(random: &mut Random, live: &Live, fence: &Fence, first: u64, step: u64) -> WorkflowCommand {
     let workflow = &fence.task.id;
     let before = random.below(first + 1);
     let of_step = |step: u64| format!("{workflow}/{step}");
@@ -148,49 +148,49 @@ fn deed(random: &mut Random, live: &Live, fence: &Fence, first: u64, step: u64) 
             let mut task = NewTask::new(of_step(step), "act");
             task.lane = LaneName::new(*random.pick(LANES));
             task.payload = payload(random);
-            Deed::Activity { step, task, eager: random.percent(60) }
+            WorkflowCommand::Activity { step, task, eager: random.percent(60) }
         }
         3 => {
             // A task with this id may already exist.
             let id = if random.percent(60) { of_step(step) } else { text(random, IDS) };
-            Deed::Child { step, task: new_workflow(random, id) }
+            WorkflowCommand::Child { step, task: new_workflow(random, id) }
         }
         4 => {
             let id = text(random, IDS);
-            Deed::Start { step, task: new_workflow(random, id) }
+            WorkflowCommand::Start { step, task: new_workflow(random, id) }
         }
         5 | 6 => {
             let ms = *random.pick(&[0, 400, 15_000]);
-            Deed::Timer { step, at: live.now.plus_ms(ms) }
+            WorkflowCommand::Timer { step, at: live.now.plus_ms(ms) }
         }
-        7 => Deed::CancelTimer { step: before },
-        8 | 9 => Deed::CancelTask { step: before, id: of_step(before).into() },
+        7 => WorkflowCommand::CancelTimer { step: before },
+        8 | 9 => WorkflowCommand::CancelTask { step: before, id: of_step(before).into() },
         10 => {
             let to = live.key(random, open).id;
             let message = NewMessage::new(to, text(random, &["go", "more"]), "flow");
-            Deed::Post { step, message }
+            WorkflowCommand::Post { step, message }
         }
         _ => {
             let name = text(random, &["", "v\u{e4}lue"]);
-            Deed::Note { name, text: random.percent(80).then(|| "1".to_owned()) }
+            WorkflowCommand::SetProperty { name, text: random.percent(80).then(|| "1".to_owned()) }
         }
     }
 }
 
-fn then(random: &mut Random) -> Then {
+fn then(random: &mut Random) -> TurnEnd {
     match random.below(12) {
-        0 | 1 => Then::GoOn,
-        2 => Then::Complete(payload(random)),
+        0 | 1 => TurnEnd::MoreParts,
+        2 => TurnEnd::Complete(payload(random)),
         3 => {
             let class = windlass_core::FailureClass::Permanent;
-            Then::Fail { class, reason: reason(random) }
+            TurnEnd::Fail { class, reason: reason(random) }
         }
-        4 => Then::Cancel { reason: reason(random) },
-        5 | 6 => Then::ContinueAsNew {
+        4 => TurnEnd::Cancel { reason: reason(random) },
+        5 | 6 => TurnEnd::ContinueAsNew {
             input: payload(random),
             version: random.percent(20).then(|| "1.3.0".to_owned()),
             carried: random.percent(50).then(|| Payload::json("{}")),
         },
-        _ => Then::Wait,
+        _ => TurnEnd::AwaitMessages,
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use windlass_core::ChangeSet;
-use windlass_store::{StoreError, Ticket};
+use windlass_store::{CommitId, StoreError};
 
 use super::pause::Hold;
 
@@ -158,14 +158,14 @@ impl Script {
         self.refused.as_ref().is_some_and(|refused| refused.0(changes))
     }
 
-    pub(super) fn ticket(&mut self, committed: bool) -> Ticket {
+    pub(super) fn ticket(&mut self, committed: bool) -> CommitId {
         let ticket = Self::FIRST_TICKET + self.truths.len() as u64;
         self.truths.insert(ticket, committed);
-        Ticket::new(ticket)
+        CommitId::new(ticket)
     }
 
     /// The outcome of a ticket; none for one of the wrapped store.
-    pub(super) fn truth(&self, ticket: &Ticket) -> Option<bool> {
+    pub(super) fn truth(&self, ticket: &CommitId) -> Option<bool> {
         self.truths.get(&ticket.number).copied()
     }
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_core::{
-    ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Value, Wanted,
+    ChangeSet, LoadRequest, Loaded, LogEvent, Payload, PayloadKey, StoredRow, Timestamp, Value,
 };
-use windlass_store::{Count, Description, Notices, Query, Store, StoreError, Ticket, Tx};
+use windlass_store::{CommitId, Count, Description, Notifications, Query, Store, StoreError, Tx};
 
 use super::pause::{Pause, pair};
 use super::script::{Call, CrashPoint, Failure, Mishap, Script};
@@ -113,7 +113,7 @@ impl FaultStore {
     /// let mut pause = store.pause_commit(1);
     /// // Start one engine's command in a task of its own, then:
     /// pause.reached().await;
-    /// // Run the other engine's command, which goes first; then:
+    /// // ActiveAttempt the other engine's command, which goes first; then:
     /// pause.release();
     /// # }
     /// ```
@@ -170,7 +170,7 @@ impl Store for FaultStore {
         Ok(Box::new(FaultTx { inner, store: self.clone() }))
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
+    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
         self.enter(Call::Outcome)?;
         let truth = lock(&self.script).truth(ticket);
         match truth {
@@ -198,12 +198,12 @@ impl Store for FaultStore {
         Ok(found)
     }
 
-    async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
+    async fn events(&self, after: u64, limit: usize) -> Result<Vec<LogEvent>, StoreError> {
         self.enter(Call::Events)?;
         self.inner.events(after, limit).await
     }
 
-    fn notices(&self) -> Notices {
+    fn notices(&self) -> Notifications {
         self.inner.notices()
     }
 
@@ -228,11 +228,11 @@ impl Tx for FaultTx {
         self.inner.now()
     }
 
-    async fn hurry(&mut self, patience: Duration) -> Result<(), StoreError> {
-        self.inner.hurry(patience).await
+    async fn set_lock_timeout(&mut self, patience: Duration) -> Result<(), StoreError> {
+        self.inner.set_lock_timeout(patience).await
     }
 
-    async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
+    async fn load(&mut self, wanted: Arc<LoadRequest>) -> Result<Loaded, StoreError> {
         self.store.enter(Call::Load)?;
         let loaded = self.inner.load(wanted).await?;
         let paged: usize = loaded.pages.iter().map(Vec::len).sum();

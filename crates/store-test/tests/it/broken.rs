@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 use windlass_core::{
-    ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Timestamp, Update, Value, Wanted,
+    ChangeSet, LoadRequest, Loaded, LogEvent, Payload, PayloadKey, StoredRow, Timestamp, Update,
+    Value,
 };
 use windlass_store::{
-    Clock, Count, Description, ManualClock, Notices, Query, Store, StoreError, Ticket, Tx,
+    Clock, CommitId, Count, Description, ManualClock, Notifications, Query, Store, StoreError, Tx,
 };
 use windlass_store_test::{Factory, MemoryFactory, conformance, differential};
 
@@ -136,7 +137,7 @@ impl Store for Broken {
         Ok(Box::new(BrokenTx { mode: self.mode, inner, now, store, commits }))
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
+    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
         self.inner.outcome(ticket).await
     }
 
@@ -171,19 +172,19 @@ impl Store for Broken {
         self.inner.payloads(&keys).await
     }
 
-    async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
+    async fn events(&self, after: u64, limit: usize) -> Result<Vec<LogEvent>, StoreError> {
         if self.mode != Mode::RenumbersEvents {
             return self.inner.events(after, limit).await;
         }
         let all = self.inner.events(0, usize::MAX).await?;
-        let renumbered = (1..).zip(all).map(|(seq, event)| Logged { seq, ..event });
+        let renumbered = (1..).zip(all).map(|(seq, event)| LogEvent { seq, ..event });
         Ok(renumbered.filter(|event| event.seq > after).take(limit).collect())
     }
 
-    fn notices(&self) -> Notices {
+    fn notices(&self) -> Notifications {
         match self.mode {
             Mode::HearsItself => self.bystander.notices(),
-            Mode::HearsNothing => Notices::new(broadcast::Sender::new(1).subscribe(), 0),
+            Mode::HearsNothing => Notifications::new(broadcast::Sender::new(1).subscribe(), 0),
             _ => self.inner.notices(),
         }
     }
@@ -221,7 +222,8 @@ impl BrokenTx {
             Mode::NeverTrims => changes.trim_through = None,
             Mode::Upserts => {
                 for row in std::mem::take(&mut changes.inserts) {
-                    let wanted = Wanted { rows: vec![row.key.clone()], ..Wanted::default() };
+                    let wanted =
+                        LoadRequest { rows: vec![row.key.clone()], ..LoadRequest::default() };
                     let known = self.inner.load(Arc::new(wanted)).await?.rows.pop();
                     match known.map(|known| known.version) {
                         Some(expected) => changes.updates.push(Update { row, expected }),
@@ -231,7 +233,10 @@ impl BrokenTx {
             }
             Mode::IgnoresVersionsOfDeletes => {
                 let rows = changes.deletes.iter().map(|(key, _)| key.clone()).collect();
-                let known = self.inner.load(Arc::new(Wanted { rows, ..Wanted::default() })).await?;
+                let known = self
+                    .inner
+                    .load(Arc::new(LoadRequest { rows, ..LoadRequest::default() }))
+                    .await?;
                 changes.deletes = known.rows.into_iter().map(|r| (r.key, r.version)).collect();
             }
             _ => {}
@@ -246,8 +251,8 @@ impl Tx for BrokenTx {
         self.now
     }
 
-    async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
-        let mut wanted = Wanted::clone(&wanted);
+    async fn load(&mut self, wanted: Arc<LoadRequest>) -> Result<Loaded, StoreError> {
+        let mut wanted = LoadRequest::clone(&wanted);
         for scan in &mut wanted.scans {
             match self.mode {
                 Mode::IgnoresUntil => scan.range.until = None,

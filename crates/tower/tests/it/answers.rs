@@ -72,7 +72,7 @@ async fn stage(longest: usize) -> Stage {
     let user = |parts: &axum::http::request::Parts| {
         parts.headers.get("x-user").map(|user| Principal::new(user.to_str().unwrap()))
     };
-    let layer = IdempotencyLayer::new(engine, user).longest_body(longest);
+    let layer = IdempotencyLayer::new(engine, user).max_body_bytes(longest);
     let service = Router::new().route("/{*path}", post(handler)).layer(layer);
     Stage { service, store, asked, go_on }
 }

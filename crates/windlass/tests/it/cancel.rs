@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use windlass::workflow::{Program, StepError};
+use windlass::workflow::{StepError, WorkflowDefinition};
 use windlass::{Context, Engine, Workflow};
 use windlass_store_test::postgres::Server;
 
@@ -29,7 +29,8 @@ async fn is_heard_of(url: &str) {
         }
     };
     let worker = here.worker("w").concurrency(2).lease(LEASE).handler("listens", listens);
-    let running = worker.program(Program::named("waits", waits)).start().unwrap();
+    let running =
+        worker.workflow_definition(WorkflowDefinition::named("waits", waits)).start().unwrap();
     let handle = there.start_workflow::<()>("waits", &()).await.unwrap();
     let mut next = async || tokio::time::timeout(NEVER, hear.recv()).await;
     assert_eq!(next().await, Ok(Some("started")));

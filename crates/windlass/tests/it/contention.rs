@@ -29,7 +29,7 @@ async fn all_finish(url: &str) {
         .zip(["one", "two"])
         .map(|(engine, name)| {
             // No sticky cache: every turn replays the whole history.
-            let worker = engine.worker(name).concurrency(8).workflows_in_memory(0);
+            let worker = engine.worker(name).concurrency(8).workflow_cache_size(0);
             worker.activity(add).workflow(climb).start().unwrap()
         })
         .collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::command::NewTask;
-use windlass_core::{CodeVersion, GateKey, LaneName, Rejection, RetryPolicy, limits};
+use windlass_core::{CodeVersion, LaneName, LimitKey, Rejection, RetryPolicy, limits};
 
 use super::context::{Workflow, encoded};
 use super::error::StepError;
@@ -98,12 +98,12 @@ impl<O> Activity<O> {
 
     /// The session of the task: tasks of one session run at one worker.
     pub fn session(self, session: impl Into<String>) -> Self {
-        self.with(|task| task.gate = Some(GateKey::Session(session.into())))
+        self.with(|task| task.gate = Some(LimitKey::Session(session.into())))
     }
 
     /// The concurrency key. Its tasks run one at a time, or up to its concurrency limit.
-    pub fn key(self, key: impl Into<String>) -> Self {
-        self.with(|task| task.gate = Some(GateKey::Key(key.into())))
+    pub fn concurrency_key(self, key: impl Into<String>) -> Self {
+        self.with(|task| task.gate = Some(LimitKey::Concurrency(key.into())))
     }
 
     /// Schedules the activity at once.
@@ -170,7 +170,7 @@ fn check(task: &NewTask) -> Result<(), Rejection> {
     task.policy.retry.as_ref().map_or(Ok(()), RetryPolicy::check)?;
     match &task.gate {
         None => Ok(()),
-        Some(GateKey::Key(key)) => limits::KEY.check(key),
-        Some(GateKey::Session(name) | GateKey::Affinity(name)) => limits::SESSION.check(name),
+        Some(LimitKey::Concurrency(key)) => limits::KEY.check(key),
+        Some(LimitKey::Session(name) | LimitKey::Affinity(name)) => limits::SESSION.check(name),
     }
 }

@@ -1,13 +1,13 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use windlass_core::{Carried, LaneName, TaskId};
+use windlass_core::{HistoryPayload, LaneName, TaskId};
 
-use super::mail::Unread;
+use super::mail::UnreadSignal;
 
 /// The start parameters of an execution of a workflow. They must be the same in every replay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begin {
+pub struct ExecutionStart {
     pub id: TaskId,
     /// The number of the execution, from 0. Continue-as-new starts the next one.
     #[serde(default)]
@@ -25,16 +25,16 @@ pub struct Begin {
     #[serde(default)]
     pub first_step: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub input: Option<Carried>,
+    pub input: Option<HistoryPayload>,
     /// The messages that the execution before it has not read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub carried: Vec<Unread>,
+    pub carried: Vec<UnreadSignal>,
     /// The values at its start.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub values: BTreeMap<String, Carried>,
+    pub values: BTreeMap<String, HistoryPayload>,
 }
 
-impl Begin {
+impl ExecutionStart {
     /// The first execution of a workflow without a parent.
     pub fn new(id: impl Into<TaskId>, seed: u64) -> Self {
         Self {

@@ -23,7 +23,7 @@ pub struct Child<O> {
 
 /// Builder of a detached workflow. Awaiting it starts the workflow and returns its id.
 #[must_use = "it is started when it is awaited"]
-pub struct Detached {
+pub struct DetachedWorkflow {
     plan: Planned,
 }
 
@@ -93,18 +93,18 @@ impl Workflow {
 
     /// Starts a detached workflow when the turn is committed. A rejection at the commit, for
     /// example because the id is taken, is recorded in the history.
-    pub fn start<F, I, O, E, Fut>(&self, function: F, input: &I) -> Detached
+    pub fn start<F, I, O, E, Fut>(&self, function: F, input: &I) -> DetachedWorkflow
     where
         F: Fn(Workflow, I) -> Fut,
         Fut: Future<Output = Result<O, E>>,
         I: Serialize,
     {
-        Detached { plan: Planned::new(self, &function, input) }
+        DetachedWorkflow { plan: Planned::new(self, &function, input) }
     }
 
     /// Like [`Workflow::start`], by name.
-    pub fn start_named(&self, name: &str, input: &(impl Serialize + ?Sized)) -> Detached {
-        Detached { plan: Planned::named(self, name, input) }
+    pub fn start_named(&self, name: &str, input: &(impl Serialize + ?Sized)) -> DetachedWorkflow {
+        DetachedWorkflow { plan: Planned::named(self, name, input) }
     }
 }
 
@@ -146,7 +146,7 @@ impl<O: DeserializeOwned> IntoFuture for Child<O> {
     }
 }
 
-impl Detached {
+impl DetachedWorkflow {
     /// Sets the id, instead of one derived from the workflow that starts it.
     pub fn id(mut self, id: impl Into<TaskId>) -> Self {
         self.plan = self.plan.with(|task| task.id = id.into());
@@ -173,7 +173,7 @@ impl Detached {
     }
 }
 
-impl IntoFuture for Detached {
+impl IntoFuture for DetachedWorkflow {
     type Output = Result<TaskId, StepError>;
     type IntoFuture = Ready<Self::Output>;
 
@@ -188,7 +188,7 @@ impl<O> fmt::Debug for Child<O> {
     }
 }
 
-impl fmt::Debug for Detached {
+impl fmt::Debug for DetachedWorkflow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Detached").field("name", &self.plan.name).finish_non_exhaustive()
     }

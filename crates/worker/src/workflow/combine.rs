@@ -2,7 +2,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::crowd::Crowd;
+use super::crowd::FutureSet;
 
 /// Several futures that are awaited together.
 pub trait Join {
@@ -173,7 +173,7 @@ where
     type Output = Result<Vec<T>, E>;
 
     fn try_join(self) -> impl Future<Output = Self::Output> + Send {
-        let mut crowd = Crowd::new(self);
+        let mut crowd = FutureSet::new(self);
         let mut values: Vec<Option<T>> = crowd.places().map(|_| None).collect();
         poll_fn(move |context| {
             for (place, output) in crowd.poll(context, Result::is_err) {
@@ -197,7 +197,7 @@ impl<F: IntoFuture<Output: Send, IntoFuture: Send>> Join for Vec<F> {
     type Output = Vec<F::Output>;
 
     fn join(self) -> impl Future<Output = Self::Output> + Send {
-        let mut crowd = Crowd::new(self);
+        let mut crowd = FutureSet::new(self);
         let mut outputs: Vec<Option<F::Output>> = crowd.places().map(|_| None).collect();
         poll_fn(move |context| {
             for (place, output) in crowd.poll(context, |_| false) {
@@ -252,7 +252,7 @@ impl<F: IntoFuture<Output: Send, IntoFuture: Send>> Select for Vec<F> {
     type Output = (usize, F::Output);
 
     fn select(self) -> impl Future<Output = Self::Output> + Send {
-        let mut crowd = Crowd::new(self);
+        let mut crowd = FutureSet::new(self);
         poll_fn(move |context| {
             let Some(won) = crowd.poll(context, |_| true).pop() else { return Poll::Pending };
             crowd.clear();

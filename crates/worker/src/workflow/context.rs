@@ -9,13 +9,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::{CodeVersion, Payload, RetryPolicy, TaskId, Timestamp, limits};
 
-use super::begin::{Begin, Info};
+use super::begin::{ExecutionStart, Info};
 use super::cancelled::Cancelled;
 use super::combine::{Join, Select, TryJoin};
 use super::error::StepError;
-use super::event::{Event, Queue};
-use super::handed_over::HandedOver;
-use super::journal::{Journal, Plan, Until};
+use super::event::{SignalStream, SignalWait};
+use super::handed_over::Carryover;
+use super::journal::{Plan, ReplayState, Until};
 use super::local::Local;
 use super::step::{Step, decoded, fired, result};
 use super::timeout::timeout;
@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::handler::encode;
 
 /// The largest number of unread messages that continue-as-new carries over.
-pub const MOST_CARRIED: usize = 100;
+pub const MAX_CARRIED_SIGNALS: usize = 100;
 
 /// The context through which workflow code does everything durable. Clones are cheap and refer to
 /// the same workflow.
@@ -34,21 +34,21 @@ pub struct Workflow {
 }
 
 struct Shared {
-    begin: Begin,
-    journal: Mutex<Journal>,
+    begin: ExecutionStart,
+    journal: Mutex<ReplayState>,
 }
 
 impl Workflow {
-    pub(super) fn new(begin: Begin) -> Self {
-        let journal = Mutex::new(Journal::new(&begin));
+    pub(super) fn new(begin: ExecutionStart) -> Self {
+        let journal = Mutex::new(ReplayState::new(&begin));
         Self { shared: Arc::new(Shared { begin, journal }), shielded: false }
     }
 
-    pub(super) fn journal(&self) -> MutexGuard<'_, Journal> {
+    pub(super) fn journal(&self) -> MutexGuard<'_, ReplayState> {
         self.shared.journal.lock().expect("no panic while the lock is held")
     }
 
-    pub(super) fn begin(&self) -> &Begin {
+    pub(super) fn begin(&self) -> &ExecutionStart {
         &self.shared.begin
     }
 
@@ -61,7 +61,7 @@ impl Workflow {
     }
 
     pub fn info(&self) -> Info {
-        let Begin { id, execution, version, parent, .. } = self.begin().clone();
+        let ExecutionStart { id, execution, version, parent, .. } = self.begin().clone();
         Info { id, execution, version, parent, attempt: self.journal().attempt }
     }
 
@@ -160,14 +160,19 @@ impl Workflow {
     /// }
     ///
     /// async fn price(ctx: Workflow, _: ()) -> Result<u32, StepError> {
-    ///     ctx.local_retried("cached price", RetryPolicy::linear(4, 10), ask_a_flaky_cache).await
+    ///     ctx.local_activity_retried("cached price", RetryPolicy::linear(4, 10), ask_a_flaky_cache).await
     /// }
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// # let tested = WorkflowTest::new(price, &()).run().await.expect("it ends");
     /// # assert_eq!((tested.result, TRIES.load(Ordering::SeqCst)), (Ok(7), 3));
     /// # }
     /// ```
-    pub fn local_retried<F, Fut, O, E>(&self, name: &str, retry: RetryPolicy, run: F) -> Step<O>
+    pub fn local_activity_retried<F, Fut, O, E>(
+        &self,
+        name: &str,
+        retry: RetryPolicy,
+        run: F,
+    ) -> Step<O>
     where
         F: Fn() -> Fut + Send + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
@@ -182,13 +187,13 @@ impl Workflow {
     }
 
     /// Waits for a message with this name.
-    pub fn event<T>(&self, name: &str) -> Event<T> {
-        Event::new(self, name)
+    pub fn event<T>(&self, name: &str) -> SignalWait<T> {
+        SignalWait::new(self, name)
     }
 
     /// The messages with this name, in order of arrival.
-    pub fn queue<T>(&self, name: &str) -> Queue<T> {
-        Queue::new(self, name)
+    pub fn queue<T>(&self, name: &str) -> SignalStream<T> {
+        SignalStream::new(self, name)
     }
 
     /// Sends a message to a workflow or another task when the turn is committed. A rejection at
@@ -204,7 +209,7 @@ impl Workflow {
 
     /// Like [`Workflow::post`], to a workflow that may not be started yet: the message is buffered
     /// for this long.
-    pub fn post_or_keep<T: Serialize + ?Sized>(
+    pub fn signal_buffered<T: Serialize + ?Sized>(
         &self,
         to: impl Into<TaskId>,
         name: &str,
@@ -298,7 +303,7 @@ impl Workflow {
     }
 
     /// Ends this execution and starts the next one, with this input and an empty history. Returns
-    /// only if that is rejected: cancellation is requested, more than [`MOST_CARRIED`] messages are
+    /// only if that is rejected: cancellation is requested, more than [`MAX_CARRIED_SIGNALS`] messages are
     /// unread, these and the values exceed 4 MiB, or an argument is invalid. Nothing is lost then:
     /// the code may read messages or remove values, and retry.
     pub async fn continue_as_new<I: Serialize + ?Sized>(
@@ -328,13 +333,14 @@ impl Workflow {
         let version = version.map_err(|why| StepError::refused(NAME, why))?;
         self.check_cancel()?;
         let unread = self.journal().mail.unread();
-        if unread > MOST_CARRIED {
-            let why = format!("{unread} messages are unread, {MOST_CARRIED} are carried at most");
+        if unread > MAX_CARRIED_SIGNALS {
+            let why =
+                format!("{unread} messages are unread, {MAX_CARRIED_SIGNALS} are carried at most");
             return Err(StepError::refused(NAME, why));
         }
         let over = {
             let journal = self.journal();
-            HandedOver { unread: journal.mail.carried(), values: journal.state.all() }
+            Carryover { unread: journal.mail.carried(), values: journal.state.all() }
         };
         over.check().map_err(|why| StepError::refused(NAME, why))?;
         self.journal().next = Some((input, version.map(|version| version.to_string())));

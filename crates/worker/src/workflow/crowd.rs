@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 /// A set of futures. Only those that were woken are polled, in order, so that one wake does not
 /// cost a poll of all others.
-pub(super) struct Crowd<F: Future> {
+pub(super) struct FutureSet<F: Future> {
     members: Vec<Option<Member<F>>>,
     running: usize,
     woken: Arc<Mutex<Woken>>,
@@ -46,7 +46,7 @@ fn locked(woken: &Mutex<Woken>) -> MutexGuard<'_, Woken> {
     woken.lock().expect("no panic while the lock is held")
 }
 
-impl<F: Future> Crowd<F> {
+impl<F: Future> FutureSet<F> {
     pub(super) fn new(futures: Vec<impl IntoFuture<IntoFuture = F, Output = F::Output>>) -> Self {
         let running = futures.len();
         let places = (0..running).collect();

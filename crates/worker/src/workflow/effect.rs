@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{Rejection, RetryPolicy, limits};
-use windlass_engine::{Call, Downstream, EffectCall, EffectError, Error};
+use windlass_engine::{Call, EffectCall, EffectError, Error, ExternalService};
 
 use super::context::Workflow;
 use super::error::StepError;
@@ -12,8 +12,8 @@ use super::journal::Plan;
 use super::local::Local;
 use super::step::{Step, result};
 use crate::failure::Failure;
-use crate::lease::may_pass;
-use crate::pause::Pause;
+use crate::lease::is_retryable;
+use crate::pause::RetryDelay;
 
 /// Makes external calls under the lease of a turn, so that none is made twice. The driver of a
 /// workflow passes it to local activities.
@@ -53,8 +53,8 @@ impl Effect {
         self
     }
 
-    /// For a provider that deduplicates calls: see [`EffectCall::threaded`].
-    pub fn threaded(mut self) -> Self {
+    /// For a provider that deduplicates calls: see [`EffectCall::idempotent_provider`].
+    pub fn idempotent_provider(mut self) -> Self {
         self.is_threaded = true;
         self
     }
@@ -70,7 +70,7 @@ impl Effect {
     /// a different one: it must not depend on [`Workflow::now`].
     pub fn run<D>(self, downstream: D, request: D::Request) -> Step<D::Answer>
     where
-        D: Downstream + Send + 'static,
+        D: ExternalService + Send + 'static,
         D::Request: Send + 'static,
     {
         let shown = format!("effect {}", self.provider);
@@ -80,8 +80,13 @@ impl Effect {
             let (provider, is_threaded) = (self.provider, self.is_threaded);
             Local::lent(shown.clone(), move |step, calls| async move {
                 let name = name.unwrap_or_else(|| format!("step {step}"));
-                let once =
-                    Once { request_id: format!("{id}/{step}"), provider, name, is_threaded, calls };
+                let once = EffectAttempt {
+                    request_id: format!("{id}/{step}"),
+                    provider,
+                    name,
+                    is_threaded,
+                    calls,
+                };
                 once.until_answered(&downstream, &request, retry.as_ref()).await
             })
         });
@@ -95,7 +100,7 @@ impl Effect {
 }
 
 /// An external call to be made once.
-struct Once {
+struct EffectAttempt {
     request_id: String,
     provider: String,
     name: String,
@@ -104,18 +109,18 @@ struct Once {
     calls: Option<Arc<dyn Calls>>,
 }
 
-impl Once {
-    async fn until_answered<D: Downstream>(
+impl EffectAttempt {
+    async fn until_answered<D: ExternalService>(
         &self,
         downstream: &D,
         request: &D::Request,
         retry: Option<&RetryPolicy>,
     ) -> Result<D::Answer, Failure> {
-        let (mut tries, mut pause) = (0, Pause::default());
+        let (mut tries, mut pause) = (0, RetryDelay::default());
         loop {
             let failed = match self.call(downstream, request).await {
                 Ok(answer) => return Ok(answer),
-                Err(EffectError::Refused(error)) if may_pass(&error) => {
+                Err(EffectError::Refused(error)) if is_retryable(&error) => {
                     tracing::warn!(provider = self.provider, %error, "a call waits for the store");
                     tokio::time::sleep(pause.next()).await;
                     continue;
@@ -137,7 +142,7 @@ impl Once {
         }
     }
 
-    async fn call<D: Downstream>(
+    async fn call<D: ExternalService>(
         &self,
         downstream: &D,
         request: &D::Request,
@@ -150,7 +155,7 @@ impl Once {
                 .map_err(|error| EffectError::Failed { provider, reason: error.to_string() });
         };
         let effect = calls.effect(&self.provider, &self.name);
-        let effect = if self.is_threaded { effect.threaded() } else { effect };
+        let effect = if self.is_threaded { effect.idempotent_provider() } else { effect };
         effect.run(downstream, request).await
     }
 }

@@ -16,7 +16,7 @@ use super::step::{Step, decoded};
 /// dropped reads nothing.
 #[derive(Debug)]
 #[must_use = "a message is read when this is awaited"]
-pub struct Event<T> {
+pub struct SignalWait<T> {
     workflow: Workflow,
     name: String,
     stage: Stage,
@@ -31,7 +31,7 @@ enum Stage {
     Over,
 }
 
-impl<T> Event<T> {
+impl<T> SignalWait<T> {
     pub(super) fn new(workflow: &Workflow, name: &str) -> Self {
         let (workflow, name) = (workflow.clone(), name.to_owned());
         Self { workflow, name, stage: Stage::Planned, limit: None, payload: PhantomData }
@@ -63,7 +63,7 @@ impl<T> Event<T> {
     }
 }
 
-impl<T: DeserializeOwned> Event<T> {
+impl<T: DeserializeOwned> SignalWait<T> {
     fn read(&mut self, context: &mut Context<'_>) -> Poll<Result<T, StepError>> {
         let step = self.begin()?;
         let read = self.workflow.journal().mail.take(&self.name, step, context.waker());
@@ -84,7 +84,7 @@ impl<T: DeserializeOwned> Event<T> {
     }
 }
 
-impl<T: DeserializeOwned> Future for Event<T> {
+impl<T: DeserializeOwned> Future for SignalWait<T> {
     type Output = Result<T, StepError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -99,7 +99,7 @@ impl<T: DeserializeOwned> Future for Event<T> {
     }
 }
 
-impl<T> Drop for Event<T> {
+impl<T> Drop for SignalWait<T> {
     fn drop(&mut self) {
         self.leave();
     }
@@ -108,19 +108,19 @@ impl<T> Drop for Event<T> {
 /// The messages with a name, one after the other. Unread ones are carried over when the workflow
 /// continues as new.
 #[derive(Debug)]
-pub struct Queue<T> {
+pub struct SignalStream<T> {
     workflow: Workflow,
     name: String,
     payload: PhantomData<fn() -> T>,
 }
 
-impl<T> Queue<T> {
+impl<T> SignalStream<T> {
     pub(super) fn new(workflow: &Workflow, name: &str) -> Self {
         Self { workflow: workflow.clone(), name: name.to_owned(), payload: PhantomData }
     }
 
     /// Waits for the next message.
-    pub fn next(&self) -> Event<T> {
-        Event::new(&self.workflow, &self.name)
+    pub fn next(&self) -> SignalWait<T> {
+        SignalWait::new(&self.workflow, &self.name)
     }
 }

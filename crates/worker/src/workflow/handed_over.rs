@@ -1,20 +1,20 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use windlass_core::{Carried, Payload, limits};
+use windlass_core::{HistoryPayload, Payload, limits};
 
-use super::mail::Unread;
+use super::mail::UnreadSignal;
 
 /// What an execution of a workflow carries over to the next one.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct HandedOver {
+pub(crate) struct Carryover {
     #[serde(default)]
-    pub(crate) unread: Vec<Unread>,
+    pub(crate) unread: Vec<UnreadSignal>,
     #[serde(default)]
-    pub(crate) values: BTreeMap<String, Carried>,
+    pub(crate) values: BTreeMap<String, HistoryPayload>,
 }
 
-impl HandedOver {
+impl Carryover {
     pub(crate) fn written(&self) -> Result<Payload, serde_json::Error> {
         Ok(Payload::new("application/json", serde_json::to_vec(self)?))
     }
@@ -45,10 +45,10 @@ mod tests {
             r#"{"unread":[],"values":{}}"#,
         ];
         for line in lines {
-            let over: HandedOver = serde_json::from_str(line).unwrap();
+            let over: Carryover = serde_json::from_str(line).unwrap();
             assert_eq!(*over.written().unwrap().bytes, *line.as_bytes());
         }
-        let bare: HandedOver = serde_json::from_str("{}").unwrap();
+        let bare: Carryover = serde_json::from_str("{}").unwrap();
         assert!(bare.unread.is_empty() && bare.values.is_empty());
     }
 }

@@ -7,18 +7,20 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use tracing::dispatcher::with_default;
 use tracing::{Dispatch, Span};
-use windlass_core::{Arrival, Carried, FailureClass, Made, Payload, Timestamp, Turned};
+use windlass_core::{
+    FailureClass, HistoryPayload, Payload, RecordedCommand, Timestamp, TurnRecord, WorkflowInput,
+};
 
-use super::begin::Begin;
+use super::begin::ExecutionStart;
 use super::context::Workflow;
-use super::deed::Deed;
 use super::error::TurnFailure;
 use super::local::{Local, panic_text};
-use super::mail::Unread;
-use super::nondeterminism::{Deviation, Doing, Nondeterminism};
-use super::part::{BYTES_PER_ROW, MADE_PER_ROW, Part, arrival_bytes, parts};
-use super::program::{Code, Program};
-use super::script::Script;
+use super::mail::UnreadSignal;
+use super::nondeterminism::{Deviation, Nondeterminism, ReplayStep};
+use super::part::{BYTES_PER_ROW, MADE_PER_ROW, TurnPart, arrival_bytes, parts};
+use super::planned_command::PlannedCommand;
+use super::program::{Code, WorkflowDefinition};
+use super::script::ReplayCursor;
 use crate::failure::{Failure, fitting};
 use crate::handler::Handled;
 
@@ -37,53 +39,53 @@ pub struct Instance {
     code: Option<Code>,
     woken: Arc<Woken>,
     begun: bool,
-    ended: Option<Standing>,
+    ended: Option<ExecutionState>,
     /// How many rows were replayed or written.
     rows: u64,
     /// The rows of the last turn, not replayed yet: only the next row shows whether it belongs to
     /// the same turn.
     held: Option<Held>,
     /// The turn in progress.
-    arrived: Vec<Arrival>,
+    arrived: Vec<WorkflowInput>,
     arrived_bytes: usize,
     told: usize,
-    parts: Vec<Part>,
+    parts: Vec<TurnPart>,
     broken: Option<TurnFailure>,
 }
 
 struct Held {
     at: Timestamp,
-    arrived: Vec<Arrival>,
-    made: Vec<Made>,
+    arrived: Vec<WorkflowInput>,
+    made: Vec<RecordedCommand>,
     /// The number of commands in each of its rows.
     lengths: Vec<usize>,
 }
 
 /// The progress of a turn.
 #[derive(Debug)]
-pub enum Turn {
+pub enum TurnProgress {
     /// Local activities are in progress: start these as well, and pass the outcomes to
     /// [`Instance::resume`].
     Local(Vec<Local>),
-    Finished(Finished),
+    Finished(CompletedTurn),
 }
 
 /// A turn to be committed.
 #[derive(Debug)]
-pub struct Finished {
+pub struct CompletedTurn {
     /// To be committed one after the other under one lease; empty if there was nothing to do.
-    pub parts: Vec<Part>,
+    pub parts: Vec<TurnPart>,
     /// How many inputs were delivered. The rest arrived after the end of the code.
     pub told: usize,
-    pub standing: Standing,
+    pub standing: ExecutionState,
     /// Local activities are left that did not fit into its row: the next turn follows at once,
     /// with or without inputs. Their outcomes are inputs of that turn.
-    pub goes_on: bool,
+    pub has_more: bool,
 }
 
 /// The state of a workflow after a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ExecutionState {
     /// It waits: the number of waits, and descriptions of the first ones.
     Waiting {
         count: usize,
@@ -99,18 +101,18 @@ pub enum Standing {
         input: Option<Payload>,
         /// The version of the code; none for the same one.
         version: Option<String>,
-        carried: Vec<Unread>,
+        carried: Vec<UnreadSignal>,
         first_step: u64,
     },
 }
 
-impl Standing {
+impl ExecutionState {
     pub fn has_ended(&self) -> bool {
-        !matches!(self, Standing::Waiting { .. })
+        !matches!(self, ExecutionState::Waiting { .. })
     }
 
     pub fn starts_over(&self) -> bool {
-        matches!(self, Standing::ContinueAsNew { .. })
+        matches!(self, ExecutionState::ContinueAsNew { .. })
     }
 }
 
@@ -124,7 +126,7 @@ impl Wake for Woken {
 }
 
 impl Instance {
-    pub fn begin(program: &Program, begin: Begin) -> Self {
+    pub fn begin(program: &WorkflowDefinition, begin: ExecutionStart) -> Self {
         let workflow = Workflow::new(begin);
         let input = workflow.begin().input.clone().map(|input| input.0);
         let code = program.begin(workflow.clone(), input);
@@ -160,7 +162,7 @@ impl Instance {
     }
 
     /// The current values, for the next execution.
-    pub fn values(&self) -> BTreeMap<String, Carried> {
+    pub fn values(&self) -> BTreeMap<String, HistoryPayload> {
         self.workflow.journal().state.all()
     }
 
@@ -171,7 +173,7 @@ impl Instance {
 
     /// Replays a row of history. The row is held back until the next one, which may be the rest of
     /// the same turn; [`Instance::catch_up`] and [`Instance::turn`] replay the last one.
-    pub fn replay(&mut self, row: &Turned) -> Result<(), Nondeterminism> {
+    pub fn replay(&mut self, row: &TurnRecord) -> Result<(), Nondeterminism> {
         if let Some(held) = &mut self.held
             && row.arrived.is_empty()
         {
@@ -207,32 +209,32 @@ impl Instance {
 
     fn go_through(&mut self, held: Held) -> Result<(), Deviation> {
         if let Some(more) = self.workflow.journal().entries.first() {
-            let found = Doing::made(&more.made);
-            return Err(Deviation { place: 0, expected: Doing::Nothing, found });
+            let found = ReplayStep::made(&more.made);
+            return Err(Deviation { place: 0, expected: ReplayStep::Nothing, found });
         }
         if self.ended.is_some() {
-            let found = self.failure().map_or(Doing::End, Doing::Failure);
-            return Err(Deviation { place: 0, expected: Doing::More, found });
+            let found = self.failure().map_or(ReplayStep::End, ReplayStep::Failure);
+            return Err(Deviation { place: 0, expected: ReplayStep::More, found });
         }
         let last_row = held.lengths.last().copied().unwrap_or_default();
         {
             let mut journal = self.workflow.journal();
             journal.now = held.at;
-            journal.begin_replay(Script::new(held.made, last_row));
+            journal.begin_replay(ReplayCursor::new(held.made, last_row));
         }
         let told = with_default(&Dispatch::none(), || self.tell_all(held.arrived));
         let mut journal = self.workflow.journal();
         let (place, expected) = journal.expected();
         let failed = |text| {
-            let found = Doing::Failure(text);
+            let found = ReplayStep::Failure(text);
             Err(Deviation { place, expected, found })
         };
         // Missing commands are the consequence of a failure: report the failure.
         match (told.map(|_| self.failure()), journal.end_replay()) {
-            (Err(failure), Ok(()) | Err(Deviation { found: Doing::Nothing, .. })) => {
+            (Err(failure), Ok(()) | Err(Deviation { found: ReplayStep::Nothing, .. })) => {
                 failed(failure.to_string())
             }
-            (Ok(Some(reason)), Err(Deviation { found: Doing::Nothing, .. })) => failed(reason),
+            (Ok(Some(reason)), Err(Deviation { found: ReplayStep::Nothing, .. })) => failed(reason),
             (_, made) => made,
         }
     }
@@ -240,14 +242,18 @@ impl Instance {
     /// The reason with which its code has failed, if it has.
     fn failure(&self) -> Option<String> {
         match &self.ended {
-            Some(Standing::Failed(failure)) => Some(failure.reason().to_owned()),
+            Some(ExecutionState::Failed(failure)) => Some(failure.reason().to_owned()),
             _ => None,
         }
     }
 
     /// Runs one turn: delivers inputs to the code and returns its commands. Without inputs there is
     /// nothing to do, except in the first turn and after a turn that was committed in part.
-    pub fn turn(&mut self, at: Timestamp, arrivals: Vec<Arrival>) -> Result<Turn, TurnFailure> {
+    pub fn turn(
+        &mut self,
+        at: Timestamp,
+        arrivals: Vec<WorkflowInput>,
+    ) -> Result<TurnProgress, TurnFailure> {
         self.sound()?;
         self.catch_up()?;
         self.begin_turn(at);
@@ -265,7 +271,7 @@ impl Instance {
     }
 
     /// Continues a turn with the outcomes of its local activities.
-    pub fn resume(&mut self, arrivals: Vec<Arrival>) -> Result<Turn, TurnFailure> {
+    pub fn resume(&mut self, arrivals: Vec<WorkflowInput>) -> Result<TurnProgress, TurnFailure> {
         self.sound()?;
         let span = self.span();
         let told = span.in_scope(|| self.tell_all(arrivals));
@@ -275,7 +281,7 @@ impl Instance {
 
     /// The span of log lines of the code: the workflow and its parent.
     fn span(&self) -> Span {
-        let Begin { id, execution, parent, .. } = self.workflow.begin();
+        let ExecutionStart { id, execution, parent, .. } = self.workflow.begin();
         let parent = parent.as_ref().map(tracing::field::display);
         tracing::info_span!("workflow", %id, execution, parent)
     }
@@ -287,13 +293,13 @@ impl Instance {
         self.parts.clear();
         if !left.is_empty() {
             self.parts = parts(journal.now, Vec::new(), left);
-            add_deeds(&mut self.parts, journal.state.deeds());
+            add_commands(&mut self.parts, journal.state.commands());
         }
         journal.now = journal.now.max(at);
     }
 
     /// Delivers inputs until the code has ended, and runs the code after each of them.
-    fn tell_all(&mut self, arrivals: Vec<Arrival>) -> Result<usize, TurnFailure> {
+    fn tell_all(&mut self, arrivals: Vec<WorkflowInput>) -> Result<usize, TurnFailure> {
         if !self.begun {
             self.begun = true;
             self.run()?;
@@ -347,7 +353,7 @@ impl Instance {
             Some(handled) => ending(handled, journal.cancel()),
             None => {
                 let (input, version) = journal.next.take().unwrap_or_default();
-                Standing::ContinueAsNew {
+                ExecutionState::ContinueAsNew {
                     input,
                     version,
                     carried: journal.mail.carried(),
@@ -358,13 +364,13 @@ impl Instance {
         Ok(())
     }
 
-    fn conclude(&mut self) -> Result<Turn, TurnFailure> {
+    fn conclude(&mut self) -> Result<TurnProgress, TurnFailure> {
         if self.ended.is_none() {
             let mut journal = self.workflow.journal();
             let is_full =
                 journal.entries.len() >= MADE_PER_ROW || self.arrived_bytes >= BYTES_PER_ROW;
             if journal.runs_local() && !is_full {
-                return Ok(Turn::Local(journal.take_work()));
+                return Ok(TurnProgress::Local(journal.take_work()));
             }
             let awaits_nothing = journal.waits().next().is_none();
             drop(journal);
@@ -378,26 +384,26 @@ impl Instance {
         self.arrived_bytes = 0;
         let entries = std::mem::take(&mut journal.entries);
         let mut rows = parts(journal.now, arrived, entries);
-        add_deeds(&mut rows, journal.state.deeds());
+        add_commands(&mut rows, journal.state.commands());
         drop(journal);
         self.parts.append(&mut rows);
         Ok(self.finished())
     }
 
-    fn finished(&mut self) -> Turn {
+    fn finished(&mut self) -> TurnProgress {
         let parts = std::mem::take(&mut self.parts);
         self.rows += parts.len() as u64;
         let (told, standing) = (self.told, self.standing());
-        let goes_on = !standing.has_ended() && self.workflow.journal().runs_local();
-        Turn::Finished(Finished { parts, told, standing, goes_on })
+        let has_more = !standing.has_ended() && self.workflow.journal().runs_local();
+        TurnProgress::Finished(CompletedTurn { parts, told, standing, has_more })
     }
 
     /// The state of the workflow after the inputs delivered so far.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> ExecutionState {
         self.ended.clone().unwrap_or_else(|| {
             let journal = self.workflow.journal();
             let first = journal.waits().take(WAITS_TOLD).map(|wait| wait.to_string()).collect();
-            Standing::Waiting { count: journal.waits().count(), first }
+            ExecutionState::Waiting { count: journal.waits().count(), first }
         })
     }
 
@@ -441,24 +447,24 @@ fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, TurnFailure> {
 }
 
 /// A workflow that ends without a result after a cancel request is cancelled, whatever its error.
-fn ending(handled: Handled, cancel: Option<&String>) -> Standing {
+fn ending(handled: Handled, cancel: Option<&String>) -> ExecutionState {
     match (handled, cancel) {
-        (Ok(result), _) => Standing::Completed(result),
-        (Err(failure), None) => Standing::Failed(failure),
+        (Ok(result), _) => ExecutionState::Completed(result),
+        (Err(failure), None) => ExecutionState::Failed(failure),
         (Err(failure), Some(reason)) if failure.class() == FailureClass::Cancelled => {
-            Standing::Cancelled { reason: reason.clone() }
+            ExecutionState::Cancelled { reason: reason.clone() }
         }
         (Err(failure), Some(reason)) => {
             let reason = format!("{reason}; it ended with: {}", failure.reason());
-            Standing::Cancelled { reason: fitting(reason) }
+            ExecutionState::Cancelled { reason: fitting(reason) }
         }
     }
 }
 
 /// Adds commands that are not in the history to the last row.
-fn add_deeds(parts: &mut [Part], deeds: Vec<Deed>) {
+fn add_commands(parts: &mut [TurnPart], commands: Vec<PlannedCommand>) {
     if let Some(last) = parts.last_mut() {
-        last.deeds.extend(deeds);
+        last.commands.extend(commands);
     }
 }
 

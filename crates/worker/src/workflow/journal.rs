@@ -3,15 +3,17 @@ use std::fmt;
 use std::task::Waker;
 
 use windlass_core::command::NewTask;
-use windlass_core::{Arrival, Carried, Made, Payload, StepOutcome, TaskId, Timestamp};
+use windlass_core::{
+    HistoryPayload, Payload, RecordedCommand, StepOutcome, TaskId, Timestamp, WorkflowInput,
+};
 
-use super::begin::Begin;
-use super::deed::Deed;
+use super::begin::ExecutionStart;
 use super::local::Local;
-use super::mail::{Mail, Unread};
-use super::nondeterminism::{Deviation, Doing};
+use super::mail::{Mail, UnreadSignal};
+use super::nondeterminism::{Deviation, ReplayStep};
 use super::part::Entry;
-use super::script::Script;
+use super::planned_command::PlannedCommand;
+use super::script::ReplayCursor;
 use super::state::State;
 
 /// How many posts and detached starts are remembered: as many as one commit can have.
@@ -19,7 +21,7 @@ const MOST_SENT: usize = 1_400;
 
 /// The state that workflow code shares with the instance that polls it.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(super) struct ReplayState {
     id: TaskId,
     pub(super) now: Timestamp,
     pub(super) attempt: u32,
@@ -44,7 +46,7 @@ pub(super) struct Journal {
     /// Commands that are in no row yet.
     pub(super) entries: Vec<Entry>,
     /// The turn that is replayed.
-    script: Option<Script>,
+    script: Option<ReplayCursor>,
     /// The input of the next execution, and the version of its code if that changes.
     pub(super) next: Option<(Option<Payload>, Option<String>)>,
 }
@@ -87,8 +89,8 @@ pub(super) struct Told {
     pub(super) spared: Option<Local>,
 }
 
-impl Journal {
-    pub(super) fn new(begin: &Begin) -> Self {
+impl ReplayState {
+    pub(super) fn new(begin: &ExecutionStart) -> Self {
         let mut mail = Mail::default();
         for unread in &begin.carried {
             mail.deliver(unread.clone());
@@ -167,12 +169,15 @@ impl Journal {
                     Until::After(ms) => self.now.plus_ms(ms),
                     Until::At(at) => at,
                 };
-                self.record(Made::Timer { step, until: at }, Some(Deed::Timer { step, at }));
+                self.record(
+                    RecordedCommand::Timer { step, until: at },
+                    Some(PlannedCommand::Timer { step, at }),
+                );
                 Kind::Timer(at)
             }
             Plan::Local(local) => {
                 let name = local.name().to_owned();
-                self.record(Made::Local { step, name: name.clone() }, None);
+                self.record(RecordedCommand::Local { step, name: name.clone() }, None);
                 self.work.insert(step, local.at(step));
                 self.locals += 1;
                 Kind::Local(name)
@@ -184,9 +189,9 @@ impl Journal {
 
     fn schedule_activity(&mut self, step: u64, task: Box<NewTask>) -> Kind {
         let name = task.kind.to_string();
-        let input = task.payload.clone().map(Carried);
-        let made = Made::Activity { step, name: name.clone(), input };
-        self.record(made, Some(Deed::Activity { step, task }));
+        let input = task.payload.clone().map(HistoryPayload);
+        let made = RecordedCommand::Activity { step, name: name.clone(), input };
+        self.record(made, Some(PlannedCommand::Activity { step, task }));
         Kind::Activity(name)
     }
 
@@ -195,8 +200,8 @@ impl Journal {
             task.id = self.derived_id(step);
         }
         let (name, id) = (task.kind.to_string(), task.id.clone());
-        let made = Made::Child { step, name: name.clone(), id: id.clone() };
-        self.record(made, Some(Deed::Child { step, task }));
+        let made = RecordedCommand::Child { step, name: name.clone(), id: id.clone() };
+        self.record(made, Some(PlannedCommand::Child { step, task }));
         Kind::Child(name, id)
     }
 
@@ -207,9 +212,9 @@ impl Journal {
             task.id = self.derived_id(step);
         }
         let (name, id) = (task.kind.to_string(), task.id.clone());
-        let made = Made::Start { step, name, id: id.clone() };
+        let made = RecordedCommand::Start { step, name, id: id.clone() };
         self.sends(step);
-        self.record(made, Some(Deed::Start { step, task }));
+        self.record(made, Some(PlannedCommand::Start { step, task }));
         id
     }
 
@@ -221,14 +226,14 @@ impl Journal {
         keep_ms: Option<u64>,
     ) {
         let step = self.number();
-        let made = Made::Post { step, to: to.clone(), name: name.clone() };
+        let made = RecordedCommand::Post { step, to: to.clone(), name: name.clone() };
         self.sends(step);
-        self.record(made, Some(Deed::Post { step, to, name, payload, keep_ms }));
+        self.record(made, Some(PlannedCommand::Post { step, to, name, payload, keep_ms }));
     }
 
     pub(super) fn wait(&mut self, name: &str) -> u64 {
         let step = self.number();
-        self.record(Made::Wait { step, name: name.to_owned() }, None);
+        self.record(RecordedCommand::Wait { step, name: name.to_owned() }, None);
         self.mail.wait(name, step);
         step
     }
@@ -249,28 +254,28 @@ impl Journal {
         if open.outcome.is_some() {
             return None;
         }
-        let deed = match open.kind {
-            Kind::Activity(_) => Some(Deed::CancelActivity { step }),
-            Kind::Child(_, id) => Some(Deed::CancelChild { step, id }),
-            Kind::Timer(_) => Some(Deed::CancelTimer { step }),
+        let command = match open.kind {
+            Kind::Activity(_) => Some(PlannedCommand::CancelActivity { step }),
+            Kind::Child(_, id) => Some(PlannedCommand::CancelChild { step, id }),
+            Kind::Timer(_) => Some(PlannedCommand::CancelTimer { step }),
             Kind::Local(_) => {
                 self.locals -= 1;
                 None
             }
         };
-        self.record(Made::Cancel { step }, deed);
+        self.record(RecordedCommand::Cancel { step }, command);
         self.work.remove(&step)
     }
 
     /// Delivers an input. An input for a step that is not open is ignored.
-    pub(super) fn tell(&mut self, arrival: Arrival) -> Told {
+    pub(super) fn tell(&mut self, arrival: WorkflowInput) -> Told {
         match arrival {
-            Arrival::Report { step, outcome } => self.report(step, outcome),
-            Arrival::Message { name, source, payload } => {
-                let wakers = self.mail.deliver(Unread { name, source, payload });
+            WorkflowInput::Report { step, outcome } => self.report(step, outcome),
+            WorkflowInput::Message { name, source, payload } => {
+                let wakers = self.mail.deliver(UnreadSignal { name, source, payload });
                 Told { wakers, spared: None }
             }
-            Arrival::Cancel { reason } => {
+            WorkflowInput::Cancel { reason } => {
                 self.cancel.get_or_insert(reason);
                 let open = self.open.values().filter_map(|open| open.waker.clone());
                 let waits = self.mail.waits().filter_map(|(_, waker)| waker.cloned());
@@ -323,28 +328,28 @@ impl Journal {
         let patched = self.script.as_ref().is_none_or(|script| script.is_patched(id));
         self.patches.insert(id.to_owned(), patched);
         if patched {
-            self.record(Made::Patch { id: id.to_owned() }, None);
+            self.record(RecordedCommand::Patch { id: id.to_owned() }, None);
         }
         patched
     }
 
-    fn record(&mut self, made: Made, deed: Option<Deed>) {
+    fn record(&mut self, made: RecordedCommand, command: Option<PlannedCommand>) {
         if let Some(script) = &mut self.script {
             for id in script.follow(&made) {
                 self.patches.insert(id.clone(), true);
-                self.entries.push(Entry { made: Made::Patch { id }, deed: None });
+                self.entries.push(Entry { made: RecordedCommand::Patch { id }, command: None });
             }
         }
-        self.entries.push(Entry { made, deed });
+        self.entries.push(Entry { made, command });
     }
 
-    pub(super) fn begin_replay(&mut self, script: Script) {
+    pub(super) fn begin_replay(&mut self, script: ReplayCursor) {
         self.script = Some(script);
     }
 
     /// The position of the replay, and the command expected there.
-    pub(super) fn expected(&self) -> (usize, Doing) {
-        self.script.as_ref().map_or((0, Doing::Nothing), Script::next)
+    pub(super) fn expected(&self) -> (usize, ReplayStep) {
+        self.script.as_ref().map_or((0, ReplayStep::Nothing), ReplayCursor::next)
     }
 
     /// Ends the replay of a turn. Commands that are in no row yet stay.
@@ -353,7 +358,7 @@ impl Journal {
         let followed = script.end(&self.entries)?;
         self.entries.drain(..followed);
         if self.entries.is_empty() {
-            self.state.deeds();
+            self.state.commands();
         }
         Ok(())
     }

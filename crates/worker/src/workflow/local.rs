@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use serde::Serialize;
-use windlass_core::{Arrival, Carried, FailureClass, RetryPolicy, StepOutcome};
+use windlass_core::{FailureClass, HistoryPayload, RetryPolicy, StepOutcome, WorkflowInput};
 
 use super::effect::Calls;
 use crate::failure::Failure;
@@ -135,12 +135,14 @@ impl Local {
 }
 
 impl Future for Local {
-    type Output = Arrival;
+    type Output = WorkflowInput;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Arrival> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<WorkflowInput> {
         let outcome = match catch_unwind(AssertUnwindSafe(|| self.running().poll(context))) {
             Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(Ok(result))) => StepOutcome::Completed { result: result.map(Carried) },
+            Ok(Poll::Ready(Ok(result))) => {
+                StepOutcome::Completed { result: result.map(HistoryPayload) }
+            }
             Ok(Poll::Ready(Err(failure))) => {
                 StepOutcome::Failed { class: failure.class(), reason: failure.reason().to_owned() }
             }
@@ -149,7 +151,7 @@ impl Future for Local {
                 reason: format!("it panicked: {}", panic_text(panic.as_ref())),
             },
         };
-        Poll::Ready(Arrival::Report { step: self.step, outcome })
+        Poll::Ready(WorkflowInput::Report { step: self.step, outcome })
     }
 }
 

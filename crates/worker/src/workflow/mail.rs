@@ -2,20 +2,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
 use serde::{Deserialize, Serialize};
-use windlass_core::{Arrival, Carried};
+use windlass_core::{HistoryPayload, WorkflowInput};
 
 /// A message that the code of a workflow has not read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unread {
+pub struct UnreadSignal {
     pub name: String,
     pub source: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub payload: Option<Carried>,
+    pub payload: Option<HistoryPayload>,
 }
 
-impl From<Unread> for Arrival {
-    fn from(Unread { name, source, payload }: Unread) -> Self {
-        Arrival::Message { name, source, payload }
+impl From<UnreadSignal> for WorkflowInput {
+    fn from(UnreadSignal { name, source, payload }: UnreadSignal) -> Self {
+        WorkflowInput::Message { name, source, payload }
     }
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Mail {
 #[derive(Debug, Default)]
 struct Named {
     /// Each with its position in the order of arrival.
-    unread: VecDeque<(u64, Unread)>,
+    unread: VecDeque<(u64, UnreadSignal)>,
     waits: VecDeque<(u64, Option<Waker>)>,
 }
 
@@ -42,7 +42,7 @@ impl Named {
 }
 
 impl Mail {
-    pub(super) fn deliver(&mut self, message: Unread) -> Vec<Waker> {
+    pub(super) fn deliver(&mut self, message: UnreadSignal) -> Vec<Waker> {
         self.came += 1;
         let named = self.names.entry(message.name.clone()).or_default();
         named.unread.push_back((self.came, message));
@@ -54,7 +54,7 @@ impl Mail {
     }
 
     /// Takes the message for this wait and ends the wait. Without one, registers the waker.
-    pub(super) fn take(&mut self, name: &str, step: u64, waker: &Waker) -> Option<Unread> {
+    pub(super) fn take(&mut self, name: &str, step: u64, waker: &Waker) -> Option<UnreadSignal> {
         let named = self.names.get_mut(name)?;
         let place = named.waits.iter().position(|(waiting, _)| *waiting == step)?;
         let Some((_, message)) = named.unread.remove(place) else {
@@ -87,9 +87,9 @@ impl Mail {
     }
 
     /// All unread messages, in order of arrival.
-    pub(super) fn carried(&self) -> Vec<Unread> {
+    pub(super) fn carried(&self) -> Vec<UnreadSignal> {
         let unread = self.names.values().flat_map(|named| named.unread.iter().cloned());
-        let ordered: BTreeMap<u64, Unread> = unread.collect();
+        let ordered: BTreeMap<u64, UnreadSignal> = unread.collect();
         ordered.into_values().collect()
     }
 

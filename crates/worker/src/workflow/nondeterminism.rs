@@ -1,6 +1,6 @@
 use std::fmt;
 
-use windlass_core::Made;
+use windlass_core::RecordedCommand;
 
 /// The code of a workflow does not match its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,15 +10,15 @@ pub struct Nondeterminism {
     /// The position among the commands of that row, from 1.
     pub place: usize,
     /// What the history has.
-    pub expected: Doing,
+    pub expected: ReplayStep,
     /// What the code did.
-    pub found: Doing,
+    pub found: ReplayStep,
 }
 
 /// What the history or the code has at a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Doing {
-    Made(Box<Made>),
+pub enum ReplayStep {
+    Command(Box<RecordedCommand>),
     Nothing,
     /// A further turn.
     More,
@@ -32,33 +32,33 @@ pub enum Doing {
 #[derive(Debug)]
 pub(super) struct Deviation {
     pub(super) place: usize,
-    pub(super) expected: Doing,
-    pub(super) found: Doing,
+    pub(super) expected: ReplayStep,
+    pub(super) found: ReplayStep,
 }
 
-impl Doing {
-    pub(super) fn made(made: &Made) -> Self {
-        Self::Made(Box::new(made.clone()))
+impl ReplayStep {
+    pub(super) fn made(made: &RecordedCommand) -> Self {
+        Self::Command(Box::new(made.clone()))
     }
 
     /// The kind of a command, such as `activity`; none if it is not a command.
     pub fn kind(&self) -> Option<&'static str> {
         match self {
-            Doing::Made(made) => Some(sketch(made).kind),
+            ReplayStep::Command(made) => Some(sketch(made).kind),
             _ => None,
         }
     }
 
     pub fn name(&self) -> Option<&str> {
         match self {
-            Doing::Made(made) => sketch(made).name,
+            ReplayStep::Command(made) => sketch(made).name,
             _ => None,
         }
     }
 
     pub fn step(&self) -> Option<u64> {
         match self {
-            Doing::Made(made) => sketch(made).step,
+            ReplayStep::Command(made) => sketch(made).step,
             _ => None,
         }
     }
@@ -72,30 +72,30 @@ struct Sketch<'m> {
     step: Option<u64>,
 }
 
-fn sketch(made: &Made) -> Sketch<'_> {
+fn sketch(made: &RecordedCommand) -> Sketch<'_> {
     let (kind, name, step) = match made {
-        Made::Activity { step, name, .. } => ("activity", Some(name), Some(*step)),
-        Made::Local { step, name } => ("local activity", Some(name), Some(*step)),
-        Made::Timer { step, .. } => ("timer", None, Some(*step)),
-        Made::Child { step, name, .. } => ("child", Some(name), Some(*step)),
-        Made::Start { step, name, .. } => ("start", Some(name), Some(*step)),
-        Made::Wait { step, name } => ("wait", Some(name), Some(*step)),
-        Made::Post { step, name, .. } => ("post", Some(name), Some(*step)),
-        Made::Cancel { step } => ("cancel", None, Some(*step)),
-        Made::Patch { id } => ("patch", Some(id), None),
+        RecordedCommand::Activity { step, name, .. } => ("activity", Some(name), Some(*step)),
+        RecordedCommand::Local { step, name } => ("local activity", Some(name), Some(*step)),
+        RecordedCommand::Timer { step, .. } => ("timer", None, Some(*step)),
+        RecordedCommand::Child { step, name, .. } => ("child", Some(name), Some(*step)),
+        RecordedCommand::Start { step, name, .. } => ("start", Some(name), Some(*step)),
+        RecordedCommand::Wait { step, name } => ("wait", Some(name), Some(*step)),
+        RecordedCommand::Post { step, name, .. } => ("post", Some(name), Some(*step)),
+        RecordedCommand::Cancel { step } => ("cancel", None, Some(*step)),
+        RecordedCommand::Patch { id } => ("patch", Some(id), None),
     };
     Sketch { kind, name: name.map(String::as_str), step }
 }
 
 /// Whether two commands match. Inputs and times may differ: the recorded ones count.
-pub(super) fn same(one: &Made, other: &Made) -> bool {
+pub(super) fn same(one: &RecordedCommand, other: &RecordedCommand) -> bool {
     sketch(one) == sketch(other)
 }
 
-impl fmt::Display for Doing {
+impl fmt::Display for ReplayStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Doing::Made(made) => {
+            ReplayStep::Command(made) => {
                 let Sketch { kind, name, step } = sketch(made);
                 f.write_str(kind)?;
                 if let Some(name) = name {
@@ -103,10 +103,10 @@ impl fmt::Display for Doing {
                 }
                 step.map_or(Ok(()), |step| write!(f, " (step {step})"))
             }
-            Doing::Nothing => f.write_str("nothing"),
-            Doing::More => f.write_str("a further turn"),
-            Doing::End => f.write_str("an end"),
-            Doing::Failure(text) => write!(f, "a failure ({text})"),
+            ReplayStep::Nothing => f.write_str("nothing"),
+            ReplayStep::More => f.write_str("a further turn"),
+            ReplayStep::End => f.write_str("an end"),
+            ReplayStep::Failure(text) => write!(f, "a failure ({text})"),
         }
     }
 }

@@ -1,6 +1,8 @@
-use windlass_core::{Arrival, Carried, Made, StepOutcome, Timestamp, Turned};
+use windlass_core::{
+    HistoryPayload, RecordedCommand, StepOutcome, Timestamp, TurnRecord, WorkflowInput,
+};
 
-use super::deed::Deed;
+use super::planned_command::PlannedCommand;
 
 /// The most commands and bytes of one row: the rest goes into further rows.
 pub const MADE_PER_ROW: usize = 1_000;
@@ -8,28 +10,31 @@ pub const BYTES_PER_ROW: usize = 4 * 1_024 * 1_024;
 
 /// One commit of a turn: a row of history, and its workflow commands.
 #[derive(Clone, Debug)]
-pub struct Part {
-    pub row: Turned,
-    pub deeds: Vec<Deed>,
+pub struct TurnPart {
+    pub row: TurnRecord,
+    pub commands: Vec<PlannedCommand>,
 }
 
 /// A recorded command, and the workflow command that carries it out.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) made: Made,
-    pub(super) deed: Option<Deed>,
+    pub(super) made: RecordedCommand,
+    pub(super) command: Option<PlannedCommand>,
 }
 
 /// The estimated bytes of an item in a row, besides its texts.
 const ROUGHLY: usize = 96;
 
 /// The estimated bytes of an input in a row.
-pub(super) fn arrival_bytes(arrival: &Arrival) -> usize {
-    let carried = |payload: &Option<Carried>| payload.as_ref().map_or(0, |p| p.0.bytes.len());
+pub(super) fn arrival_bytes(arrival: &WorkflowInput) -> usize {
+    let carried =
+        |payload: &Option<HistoryPayload>| payload.as_ref().map_or(0, |p| p.0.bytes.len());
     let written = match arrival {
-        Arrival::Message { name, source, payload } => name.len() + source.len() + carried(payload),
-        Arrival::Cancel { reason } => reason.len(),
-        Arrival::Report { outcome, .. } => match outcome {
+        WorkflowInput::Message { name, source, payload } => {
+            name.len() + source.len() + carried(payload)
+        }
+        WorkflowInput::Cancel { reason } => reason.len(),
+        WorkflowInput::Report { outcome, .. } => match outcome {
             StepOutcome::Completed { result } => carried(result),
             StepOutcome::Failed { reason, .. } | StepOutcome::Cancelled { reason } => reason.len(),
             StepOutcome::Expired | StepOutcome::Fired => 0,
@@ -41,16 +46,16 @@ pub(super) fn arrival_bytes(arrival: &Arrival) -> usize {
 impl Entry {
     fn bytes(&self) -> usize {
         let written = match &self.made {
-            Made::Activity { name, input, .. } => {
+            RecordedCommand::Activity { name, input, .. } => {
                 name.len() + input.as_ref().map_or(0, |input| input.0.bytes.len())
             }
-            Made::Child { name, id, .. } | Made::Start { name, id, .. } => {
+            RecordedCommand::Child { name, id, .. } | RecordedCommand::Start { name, id, .. } => {
                 name.len() + id.as_str().len()
             }
-            Made::Post { name, to, .. } => name.len() + to.as_str().len(),
-            Made::Local { name, .. } | Made::Wait { name, .. } => name.len(),
-            Made::Patch { id } => id.len(),
-            Made::Timer { .. } | Made::Cancel { .. } => 0,
+            RecordedCommand::Post { name, to, .. } => name.len() + to.as_str().len(),
+            RecordedCommand::Local { name, .. } | RecordedCommand::Wait { name, .. } => name.len(),
+            RecordedCommand::Patch { id } => id.len(),
+            RecordedCommand::Timer { .. } | RecordedCommand::Cancel { .. } => 0,
         };
         ROUGHLY + written
     }
@@ -73,7 +78,11 @@ pub(super) fn cuts(entries: &[Entry]) -> Vec<usize> {
 }
 
 /// Splits inputs and commands into rows. All inputs are in the first row.
-pub(super) fn parts(at: Timestamp, arrived: Vec<Arrival>, entries: Vec<Entry>) -> Vec<Part> {
+pub(super) fn parts(
+    at: Timestamp,
+    arrived: Vec<WorkflowInput>,
+    entries: Vec<Entry>,
+) -> Vec<TurnPart> {
     let cuts = cuts(&entries);
     let mut entries = entries.into_iter();
     let mut arrived = Some(arrived);
@@ -81,10 +90,10 @@ pub(super) fn parts(at: Timestamp, arrived: Vec<Arrival>, entries: Vec<Entry>) -
     let mut parts = Vec::with_capacity(cuts.len());
     for cut in cuts {
         let here = entries.by_ref().take(cut - start);
-        let (made, deeds): (Vec<Made>, Vec<Option<Deed>>) =
-            here.map(|entry| (entry.made, entry.deed)).unzip();
-        let row = Turned { at, arrived: arrived.take().unwrap_or_default(), made };
-        parts.push(Part { row, deeds: deeds.into_iter().flatten().collect() });
+        let (made, commands): (Vec<RecordedCommand>, Vec<Option<PlannedCommand>>) =
+            here.map(|entry| (entry.made, entry.command)).unzip();
+        let row = TurnRecord { at, arrived: arrived.take().unwrap_or_default(), made };
+        parts.push(TurnPart { row, commands: commands.into_iter().flatten().collect() });
         start = cut;
     }
     parts

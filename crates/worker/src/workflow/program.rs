@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use windlass_core::Payload;
 
 use super::context::Workflow;
-use super::name::{Unnamed, name_of};
+use super::name::{AnonymousFunction, name_of};
 use crate::failure::Failure;
 use crate::handler::{Handled, decode, encode};
 
@@ -15,15 +15,15 @@ pub(super) type Code = Pin<Box<dyn Future<Output = Handled> + Send>>;
 
 /// The code of a workflow, from payload to payload.
 #[derive(Clone)]
-pub struct Program {
+pub struct WorkflowDefinition {
     name: String,
     version: Option<String>,
     run: Arc<dyn Fn(Workflow, Option<Payload>) -> Code + Send + Sync>,
 }
 
-impl Program {
+impl WorkflowDefinition {
     /// The code of a function, under the name of the function.
-    pub fn of<F, I, O, E, Fut>(function: F) -> Result<Self, Unnamed>
+    pub fn of<F, I, O, E, Fut>(function: F) -> Result<Self, AnonymousFunction>
     where
         F: Fn(Workflow, I) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
@@ -77,7 +77,7 @@ impl Program {
     }
 }
 
-impl fmt::Debug for Program {
+impl fmt::Debug for WorkflowDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Program({})", self.name)
     }

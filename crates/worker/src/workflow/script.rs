@@ -1,12 +1,12 @@
-use windlass_core::Made;
+use windlass_core::RecordedCommand;
 
-use super::nondeterminism::{Deviation, Doing, same};
+use super::nondeterminism::{Deviation, ReplayStep, same};
 use super::part::{Entry, MADE_PER_ROW, cuts};
 
 /// The recorded commands of a turn, to compare with those of the replayed code.
 #[derive(Debug)]
-pub(super) struct Script {
-    made: Vec<Made>,
+pub(super) struct ReplayCursor {
+    made: Vec<RecordedCommand>,
     place: usize,
     /// The number of commands in its last row.
     last_row: usize,
@@ -14,15 +14,15 @@ pub(super) struct Script {
     deviation: Option<Deviation>,
 }
 
-impl Script {
-    pub(super) fn new(made: Vec<Made>, last_row: usize) -> Self {
+impl ReplayCursor {
+    pub(super) fn new(made: Vec<RecordedCommand>, last_row: usize) -> Self {
         Self { made, place: 0, last_row, deviation: None }
     }
 
     /// The patches recorded next. Code without a recorded patch always takes its branch.
     fn patches(&self) -> impl Iterator<Item = &String> {
         self.made[self.place..].iter().map_while(|made| match made {
-            Made::Patch { id } => Some(id),
+            RecordedCommand::Patch { id } => Some(id),
             _ => None,
         })
     }
@@ -35,20 +35,22 @@ impl Script {
     }
 
     /// Advances over a command of the code. Returns recorded patches that the code skipped.
-    pub(super) fn follow(&mut self, found: &Made) -> Vec<String> {
+    pub(super) fn follow(&mut self, found: &RecordedCommand) -> Vec<String> {
         if self.deviation.is_some() {
             return Vec::new();
         }
         let ids = |script: &Self| script.patches().cloned().collect::<Vec<_>>();
         let forgotten = match found {
-            Made::Patch { id } => ids(self).into_iter().take_while(|patch| patch != id).collect(),
+            RecordedCommand::Patch { id } => {
+                ids(self).into_iter().take_while(|patch| patch != id).collect()
+            }
             _ => ids(self),
         };
         self.place += forgotten.len();
         match self.made.get(self.place) {
             Some(expected) if same(expected, found) => self.place += 1,
             Some(expected) => {
-                let (expected, found) = (Doing::made(expected), Doing::made(found));
+                let (expected, found) = (ReplayStep::made(expected), ReplayStep::made(found));
                 self.deviation = Some(Deviation { place: self.place, expected, found });
             }
             // `end` checks whether more commands are allowed.
@@ -58,9 +60,9 @@ impl Script {
     }
 
     /// The position, and the command expected there.
-    pub(super) fn next(&self) -> (usize, Doing) {
+    pub(super) fn next(&self) -> (usize, ReplayStep) {
         let next = self.made.get(self.place);
-        (self.place, next.map_or(Doing::Nothing, Doing::made))
+        (self.place, next.map_or(ReplayStep::Nothing, ReplayStep::made))
     }
 
     /// The number of entries that are recorded, or the first deviation.
@@ -69,15 +71,17 @@ impl Script {
             return Err(deviation);
         }
         let left = self.made[self.place..].iter();
-        if let Some(expected) = left.clone().find(|made| !matches!(made, Made::Patch { .. })) {
-            let expected = Doing::made(expected);
-            return Err(Deviation { place: self.place, expected, found: Doing::Nothing });
+        if let Some(expected) =
+            left.clone().find(|made| !matches!(made, RecordedCommand::Patch { .. }))
+        {
+            let expected = ReplayStep::made(expected);
+            return Err(Deviation { place: self.place, expected, found: ReplayStep::Nothing });
         }
         let Some(more) = entries.get(self.place) else { return Ok(entries.len()) };
         if left.len() == 0 && self.place > 0 && cuts(entries).contains(&self.place) {
             return Ok(self.place);
         }
-        let found = Doing::made(&more.made);
-        Err(Deviation { place: self.place, expected: Doing::Nothing, found })
+        let found = ReplayStep::made(&more.made);
+        Err(Deviation { place: self.place, expected: ReplayStep::Nothing, found })
     }
 }

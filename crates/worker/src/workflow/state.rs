@@ -1,8 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_core::{Carried, Payload};
+use windlass_core::{HistoryPayload, Payload};
 
-use super::deed::Deed;
+use super::planned_command::PlannedCommand;
 
 /// The most values of a workflow.
 pub const MOST_VALUES: usize = 150;
@@ -63,9 +63,9 @@ impl State {
         self.values.get(key).cloned()
     }
 
-    pub(super) fn all(&self) -> BTreeMap<String, Carried> {
+    pub(super) fn all(&self) -> BTreeMap<String, HistoryPayload> {
         let values = self.values.iter();
-        values.map(|(key, value)| (key.clone(), Carried(value.clone()))).collect()
+        values.map(|(key, value)| (key.clone(), HistoryPayload(value.clone()))).collect()
     }
 
     pub(super) fn remove(&mut self, key: &str) {
@@ -75,7 +75,7 @@ impl State {
     }
 
     /// The changes to write since the last call.
-    pub(super) fn deeds(&mut self) -> Vec<Deed> {
+    pub(super) fn commands(&mut self) -> Vec<PlannedCommand> {
         let changed = std::mem::take(&mut self.changed);
         let mut values = Vec::new();
         for key in changed {
@@ -86,9 +86,9 @@ impl State {
             };
             // A value that was set and removed since then was never written.
             if value.is_some() || was_written {
-                values.push(Deed::Value { key, value });
+                values.push(PlannedCommand::Value { key, value });
             }
         }
-        self.status.take().map(Deed::Status).into_iter().chain(values).collect()
+        self.status.take().map(PlannedCommand::Status).into_iter().chain(values).collect()
     }
 }

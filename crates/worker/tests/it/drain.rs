@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use windlass_core::PublicState;
-use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 use windlass_worker::{Context, Failure, Worker};
 
 use crate::stage::{EVER, Stage, signal};
@@ -85,7 +85,7 @@ async fn takeover(drains: bool, message_first: bool) -> Duration {
     let stage = Stage::new().await;
     let worker = |name: &str| {
         let worker = Worker::new(stage.engine.clone(), name).concurrency(2);
-        worker.program(Program::named("waits", waits))
+        worker.workflow_definition(WorkflowDefinition::named("waits", waits))
     };
     let first = worker("first").start().unwrap();
     let handle = stage.other.start_workflow::<u32>("waits", &()).await.unwrap();
@@ -150,7 +150,7 @@ async fn a_drain_discards_a_speculative_turn_and_releases_its_workflow() {
     };
     let worker = |name: &str| {
         let worker = Worker::new(stage.engine.clone(), name).activity(step);
-        worker.program(Program::named("two", two.clone()))
+        worker.workflow_definition(WorkflowDefinition::named("two", two.clone()))
     };
     let first = worker("first").start().unwrap();
     // In a separate task, the drain runs before the tasks that the end of the handler wakes.
@@ -184,7 +184,9 @@ async fn a_workflow_does_not_wait_for_the_end_of_a_drain() {
     let stage = Stage::new().await;
     let worker = |name: &str| {
         let worker = Worker::new(stage.engine.clone(), name).concurrency(4).activity(step);
-        worker.program(Program::named("two", two)).program(Program::named("one", one))
+        worker
+            .workflow_definition(WorkflowDefinition::named("two", two))
+            .workflow_definition(WorkflowDefinition::named("one", one))
     };
     let first = worker("first").start().unwrap();
     let begun = Instant::now();
@@ -216,7 +218,7 @@ async fn a_worker_releases_its_idle_workflows_when_its_drain_begins() {
     };
     let worker = |name: &str| {
         let worker = Worker::new(stage.engine.clone(), name).concurrency(2);
-        worker.program(Program::named("waits", waits))
+        worker.workflow_definition(WorkflowDefinition::named("waits", waits))
     };
     let first = worker("first").handler("k", long).start().unwrap();
     let handle = stage.other.start_workflow::<u32>("waits", &()).await.unwrap();

@@ -16,7 +16,7 @@ async fn a_worker_stops_after_its_task_limit() {
     for id in ["a", "b", "c", "d"] {
         stage.create(id, "5").await;
     }
-    let worker = stage.worker().concurrency(4).handler("k", work).at_most(3);
+    let worker = stage.worker().concurrency(4).handler("k", work).max_tasks(3);
     let mut running = worker.start().unwrap();
     running.ended().await;
     for id in ["a", "b", "c"] {
@@ -35,7 +35,7 @@ async fn a_task_of_an_unknown_kind_is_not_counted() {
     (stranger.kind, stranger.priority) = ("unknown".into(), 1);
     stage.other.submit(windlass_core::command::Create::one(stranger)).await.unwrap();
     stage.create("known", "1").await;
-    let mut running = stage.worker().handler("k", work).at_most(1).start().unwrap();
+    let mut running = stage.worker().handler("k", work).max_tasks(1).start().unwrap();
     running.ended().await;
     assert_eq!(stage.history("stranger"), "created claimed delayed");
     assert_eq!(stage.history("known"), "created claimed completed");
@@ -45,7 +45,7 @@ async fn a_task_of_an_unknown_kind_is_not_counted() {
 async fn a_worker_stops_after_its_idle_time() {
     let stage = Stage::new().await;
     let idle = Duration::from_secs(60);
-    let worker = stage.worker().concurrency(2).handler("k", work).until_idle(idle);
+    let worker = stage.worker().concurrency(2).handler("k", work).exit_when_idle(idle);
     let begun = Instant::now();
     let mut running = worker.start().unwrap();
     // A running handler is work, and so is a task that is created before the idle time is over.

@@ -7,14 +7,14 @@ use tokio::time::{Instant, sleep};
 use windlass_core::command::{Cancel, Claim, Complete, Create, NewTask};
 use windlass_core::{PublicState, RetryPolicy};
 use windlass_store_test::{Call, CrashPoint, Failure, FaultStore};
-use windlass_worker::{Context, Running, Worker};
+use windlass_worker::{Context, Worker, WorkerHandle};
 
 use crate::stage::{EVER, Stage, key, new_task, signal};
 
 const LEASE: Duration = Duration::from_secs(30);
 
 /// Signals when it starts and when it is cancelled, and then returns a result.
-fn patient(worker: Worker, lease: Duration, said: UnboundedSender<Instant>) -> Running {
+fn patient(worker: Worker, lease: Duration, said: UnboundedSender<Instant>) -> WorkerHandle {
     let handler = move |context: Context, (): ()| {
         let said = said.clone();
         async move {
@@ -286,7 +286,7 @@ async fn the_leases_of_a_dropped_worker_expire() {
 }
 
 /// A handler that sends every deadline of its lease.
-fn deadlines(worker: Worker, said: UnboundedSender<Instant>) -> Running {
+fn deadlines(worker: Worker, said: UnboundedSender<Instant>) -> WorkerHandle {
     let handler = move |context: Context, (): ()| {
         let said = said.clone();
         async move {
@@ -311,7 +311,7 @@ async fn a_lease_is_counted_from_before_its_request() {
     let (said, mut hear) = signal();
     // The first commit registers the worker, which sends no other heartbeat during this test.
     let mut claiming = stage.faults.pause_commit(2);
-    let running = deadlines(stage.worker().beat_every(EVER), said);
+    let running = deadlines(stage.worker().heartbeat_interval(EVER), said);
     claiming.reached().await;
     let asked = Instant::now();
     sleep(Duration::from_secs(2)).await;

@@ -59,7 +59,7 @@ async fn a_lease_abandoned_in_an_outage_is_released_after_it() {
         let (took, stage) = unattended(Duration::from_secs(away), lease).await;
         assert!(took <= MOST, "outage of {away} s: {took:?}");
         assert!(stage.history("t").starts_with("created claimed released"), "an attempt is used");
-        assert_eq!(stage.task("t").await.reclaims, 0);
+        assert_eq!(stage.task("t").await.lost_leases, 0);
     }
 }
 
@@ -139,7 +139,7 @@ async fn deregistration_ends_leases_that_the_worker_does_not_hold() {
     stage.faults.crash(2, CrashPoint::AfterCommit);
     stage.faults.fail_times(Call::Outcome, 8, Failure::Unavailable);
     let handler = async |_: Context, (): ()| Ok(());
-    let worker = stage.worker().lease(60 * MINUTE).beat_every(10 * MINUTE);
+    let worker = stage.worker().lease(60 * MINUTE).heartbeat_interval(10 * MINUTE);
     let running = worker.handler("k", handler).start().unwrap();
     stage.until("t", "claimed").await;
     // The engine looks the commit up for less than this.

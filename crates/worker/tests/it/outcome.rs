@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use windlass_core::command::{Cancel, Create, NewTask};
-use windlass_core::{Change, Logged, Payload, RetryPolicy};
+use windlass_core::{Change, LogEvent, Payload, RetryPolicy};
 use windlass_worker::{Context, Failure, Worker};
 
 use crate::stage::{EVER, Stage, key, new_task};
@@ -66,7 +66,7 @@ fn obedient(worker: Worker) -> Worker {
             "transient" => return Err(Failure::transient("no")),
             "permanent" => return Err(Failure::permanent("no")),
             "later" => return Err(Failure::retry_after("no", Duration::from_secs(5))),
-            "give up" => return Err(Failure::give_up("no")),
+            "give up" => return Err(Failure::non_retryable("no")),
             "question mark" => Err(Busy)?,
             "panic" => panic!("no {}", 7),
             "plain panic" => panic!("no"),
@@ -80,7 +80,7 @@ fn obedient(worker: Worker) -> Worker {
 
 /// The reason of the only failure of a task, and the backoff before the next attempt.
 fn failure(stage: &Stage) -> (String, Option<u64>) {
-    let failure = |entry: Logged| match serde_json::from_str(&entry.body).unwrap() {
+    let failure = |entry: LogEvent| match serde_json::from_str(&entry.body).unwrap() {
         Change::Failed { reason, .. } => Some((reason, None)),
         Change::RetryScheduled { reason, at, .. } => Some((reason, Some(entry.at.ms_until(at)))),
         _ => None,

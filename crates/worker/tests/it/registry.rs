@@ -51,7 +51,7 @@ async fn a_draining_worker_stays_registered_while_handlers_finish() {
     assert!(registered(&stage).await.is_empty());
     let task = stage.task("t").await;
     assert_eq!(task.lifecycle.public(), PublicState::Completed);
-    assert_eq!((task.claims, task.reclaims), (1, 0));
+    assert_eq!((task.claims, task.lost_leases), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,7 +72,7 @@ async fn the_leases_of_a_dead_worker_are_revoked_before_they_expire() {
     let waited = lost_at.elapsed();
     let expected = Duration::from_secs(12)..Duration::from_secs(19);
     assert!(expected.contains(&waited), "3.5 heartbeats of five seconds, not {waited:?}");
-    assert_eq!(claimed[0].task.reclaims, 1);
+    assert_eq!(claimed[0].task.lost_leases, 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use windlass_core::command::{Create, NewTask};
-use windlass_core::{GateKey, Tenant};
+use windlass_core::{LimitKey, Tenant};
 use windlass_worker::{Context, Worker};
 
 use crate::stage::{EVER, Stage};
@@ -28,7 +28,7 @@ fn worker(stage: &Stage, name: &'static str, ran: &Ran) -> Worker {
 
 async fn create(stage: &Stage, session: usize, number: usize) -> String {
     let id = format!("{session}-{number:02}");
-    let gate = Some(GateKey::Session(format!("s{session}")));
+    let gate = Some(LimitKey::Session(format!("s{session}")));
     let new = NewTask { gate, ..NewTask::new(id.as_str(), "k") };
     let tasks = vec![new];
     stage.other.submit(Create { tenant: Tenant::default(), tasks }).await.unwrap();

@@ -5,14 +5,14 @@ use tokio::time::{Instant, sleep};
 use windlass_core::Fence;
 use windlass_core::command::{Cancel, Create};
 use windlass_store_test::{Call, Failure as Fault};
-use windlass_worker::{Answer, Asked, Context, Failure, Settlement, Worker};
+use windlass_worker::{Asked, AttemptReport, Context, Failure, SettleResult, Worker};
 
 use crate::stage::{EVER, Stage, key, new_task, signal};
 
 const LEASE: Duration = Duration::from_secs(30);
 
 /// Describes a settlement.
-fn words(settlement: &Settlement) -> String {
+fn words(settlement: &AttemptReport) -> String {
     let asked = match &settlement.asked {
         None => "nothing".to_owned(),
         Some(Asked::Complete(result)) => {
@@ -22,12 +22,12 @@ fn words(settlement: &Settlement) -> String {
         Some(Asked::Release) => "release".to_owned(),
         Some(Asked::WaitChildren) => "wait".to_owned(),
         Some(Asked::Suspend) => "suspend".to_owned(),
-        Some(Asked::Delay { pause, reason }) => format!("delay {} {reason}", pause.as_secs()),
+        Some(Asked::Snooze { pause, reason }) => format!("delay {} {reason}", pause.as_secs()),
     };
     let answer = match &settlement.answer {
-        Answer::Lost(_) => "lost",
-        Answer::Refused(_) => "refused",
-        Answer::LeaseOver | Answer::Settled => "",
+        SettleResult::Lost(_) => "lost",
+        SettleResult::Refused(_) => "refused",
+        SettleResult::LeaseOver | SettleResult::Settled => "",
     };
     let code = settlement.answer.code().unwrap_or("settled");
     let (id, kind, attempt) = (&settlement.fence.task.id, &settlement.kind, settlement.attempt);
@@ -54,8 +54,8 @@ async fn every_attempt_is_reported_with_its_outcome() {
     let (worker, told) = listened(stage.worker());
     let handler = async |context: Context, what: String| match &*what {
         "done" => Ok(7),
-        "failed" => Err(context.give_up("no")),
-        "away" => Err(Failure::put_off("the printer is offline", Duration::from_secs(600))),
+        "failed" => Err(context.non_retryable("no")),
+        "away" => Err(Failure::snooze("the printer is offline", Duration::from_secs(600))),
         other => panic!("{other}"),
     };
     let mut stranger = new_task("a", "null");
@@ -64,7 +64,7 @@ async fn every_attempt_is_reported_with_its_outcome() {
     for (id, what) in [("b", "done"), ("c", "failed"), ("d", "away"), ("e", "hm")] {
         stage.create(id, &format!("{what:?}")).await;
     }
-    let mut running = worker.handler("k", handler).at_most(4).start().unwrap();
+    let mut running = worker.handler("k", handler).max_tasks(4).start().unwrap();
     running.ended().await;
     let expected = [
         "a unknown 1: delay 10 this worker has no handler for unknown,  settled",
@@ -119,7 +119,7 @@ async fn a_settle_that_outlasts_its_lease_is_reported() {
         faults.outage(Fault::Unavailable);
         std::future::ready(Ok("done"))
     };
-    let mut running = worker.handler("k", handler).at_most(1).start().unwrap();
+    let mut running = worker.handler("k", handler).max_tasks(1).start().unwrap();
     running.ended().await;
     let (words, fence) = told.recv().await.unwrap();
     assert_eq!(words, "t k 1: complete 6,  lease_over");

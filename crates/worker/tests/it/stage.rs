@@ -4,7 +4,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use windlass_core::command::{Create, NewTask};
-use windlass_core::{ChangeSet, Logged, Payload, RetryPolicy, Task, TaskKey, Tenant, Timestamp};
+use windlass_core::{ChangeSet, LogEvent, Payload, RetryPolicy, Task, TaskKey, Tenant, Timestamp};
 use windlass_engine::{Config, Engine};
 use windlass_store::{Clock, MemoryStore, Store};
 use windlass_store_test::FaultStore;
@@ -90,8 +90,9 @@ impl Stage {
         result.map(|payload| String::from_utf8(payload.bytes.to_vec()).unwrap())
     }
 
-    pub(crate) fn events(&self, id: &str) -> Vec<Logged> {
-        let of_task = |entry: &Logged| entry.task.as_ref().is_some_and(|task| task.as_str() == id);
+    pub(crate) fn events(&self, id: &str) -> Vec<LogEvent> {
+        let of_task =
+            |entry: &LogEvent| entry.task.as_ref().is_some_and(|task| task.as_str() == id);
         self.memory.snapshot().events_after(0).filter(of_task).collect()
     }
 

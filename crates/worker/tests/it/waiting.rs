@@ -5,7 +5,7 @@ use windlass_core::command::{Create, NewTask, Replay};
 use windlass_core::{OnTimeout, Payload, ResumeCause, SuspendReason, Token};
 use windlass_engine::Error;
 use windlass_store_test::{Call, Failure as Fault};
-use windlass_worker::{Asked, Context, Failure, Until};
+use windlass_worker::{Asked, Context, Failure, WaitFor};
 
 use crate::stage::{Stage, key};
 
@@ -20,7 +20,7 @@ async fn approve(context: Context, desk: Desk) -> Result<String, Failure> {
         let waitpoint = context.waitpoint("approval", DAY).await?;
         *desk.lock().unwrap() = Some(waitpoint.token.clone());
         context.progress(50, "asked").await?;
-        let until = Until::waitpoint(waitpoint.id).reason(SuspendReason::Approval);
+        let until = WaitFor::waitpoint(waitpoint.id).reason(SuspendReason::Approval);
         context.suspend(until).await?;
     }
     let signals = context.signals().await?;
@@ -78,7 +78,7 @@ async fn a_suspend_on_messages_already_received_returns_at_once() {
     let handler = async |context: Context, (): ()| {
         let mut heard = Vec::new();
         for name in ["first", "second"] {
-            context.suspend(Until::signal(name)).await?;
+            context.suspend(WaitFor::signal(name)).await?;
             let signals = context.signals().await?;
             heard.extend(signals.iter().map(|received| received.message.name.clone()));
             context.take(&signals).await?;
@@ -97,7 +97,9 @@ async fn a_suspend_on_messages_already_received_returns_at_once() {
 async fn a_suspension_ends_by_its_timeout() {
     let stage = Stage::new().await;
     let handler = async |context: Context, (): ()| match context.resumption() {
-        None => Err(context.suspend(Until::elapsed(Duration::from_secs(1_800))).await.unwrap_err()),
+        None => {
+            Err(context.suspend(WaitFor::elapsed(Duration::from_secs(1_800))).await.unwrap_err())
+        }
         Some(resumption) => {
             assert_eq!(resumption.cause, ResumeCause::Timeout);
             Ok(context.signals().await?[0].message.name.clone())
@@ -117,7 +119,7 @@ async fn a_suspension_ends_by_its_timeout() {
 async fn a_suspension_timeout_fails_the_attempt() {
     let stage = Stage::new().await;
     let handler = async |context: Context, (): ()| {
-        let until = Until::signal("go").timeout(Duration::from_secs(60), OnTimeout::Fail);
+        let until = WaitFor::signal("go").timeout(Duration::from_secs(60), OnTimeout::Fail);
         context.suspend(until).await
     };
     let running = stage.worker().handler("k", handler).start().unwrap();
@@ -140,7 +142,7 @@ async fn a_suspend_with_a_lost_response_takes_effect_once() {
                 return Ok(context.attempt());
             }
             faults.fail_times(Call::Commit, 1, Fault::Unavailable);
-            context.suspend(Until::signal("go")).await?;
+            context.suspend(WaitFor::signal("go")).await?;
             Ok(0)
         }
     };
@@ -195,7 +197,7 @@ async fn an_invalid_suspend_is_an_ordinary_failure() {
     let handler = async |context: Context, (): ()| {
         let refused = context.waitpoint("not a word", DAY).await.unwrap_err();
         assert!(matches!(refused, Error::Rejected(_)));
-        context.suspend(Until::waitpoint("nobody-made-it")).await
+        context.suspend(WaitFor::waitpoint("nobody-made-it")).await
     };
     let running = stage.worker().handler("k", handler).start().unwrap();
     stage.other.submit(Create::one(NewTask::new("t", "k"))).await.unwrap();
@@ -214,7 +216,7 @@ async fn approvals_in_sequence_may_arrive_at_any_time() {
             for who in ["manager", "bank"] {
                 let waitpoint = context.waitpoint(who, DAY).await?;
                 mail.send((who, waitpoint.token))?;
-                context.suspend(Until::waitpoint(waitpoint.id)).await?;
+                context.suspend(WaitFor::waitpoint(waitpoint.id)).await?;
                 said.push(context.signals().await?[0].message.name.clone());
             }
             Ok::<_, Failure>(said.join(" "))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use windlass_core::Lifecycle;
 use windlass_engine::Error;
-use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 use windlass_worker::{Context, Failure};
 
 use crate::stage::{EVER, Stage};
@@ -26,7 +26,11 @@ async fn a_post_that_is_too_large_is_refused() {
         Ok(refused.unwrap_err().to_string())
     }
     let stage = Stage::new().await;
-    let running = stage.worker().program(Program::named("posts", posts)).start().unwrap();
+    let running = stage
+        .worker()
+        .workflow_definition(WorkflowDefinition::named("posts", posts))
+        .start()
+        .unwrap();
     let refused: String = result(&stage, "posts", "p").await.unwrap();
     assert!(refused.contains("is refused"), "{refused}");
     running.drain(EVER).await;
@@ -50,7 +54,11 @@ async fn many_values_set_and_removed_in_one_turn() {
         Ok(1)
     }
     let stage = Stage::new().await;
-    let running = stage.worker().program(Program::named("values", values)).start().unwrap();
+    let running = stage
+        .worker()
+        .workflow_definition(WorkflowDefinition::named("values", values))
+        .start()
+        .unwrap();
     assert_eq!(result::<u32>(&stage, "values", "v").await.unwrap(), 1);
     running.drain(EVER).await;
 }
@@ -62,7 +70,11 @@ async fn a_long_reason_and_a_long_failure_of_the_cleanup() {
         Err(Failure::permanent(format!("the cleanup failed: {}", "y".repeat(4_000) + &why)))
     }
     let stage = Stage::new().await;
-    let running = stage.worker().program(Program::named("stops", stops)).start().unwrap();
+    let running = stage
+        .worker()
+        .workflow_definition(WorkflowDefinition::named("stops", stops))
+        .start()
+        .unwrap();
     let handle = stage.other.start_workflow::<u32>("stops", &()).id("s").await.unwrap();
     handle.cancel("x".repeat(4_000)).await.unwrap();
     let ended = tokio::time::timeout(EVER, handle.ended()).await.expect("it ends").unwrap();
@@ -82,7 +94,8 @@ async fn the_largest_result_of_an_activity() {
     }
     let stage = Stage::new().await;
     let worker = stage.worker().activity(large);
-    let running = worker.program(Program::named("takes", takes)).start().unwrap();
+    let running =
+        worker.workflow_definition(WorkflowDefinition::named("takes", takes)).start().unwrap();
     let length = result::<usize>(&stage, "takes", "t").await.unwrap();
     assert_eq!(length, 4 * 1_024 * 1_024 - 2);
     running.drain(EVER).await;
@@ -101,7 +114,8 @@ async fn large_results_in_one_turn() {
     }
     let stage = Stage::new().await;
     let worker = stage.worker().activity(large).concurrency(8);
-    let running = worker.program(Program::named("takes", takes)).start().unwrap();
+    let running =
+        worker.workflow_definition(WorkflowDefinition::named("takes", takes)).start().unwrap();
     assert_eq!(result::<usize>(&stage, "takes", "t").await.unwrap(), 8_000_000);
     running.drain(EVER).await;
 }
@@ -124,7 +138,11 @@ async fn large_results_of_local_activities_in_one_turn() {
         Ok(length)
     }
     let stage = Stage::new().await;
-    let running = stage.worker().program(Program::named("takes", takes)).start().unwrap();
+    let running = stage
+        .worker()
+        .workflow_definition(WorkflowDefinition::named("takes", takes))
+        .start()
+        .unwrap();
     let length = result::<usize>(&stage, "takes", "t").await.unwrap();
     assert_eq!(length, 10 * (4 * 1_024 * 1_024 - 2));
     assert_eq!(RUNS.load(Ordering::Relaxed), 10, "none of them ran twice");
@@ -145,7 +163,11 @@ async fn large_messages_in_one_turn() {
     for _ in 0..30 {
         handle.signal("m", &"x".repeat(250_000)).await.unwrap();
     }
-    let running = stage.worker().program(Program::named("reads", reads)).start().unwrap();
+    let running = stage
+        .worker()
+        .workflow_definition(WorkflowDefinition::named("reads", reads))
+        .start()
+        .unwrap();
     let length = tokio::time::timeout(EVER, handle.result()).await.expect("it ends").unwrap();
     assert_eq!(length, 30 * 250_000);
     running.drain(EVER).await;
@@ -162,7 +184,8 @@ async fn the_largest_input_of_an_activity_after_a_large_result() {
     }
     let stage = Stage::new().await;
     let worker = stage.worker().activity(large).activity(size);
-    let running = worker.program(Program::named("takes", takes)).start().unwrap();
+    let running =
+        worker.workflow_definition(WorkflowDefinition::named("takes", takes)).start().unwrap();
     assert_eq!(result::<usize>(&stage, "takes", "t").await.unwrap(), 4 * 1_024 * 1_024 - 2);
     running.drain(EVER).await;
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use windlass_core::FailureClass;
 use windlass_worker::Failure;
 use windlass_worker::workflow::testing::WorkflowTest;
-use windlass_worker::workflow::{Either, Program, Standing, StepError, Workflow};
+use windlass_worker::workflow::{Either, ExecutionState, StepError, Workflow, WorkflowDefinition};
 
 use crate::workflow_cast::{cancel, charge, instance, made, pack, refund, seconds, turn};
 
@@ -33,7 +33,7 @@ async fn a_failed_saga_is_compensated() {
         Ok(())
     });
     let tested = test.run().await.unwrap();
-    let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
+    let Err(ExecutionState::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
     assert_eq!(failure.reason(), "`pack` failed (permanent): sold out");
     assert_eq!(failure.class(), FailureClass::Permanent);
     assert_eq!(made(tested.history())[2], "activity `refund` (step 3)");
@@ -44,7 +44,10 @@ async fn a_cancelled_saga_is_compensated() {
     let test = WorkflowTest::new(saga, &5).activity(charge, sold);
     let test = test.activity(pack, Ok).lasting(seconds(100)).activity(refund, |_| Ok(()));
     let tested = test.cancel_at(seconds(7), "changed my mind").forgetful().run().await.unwrap();
-    assert_eq!(tested.result, Err(Standing::Cancelled { reason: "changed my mind".to_owned() }));
+    assert_eq!(
+        tested.result,
+        Err(ExecutionState::Cancelled { reason: "changed my mind".to_owned() })
+    );
     assert_eq!(tested.elapsed, seconds(7));
     let expected = [
         "activity `charge` (step 1)",
@@ -63,7 +66,7 @@ async fn a_failed_cleanup_is_reported() {
     let tested = test.activity(refund, |_| Err::<(), _>(Failure::permanent("bank away")));
     let tested = tested.run().await.unwrap();
     let reason = "stop; it ended with: `refund` failed (permanent): bank away".to_owned();
-    assert_eq!(tested.result, Err(Standing::Cancelled { reason }));
+    assert_eq!(tested.result, Err(ExecutionState::Cancelled { reason }));
 }
 
 #[tokio::test]
@@ -125,7 +128,7 @@ async fn children_of_a_cancelled_workflow_are_cancelled() {
     }
     let test = WorkflowTest::new(parent, &()).workflow(child).cancel_at(seconds(1), "enough");
     let tested = test.run().await.unwrap();
-    assert_eq!(tested.result, Err(Standing::Cancelled { reason: "enough".to_owned() }));
+    assert_eq!(tested.result, Err(ExecutionState::Cancelled { reason: "enough".to_owned() }));
     assert_eq!(made(tested.history()), ["child `child` (step 1)", "cancel (step 1)"]);
 }
 
@@ -136,11 +139,11 @@ fn a_cancellation_is_not_lost_between_executions() {
         ctx.event::<()>("go").await?;
         ctx.continue_as_new(&()).await.map(|never| match never {})
     }
-    let mut instance = instance(&Program::of(ever).unwrap());
+    let mut instance = instance(&WorkflowDefinition::of(ever).unwrap());
     turn(&mut instance, 0, Vec::new());
     let go = crate::workflow_cast::message("go", "null");
     let finished = turn(&mut instance, 1, vec![go, cancel("stop")]);
-    assert!(matches!(finished.standing, Standing::ContinueAsNew { .. }));
+    assert!(matches!(finished.standing, ExecutionState::ContinueAsNew { .. }));
     assert_eq!(finished.told, 1);
 }
 

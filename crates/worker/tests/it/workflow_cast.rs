@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use windlass_core::{Arrival, Carried, Payload, StepOutcome, Timestamp, Turned};
-use windlass_worker::workflow::{Begin, Doing, Finished, Instance, Program, Standing, Turn};
+use windlass_core::{HistoryPayload, Payload, StepOutcome, Timestamp, TurnRecord, WorkflowInput};
+use windlass_worker::workflow::{
+    CompletedTurn, ExecutionStart, ExecutionState, Instance, ReplayStep, Turn, WorkflowDefinition,
+};
 use windlass_worker::{Context, Failure};
 
 pub(crate) async fn charge(_: Context, cents: u64) -> Result<String, Failure> {
@@ -27,51 +29,57 @@ pub(crate) fn at(ms: i64) -> Timestamp {
 }
 
 /// The commands of a history, a line for each.
-pub(crate) fn made(rows: &[Turned]) -> Vec<String> {
+pub(crate) fn made(rows: &[TurnRecord]) -> Vec<String> {
     let made = rows.iter().flat_map(|row| &row.made);
-    made.map(|made| Doing::Made(Box::new(made.clone())).to_string()).collect()
+    made.map(|made| ReplayStep::Command(Box::new(made.clone())).to_string()).collect()
 }
 
-pub(crate) fn done(step: u64, json: &str) -> Arrival {
-    let result = Some(Carried(Payload::json(json)));
-    Arrival::Report { step, outcome: StepOutcome::Completed { result } }
+pub(crate) fn done(step: u64, json: &str) -> WorkflowInput {
+    let result = Some(HistoryPayload(Payload::json(json)));
+    WorkflowInput::Report { step, outcome: StepOutcome::Completed { result } }
 }
 
-pub(crate) fn fired(step: u64) -> Arrival {
-    Arrival::Report { step, outcome: StepOutcome::Fired }
+pub(crate) fn fired(step: u64) -> WorkflowInput {
+    WorkflowInput::Report { step, outcome: StepOutcome::Fired }
 }
 
-pub(crate) fn message(name: &str, json: &str) -> Arrival {
-    let payload = Some(Carried(Payload::json(json)));
-    Arrival::Message { name: name.to_owned(), source: "test".to_owned(), payload }
+pub(crate) fn message(name: &str, json: &str) -> WorkflowInput {
+    let payload = Some(HistoryPayload(Payload::json(json)));
+    WorkflowInput::Message { name: name.to_owned(), source: "test".to_owned(), payload }
 }
 
-pub(crate) fn cancel(reason: &str) -> Arrival {
-    Arrival::Cancel { reason: reason.to_owned() }
+pub(crate) fn cancel(reason: &str) -> WorkflowInput {
+    WorkflowInput::Cancel { reason: reason.to_owned() }
 }
 
 /// A workflow without input, before its first turn.
-pub(crate) fn instance(program: &Program) -> Instance {
-    Instance::begin(program, Begin::new("w", 7))
+pub(crate) fn instance(program: &WorkflowDefinition) -> Instance {
+    Instance::begin(program, ExecutionStart::new("w", 7))
 }
 
 /// A turn without local activities.
-pub(crate) fn turn(instance: &mut Instance, ms: i64, arrivals: Vec<Arrival>) -> Finished {
+pub(crate) fn turn(
+    instance: &mut Instance,
+    ms: i64,
+    arrivals: Vec<WorkflowInput>,
+) -> CompletedTurn {
     match instance.turn(at(ms), arrivals).unwrap() {
         Turn::Finished(finished) => finished,
         Turn::Local(work) => panic!("{work:?}"),
     }
 }
 
-pub(crate) fn rows(finished: &Finished) -> Vec<Turned> {
+pub(crate) fn rows(finished: &CompletedTurn) -> Vec<TurnRecord> {
     finished.parts.iter().map(|part| part.row.clone()).collect()
 }
 
 /// The result of a workflow.
-pub(crate) fn json(standing: &Standing) -> String {
+pub(crate) fn json(standing: &ExecutionState) -> String {
     match standing {
-        Standing::Completed(None) => "null".to_owned(),
-        Standing::Completed(Some(payload)) => String::from_utf8(payload.bytes.to_vec()).unwrap(),
+        ExecutionState::Completed(None) => "null".to_owned(),
+        ExecutionState::Completed(Some(payload)) => {
+            String::from_utf8(payload.bytes.to_vec()).unwrap()
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::Handle;
-use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 use windlass_worker::{Context, Failure};
 
 use crate::stage::{EVER, Stage};
@@ -31,7 +31,8 @@ async fn ended_attempts_leave_no_runtime_tasks_behind() {
     }
     let stage = Stage::new().await;
     let worker = stage.worker().activity(add).concurrency(4);
-    let running = worker.program(Program::named("climbs", climbs)).start().unwrap();
+    let running =
+        worker.workflow_definition(WorkflowDefinition::named("climbs", climbs)).start().unwrap();
     let handle = stage.other.start_workflow::<u32>("climbs", &500).id("c").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 500);
     let most = MOST.load(Ordering::Relaxed);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use windlass_core::{PublicState, Table, Task, Tenant};
 use windlass_engine::TaskFilter;
-use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 use windlass_worker::{Context, Failure};
 
 use crate::stage::{Stage, key};
@@ -27,7 +27,7 @@ async fn tree(ctx: Workflow, n: u32) -> Result<(), StepError> {
 /// The records left in a store, except for lanes, workers and nodes.
 fn left(stage: &Stage) -> Vec<Table> {
     let rows: Vec<Table> = stage.memory.snapshot().rows().map(|row| row.key.table).collect();
-    let kept = [Table::Lane, Table::Queue, Table::Worker, Table::Node];
+    let kept = [Table::Lane, Table::SignalStream, Table::Worker, Table::Node];
     rows.into_iter().filter(|table| !kept.contains(table)).collect()
 }
 
@@ -129,7 +129,11 @@ async fn old_executions_are_pruned_and_a_long_history_is_deleted() {
         match ctx.continue_as_new(&(n - 1)).await? {}
     }
     let stage = Stage::new().await;
-    let running = stage.worker().program(Program::named("counts", counts)).start().unwrap();
+    let running = stage
+        .worker()
+        .workflow_definition(WorkflowDefinition::named("counts", counts))
+        .start()
+        .unwrap();
     let handle = stage.other.start_workflow::<u32>("counts", &5).id("t").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 5);
     assert_eq!(handle.prune(1, None).await.unwrap(), 4);
@@ -147,7 +151,7 @@ async fn old_executions_are_pruned_and_a_long_history_is_deleted() {
 #[tokio::test(start_paused = true)]
 async fn a_filter_deletes_many_workflows_at_once() {
     async fn brief(_: Workflow, n: u32) -> Result<u32, Failure> {
-        if n == 0 { Err(Failure::give_up("nothing")) } else { Ok(n) }
+        if n == 0 { Err(Failure::non_retryable("nothing")) } else { Ok(n) }
     }
     let stage = Stage::new().await;
     let worker = stage.worker().concurrency(8).activity(nothing).workflow(brief).workflow(tree);
@@ -164,7 +168,7 @@ async fn a_filter_deletes_many_workflows_at_once() {
     engine.start_workflow::<()>("tree", &1).id("t").await.unwrap();
     until_leaves_wait(&stage, 1).await;
 
-    let completed = || engine.clear_workflows().state(PublicState::Completed).limit(4);
+    let completed = || engine.delete_workflows().state(PublicState::Completed).limit(4);
     let (found, _) = completed().ended_before(old.plus_ms(1_000)).find().await.unwrap();
     let ids: Vec<&str> = found.iter().map(|task| task.id.as_str()).collect();
     assert_eq!(ids, ["b1", "b2", "b3", "b4"]);
@@ -172,11 +176,11 @@ async fn a_filter_deletes_many_workflows_at_once() {
     assert_eq!((first.forgotten.len(), first.refused.len()), (4, 0));
     let rest = completed().ended_before(old.plus_ms(1_000)).after(first.next).await.unwrap();
     assert_eq!((rest.forgotten, rest.next), (vec![("b5".into(), 1), ("b6".into(), 1)], None));
-    let trees = engine.clear_workflows().kind("tree").await.unwrap();
+    let trees = engine.delete_workflows().kind("tree").await.unwrap();
     assert_eq!((trees.forgotten.len(), trees.refused.len()), (0, 0), "it runs");
-    let trees = engine.clear_workflows().kind("tree").force(true).await.unwrap();
+    let trees = engine.delete_workflows().kind("tree").force(true).await.unwrap();
     assert_eq!(trees.forgotten, [("t".into(), 3)]);
-    let rest = engine.clear_workflows().kind("brief").await.unwrap();
+    let rest = engine.delete_workflows().kind("brief").await.unwrap();
     assert_eq!(rest.forgotten, [("b0".into(), 1), ("late".into(), 1)]);
     running.drain(Duration::from_secs(10)).await;
     assert_eq!(left(&stage), []);

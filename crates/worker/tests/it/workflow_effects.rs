@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use windlass_core::RetryPolicy;
-use windlass_engine::{Call, Downstream, Lookup};
+use windlass_engine::{Call, ExternalService, Lookup};
 use windlass_worker::workflow::testing::WorkflowTest;
-use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 use windlass_worker::{Failure, Worker};
 
 use crate::stage::Stage;
@@ -51,7 +51,7 @@ impl Bank {
     }
 }
 
-impl Downstream for Bank {
+impl ExternalService for Bank {
     type Request = u32;
     type Answer = u32;
     type Error = String;
@@ -76,14 +76,14 @@ impl Downstream for Bank {
             return Lookup::Ambiguous("ask later".into());
         }
         let booked = self.booked.lock().unwrap().get(&call.request_id).copied();
-        booked.map_or(Lookup::NoRecord, |amount| Lookup::Found(amount + 1))
+        booked.map_or(Lookup::NotFound, |amount| Lookup::Found(amount + 1))
     }
 }
 
 /// Pays twice, and may be blocked in between.
-fn payer(bank: &Arc<Bank>, held: &Arc<Mutex<bool>>) -> Program {
+fn payer(bank: &Arc<Bank>, held: &Arc<Mutex<bool>>) -> WorkflowDefinition {
     let (bank, held) = (bank.clone(), held.clone());
-    Program::named("pays", move |ctx: Workflow, n: u32| {
+    WorkflowDefinition::named("pays", move |ctx: Workflow, n: u32| {
         let (bank, held) = (bank.clone(), held.clone());
         async move {
             let first = ctx.effect("bank").run(bank.clone(), n).await?;
@@ -118,12 +118,12 @@ async fn a_retried_turn_does_not_repeat_its_external_calls() {
         let handle = stage.other.start_workflow::<u32>("pays", &5).id("pays").await.unwrap();
         for death in 0..deaths {
             let worker = Worker::new(stage.engine.clone(), format!("w{death}"));
-            let running = worker.program(payer(&bank, &held)).start().unwrap();
+            let running = worker.workflow_definition(payer(&bank, &held)).start().unwrap();
             bank.reached.notified().await;
             drop(running);
         }
         let last = Worker::new(stage.engine.clone(), "last");
-        let last = last.program(payer(&bank, &held)).start().unwrap();
+        let last = last.workflow_definition(payer(&bank, &held)).start().unwrap();
         assert_eq!(handle.result().await.unwrap(), 7);
         assert_eq!(bank.log(), log);
         assert_eq!(bank.booked.lock().unwrap().len(), 2);
@@ -137,7 +137,7 @@ async fn a_failed_call_is_looked_up_before_it_is_retried() {
     // The last comes first: it is booked and returns an error; then the lookup is ambiguous.
     let bank = Bank::with(&[Mood::Vague, Mood::Liar]);
     let shared = bank.clone();
-    let program = Program::named("insists", move |ctx: Workflow, n: u32| {
+    let program = WorkflowDefinition::named("insists", move |ctx: Workflow, n: u32| {
         let bank = shared.clone();
         async move {
             let retry = RetryPolicy::fixed(5, 1_000);
@@ -145,7 +145,7 @@ async fn a_failed_call_is_looked_up_before_it_is_retried() {
         }
     });
     let stage = Stage::new().await;
-    let running = stage.worker().program(program).start().unwrap();
+    let running = stage.worker().workflow_definition(program).start().unwrap();
     let handle = stage.other.start_workflow::<u32>("insists", &5).await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 6);
     assert_eq!(bank.log(), "call lookup lookup");
@@ -156,7 +156,7 @@ async fn a_failed_call_is_looked_up_before_it_is_retried() {
 async fn a_name_makes_two_steps_one_call() {
     let bank = Bank::with(&[Mood::Liar]);
     let shared = bank.clone();
-    let program = Program::named("named", move |ctx: Workflow, n: u32| {
+    let program = WorkflowDefinition::named("named", move |ctx: Workflow, n: u32| {
         let bank = shared.clone();
         async move {
             let charge = || ctx.effect("bank").name("charge");
@@ -168,7 +168,7 @@ async fn a_name_makes_two_steps_one_call() {
         }
     });
     let stage = Stage::new().await;
-    let running = stage.worker().program(program).start().unwrap();
+    let running = stage.worker().workflow_definition(program).start().unwrap();
     let handle = stage.other.start_workflow::<String>("named", &5).await.unwrap();
     let said = handle.result().await.unwrap();
     let rows: Vec<&str> = said.split("; ").collect();

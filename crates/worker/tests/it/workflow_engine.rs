@@ -7,7 +7,7 @@ use std::time::Duration;
 use windlass_core::command::NewMessage;
 use windlass_core::{PublicState, RetryPolicy, Tenant};
 use windlass_engine::Engine;
-use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 use windlass_worker::{Context, Failure};
 
 use crate::stage::Stage;
@@ -90,8 +90,12 @@ async fn a_fan_out_that_is_replayed_at_every_turn() {
         doubled.into_iter().sum()
     }
     let stage = Stage::new().await;
-    let worker = stage.worker().concurrency(8).workflows_in_memory(0);
-    let running = worker.activity(double).program(Program::named("all", all)).start().unwrap();
+    let worker = stage.worker().concurrency(8).workflow_cache_size(0);
+    let running = worker
+        .activity(double)
+        .workflow_definition(WorkflowDefinition::named("all", all))
+        .start()
+        .unwrap();
     let handle = start(&stage.other, "all", 40).await;
     assert_eq!(handle.result::<u32>().await.unwrap(), 40 * 39);
     running.drain(Duration::from_secs(10)).await;
@@ -112,7 +116,10 @@ async fn activities_are_retried_and_their_failures_reach_the_code() {
         Ok(format!("{tries}, {}", gives_up.unwrap_err()))
     }
     let stage = Stage::new().await;
-    let worker = stage.worker().activity(flaky).program(Program::named("insists", insists));
+    let worker = stage
+        .worker()
+        .activity(flaky)
+        .workflow_definition(WorkflowDefinition::named("insists", insists));
     let running = worker.start().unwrap();
     let handle = start(&stage.other, "insists", 2).await;
     let said = handle.result::<String>().await.unwrap();
@@ -130,7 +137,10 @@ async fn a_workflow_continues_as_new_repeatedly() {
         match ctx.continue_as_new(&(n - 1)).await? {}
     }
     let stage = Stage::new().await;
-    let worker = stage.worker().activity(double).program(Program::named("counts", counts));
+    let worker = stage
+        .worker()
+        .activity(double)
+        .workflow_definition(WorkflowDefinition::named("counts", counts));
     let running = worker.start().unwrap();
     let handle = start(&stage.other, "counts", 5).await;
     assert_eq!(handle.result::<u32>().await.unwrap(), 5);
@@ -146,7 +156,8 @@ async fn a_parent_gets_the_result_of_its_child() {
     }
     let stage = Stage::new().await;
     let worker = stage.worker().concurrency(4).activity(double).workflow(doubles);
-    let running = worker.program(Program::named("parent", parent)).start().unwrap();
+    let running =
+        worker.workflow_definition(WorkflowDefinition::named("parent", parent)).start().unwrap();
     let handle = start(&stage.other, "parent", 5).await;
     assert_eq!(handle.result::<u32>().await.unwrap(), 20);
     running.drain(Duration::from_secs(10)).await;
@@ -167,7 +178,8 @@ async fn a_workflow_cleans_up_when_cancellation_is_requested() {
     }
     let stage = Stage::new().await;
     let worker = stage.worker().concurrency(2).activity(double).activity(undo);
-    let running = worker.program(Program::named("saga", saga)).start().unwrap();
+    let running =
+        worker.workflow_definition(WorkflowDefinition::named("saga", saga)).start().unwrap();
     let handle = start(&stage.other, "saga", 7).await;
     while !matches!(handle.task().await.unwrap().lifecycle.public(), PublicState::Suspended) {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -204,7 +216,9 @@ async fn another_worker_continues_from_the_history() {
     }
     let worker = |name: &str| {
         let worker = windlass_worker::Worker::new(stage.engine.clone(), name);
-        worker.handler("count", count.clone()).program(Program::named("waits", waits))
+        worker
+            .handler("count", count.clone())
+            .workflow_definition(WorkflowDefinition::named("waits", waits))
     };
     let first = worker("one").start().unwrap();
     let handle = start(&stage.other, "waits", 1).await;
@@ -242,8 +256,9 @@ async fn a_child_cleans_up_when_its_parent_is_cancelled() {
     }
     let stage = Stage::new().await;
     let worker = stage.worker().concurrency(4).activity(undo_child);
-    let worker = worker.program(Program::named("careful", careful));
-    let running = worker.program(Program::named("parent", parent)).start().unwrap();
+    let worker = worker.workflow_definition(WorkflowDefinition::named("careful", careful));
+    let running =
+        worker.workflow_definition(WorkflowDefinition::named("parent", parent)).start().unwrap();
     let handle = start(&stage.other, "parent", 7).await;
     let child = windlass_core::TaskKey::new(&Tenant::default(), &"the-careful".into());
     let child = stage.other.handle(child);
@@ -278,7 +293,8 @@ async fn steps_are_in_the_lane_of_their_workflow() {
     }
     let stage = Stage::new().await;
     let worker = stage.worker().lanes(["orders", "default"]).activity(lane);
-    let running = worker.program(Program::named("lanes", lanes)).start().unwrap();
+    let running =
+        worker.workflow_definition(WorkflowDefinition::named("lanes", lanes)).start().unwrap();
     let create = stage.other.create("lanes").lane("orders").payload(&0).workflow(None);
     let handle = create.await.unwrap();
     assert_eq!(handle.result::<Vec<String>>().await.unwrap(), ["orders", "default", "1"]);
@@ -299,7 +315,9 @@ async fn a_draining_worker_leaves_workflows_between_two_turns() {
         Ok(sum)
     }
     let stage = Stage::new().await;
-    let worker = || stage.worker().activity(brief).program(Program::named("long", long));
+    let worker = || {
+        stage.worker().activity(brief).workflow_definition(WorkflowDefinition::named("long", long))
+    };
     let running = worker().start().unwrap();
     let handle = start(&stage.other, "long", 100).await;
     tokio::time::sleep(Duration::from_millis(10_500)).await;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 use windlass_worker::{Context, Failure};
 
 use crate::stage::{EVER, Stage};
@@ -25,7 +25,8 @@ async fn a_busy_workflow_does_not_starve_others() {
     }
     let stage = Stage::new().await;
     let worker = stage.worker().activity(add);
-    let running = worker.program(Program::named("climbs", climbs)).start().unwrap();
+    let running =
+        worker.workflow_definition(WorkflowDefinition::named("climbs", climbs)).start().unwrap();
     let long = stage.other.start_workflow::<u32>("climbs", &2_000).id("long").await.unwrap();
     while STEPS.load(Ordering::Relaxed) < 10 {
         tokio::task::yield_now().await;

@@ -1,10 +1,12 @@
 //! Stored workflows outlive the version of Windlass that wrote them. A failure here is a change of
 //! format: it needs code that reads the old format, not another golden file.
 
-use windlass_core::Made;
+use windlass_core::RecordedCommand;
 use windlass_worker::Failure;
 use windlass_worker::workflow::testing::{Recorded, WorkflowTest};
-use windlass_worker::workflow::{Begin, Either, Program, Standing, StepError, Workflow};
+use windlass_worker::workflow::{
+    Either, ExecutionStart, ExecutionState, StepError, Workflow, WorkflowDefinition,
+};
 
 use crate::workflow_cast::{json, seconds};
 
@@ -31,7 +33,7 @@ fn a_recorded_history_is_replayed() {
     let recorded: Recorded = serde_json::from_str(HISTORY).unwrap();
     let written = serde_json::to_string(&recorded).unwrap();
     assert_eq!(written, HISTORY.trim_end());
-    let instance = recorded.replay(&Program::of(everything).unwrap()).unwrap();
+    let instance = recorded.replay(&WorkflowDefinition::of(everything).unwrap()).unwrap();
     let expected = r#"[25,7191089600892374487,"044c3cd7-f43c-461c-a698-4080bab12a02"]"#;
     assert_eq!(json(&instance.standing()), expected);
 }
@@ -50,7 +52,8 @@ async fn the_recorded_history_is_stable() {
     let [recorded] = &tested.executions[..] else { panic!("{tested:?}") };
     assert_eq!(serde_json::to_string(recorded).unwrap(), HISTORY.trim_end());
     let made = recorded.rows.iter().flat_map(|row| &row.made);
-    let cancels = made.clone().filter(|made| matches!(made, Made::Cancel { .. })).count();
+    let cancels =
+        made.clone().filter(|made| matches!(made, RecordedCommand::Cancel { .. })).count();
     assert_eq!((made.count(), cancels), (10, 1));
 }
 
@@ -60,10 +63,10 @@ fn random_numbers_of_a_seed_are_stable() {
     async fn draws(ctx: Workflow, (): ()) -> Result<(Vec<u64>, String), Failure> {
         Ok(((0..4).map(|_| ctx.random()).collect(), ctx.uuid()))
     }
-    let recorded = Recorded { begin: Begin::new("w", 7), rows: Vec::new() };
-    let mut instance = recorded.replay(&Program::of(draws).unwrap()).unwrap();
+    let recorded = Recorded { begin: ExecutionStart::new("w", 7), rows: Vec::new() };
+    let mut instance = recorded.replay(&WorkflowDefinition::of(draws).unwrap()).unwrap();
     instance.turn(windlass_core::Timestamp::default(), Vec::new()).unwrap();
-    assert!(matches!(instance.standing(), Standing::Completed(_)));
+    assert!(matches!(instance.standing(), ExecutionState::Completed(_)));
     let expected = concat!(
         "[[7191089600892374487,309689372594955804",
         r#",16616101746815609346,10753165928301472203],"#,

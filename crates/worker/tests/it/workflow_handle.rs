@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use windlass_core::{PublicState, Rejection};
-use windlass_engine::{Engine, Error, Starting, WorkflowHandle};
-use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_engine::{Engine, Error, WorkflowBuilder, WorkflowHandle};
+use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 
 use crate::stage::{Stage, key};
 
@@ -19,7 +19,7 @@ async fn tells(ctx: Workflow, n: u32) -> Result<u32, StepError> {
     Ok(sum)
 }
 
-fn start<'e>(engine: &'e Engine, name: &str, input: u32) -> Starting<'e, u32> {
+fn start<'e>(engine: &'e Engine, name: &str, input: u32) -> WorkflowBuilder<'e, u32> {
     engine.start_workflow(name, &input).id(name)
 }
 
@@ -98,7 +98,10 @@ async fn a_workflow_is_cancelled_or_terminated() {
         waited
     }
     let stage = Stage::new().await;
-    let worker = stage.worker().concurrency(2).program(Program::named("cleans", cleans));
+    let worker = stage
+        .worker()
+        .concurrency(2)
+        .workflow_definition(WorkflowDefinition::named("cleans", cleans));
     let running = worker.start().unwrap();
     for (id, force, last) in [("a", false, "cleaned up"), ("b", true, "waits")] {
         let handle: WorkflowHandle<u32> = start(&stage.other, "cleans", 0).id(id).await.unwrap();
@@ -149,7 +152,11 @@ async fn all_executions_are_listed() {
         match ctx.continue_as_new(&(n - 1)).await? {}
     }
     let stage = Stage::new().await;
-    let running = stage.worker().program(Program::named("counts", counts)).start().unwrap();
+    let running = stage
+        .worker()
+        .workflow_definition(WorkflowDefinition::named("counts", counts))
+        .start()
+        .unwrap();
     let handle = start(&stage.other, "counts", 4).await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 4);
     let numbers: Vec<u32> =
@@ -167,17 +174,17 @@ async fn a_signal_may_be_buffered_before_the_workflow_starts() {
     let refused = expected.signal("add", &1).await.unwrap_err();
     assert_eq!(refused.code(), "task_not_found", "it is not buffered by default");
     for number in [3, 4] {
-        let posted = expected.signal("add", &number).or_keep(keep).await.unwrap();
+        let posted = expected.signal("add", &number).buffer_for(keep).await.unwrap();
         assert!(posted.kept);
     }
     start(&stage.other, "tells", 3).await.unwrap();
-    let posted = expected.signal("add", &5).or_keep(keep).await.unwrap();
+    let posted = expected.signal("add", &5).buffer_for(keep).await.unwrap();
     assert_eq!((posted.seq, posted.kept), (3, false));
     assert_eq!(expected.result().await.unwrap(), 12);
-    let refused = expected.signal("add", &6).or_keep(keep).await.unwrap_err();
+    let refused = expected.signal("add", &6).buffer_for(keep).await.unwrap_err();
     assert_eq!(refused.code(), "ended");
     let nobody = stage.other.workflow(key("nobody"));
-    nobody.signal("add", &1).or_keep(keep).await.unwrap();
+    nobody.signal("add", &1).buffer_for(keep).await.unwrap();
     tokio::time::sleep(keep + Duration::from_secs(5)).await;
     assert_eq!(stage.other.messages(nobody.key(), 0, 10).await.unwrap().len(), 0);
     running.drain(Duration::from_secs(10)).await;
@@ -189,15 +196,16 @@ async fn a_start_and_a_buffered_signal_may_race() {
     async fn speaks(ctx: Workflow, n: u32) -> Result<(), StepError> {
         let keep = Duration::from_secs(60);
         for id in 0..n {
-            ctx.post_or_keep(format!("by {id}"), "add", &1, keep)?;
+            ctx.signal_buffered(format!("by {id}"), "add", &1, keep)?;
         }
-        let refused = ctx.post_or_keep("x", "add", &1, Duration::ZERO).unwrap_err();
+        let refused = ctx.signal_buffered("x", "add", &1, Duration::ZERO).unwrap_err();
         assert!(refused.to_string().contains("keep_ms"), "{refused}");
         Ok(())
     }
     let stage = Stage::new().await;
     let worker = stage.worker().concurrency(16).workflow(tells);
-    let running = worker.program(Program::named("speaks", speaks)).start().unwrap();
+    let running =
+        worker.workflow_definition(WorkflowDefinition::named("speaks", speaks)).start().unwrap();
     let keep = Duration::from_secs(60);
     let mut started = Vec::new();
     for n in 0..40 {
@@ -205,7 +213,7 @@ async fn a_start_and_a_buffered_signal_may_race() {
         let (speaker, starter) = (stage.other.clone(), stage.engine.clone());
         let to = id.clone();
         let speaks =
-            tokio::spawn(async move { speaker.post(to, "add").payload(&7).or_keep(keep).await });
+            tokio::spawn(async move { speaker.post(to, "add").payload(&7).buffer_for(keep).await });
         let handle = starter.start_workflow::<u32>("tells", &1).id(id).await.unwrap();
         speaks.await.unwrap().unwrap();
         started.push((handle, 7));

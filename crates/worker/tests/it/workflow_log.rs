@@ -8,7 +8,7 @@ use windlass_core::{PublicState, TaskKey, Tenant};
 use windlass_engine::TaskFilter;
 use windlass_store::Store;
 use windlass_store_test::LogFold;
-use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 use windlass_worker::{Context, Failure};
 
 use crate::stage::Stage;
@@ -48,9 +48,10 @@ async fn fails(_: Workflow, _: u32) -> Result<u32, StepError> {
 
 async fn run(stage: &Stage) {
     let worker = stage.worker().concurrency(4).activity(double).workflow(doubles);
-    let worker = worker.program(Program::named("order", order));
-    let worker = worker.program(Program::named("saga", saga));
-    let running = worker.program(Program::named("fails", fails)).start().unwrap();
+    let worker = worker.workflow_definition(WorkflowDefinition::named("order", order));
+    let worker = worker.workflow_definition(WorkflowDefinition::named("saga", saga));
+    let running =
+        worker.workflow_definition(WorkflowDefinition::named("fails", fails)).start().unwrap();
     let start = |kind: &'static str, input: u32| {
         let engine = stage.other.clone();
         async move { engine.create(kind).id(kind).payload(&input).workflow(None).await.unwrap() }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use windlass_store_test::{Call, CrashPoint, Failure as Fault, FaultStore};
-use windlass_worker::workflow::{Program, Workflow};
+use windlass_worker::workflow::{Workflow, WorkflowDefinition};
 use windlass_worker::{Context, Failure};
 
 use crate::stage::{EVER, Stage, key};
@@ -70,7 +70,10 @@ async fn check(lost: Lost, mail: bool) {
             Ok::<u32, Failure>(n + 1)
         }
     };
-    let worker = stage.worker().handler("step", step).program(Program::named("two", two));
+    let worker = stage
+        .worker()
+        .handler("step", step)
+        .workflow_definition(WorkflowDefinition::named("two", two));
     let running = worker.start().unwrap();
     let handle = stage.other.start_workflow::<u32>("two", &()).id("t").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 2);
@@ -129,7 +132,8 @@ async fn a_late_response_to_a_commit_is_used() {
     };
     let step = async |_: Context, n: u32| Ok::<u32, Failure>(n + 1);
     let worker = stage.worker().lease(Duration::from_secs(7)).handler("step", step);
-    let running = worker.program(Program::named("one", one)).start().unwrap();
+    let running =
+        worker.workflow_definition(WorkflowDefinition::named("one", one)).start().unwrap();
     let handle = stage.other.start_workflow::<u32>("one", &()).id("t").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 2);
     assert_eq!(stage.history("t/1"), "claimed completed", "its first lease is used");

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use windlass_worker::workflow::testing::{TestFailure, WorkflowTest};
-use windlass_worker::workflow::{Program, Standing, StepError, Workflow};
+use windlass_worker::workflow::{ExecutionState, StepError, Workflow, WorkflowDefinition};
 
 use crate::workflow_cast::{instance, json, made, message, seconds, turn};
 
@@ -31,7 +31,7 @@ async fn a_message_may_arrive_before_or_after_its_wait() {
 async fn a_wait_for_a_message_times_out() {
     let test = WorkflowTest::new(approval, &5).event_at(seconds(99), "approved", &());
     let tested = test.run().await.unwrap();
-    let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
+    let Err(ExecutionState::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
     assert_eq!(failure.reason(), "the wait timed out");
     assert_eq!(tested.elapsed, seconds(15));
 }
@@ -55,7 +55,7 @@ async fn a_message_that_does_not_decode_fails_the_await() {
     }
     let test = WorkflowTest::new(number, &()).event_at(seconds(1), "n", &"one");
     let tested = test.run().await.unwrap();
-    let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
+    let Err(ExecutionState::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
     assert!(failure.reason().starts_with("the value of `n` does not decode"), "{failure}");
 }
 
@@ -99,7 +99,7 @@ fn a_dropped_wait_consumes_no_message() {
         let (a, b) = ctx.join((ctx.event("n"), ctx.event("n"))).await;
         Ok((a?, b?))
     }
-    let mut instance = instance(&Program::of(racing).unwrap());
+    let mut instance = instance(&WorkflowDefinition::of(racing).unwrap());
     turn(&mut instance, 0, Vec::new());
     let arrivals = vec![message("tick", "null"), message("n", "1"), message("n", "2")];
     let finished = turn(&mut instance, 1, arrivals);
@@ -146,12 +146,12 @@ fn more_messages_than_can_be_carried_are_not_lost() {
         let first = ctx.event::<u64>("n").await?;
         ctx.continue_as_new(&first).await.map(|never| match never {})
     }
-    let mut instance = instance(&Program::of(full).unwrap());
+    let mut instance = instance(&WorkflowDefinition::of(full).unwrap());
     turn(&mut instance, 0, Vec::new());
     let mut arrivals: Vec<_> = (0..101).map(|n| message("n", &n.to_string())).collect();
     arrivals.extend([message("go", "null"), message("n", "101")]);
     let finished = turn(&mut instance, 1, arrivals);
-    let Standing::ContinueAsNew { carried, .. } = finished.standing else { panic!() };
+    let ExecutionState::ContinueAsNew { carried, .. } = finished.standing else { panic!() };
     assert_eq!(carried.len(), 100);
     assert_eq!(carried[0].payload.as_ref().unwrap().0.bytes.as_ref(), b"1");
     assert_eq!(finished.told, 102, "the last one stays in the mailbox");
@@ -167,13 +167,13 @@ fn more_bytes_than_can_be_carried_are_not_lost() {
         ctx.event::<String>("large").await?;
         ctx.continue_as_new(&()).await.map(|never| match never {})
     }
-    let mut instance = instance(&Program::of(heavy).unwrap());
+    let mut instance = instance(&WorkflowDefinition::of(heavy).unwrap());
     turn(&mut instance, 0, Vec::new());
     let large = format!("\"{}\"", "x".repeat(250 * 1_024));
     let mut arrivals: Vec<_> = (0..17).map(|_| message("large", &large)).collect();
     arrivals.push(message("go", "null"));
     let finished = turn(&mut instance, 1, arrivals);
-    let Standing::ContinueAsNew { carried, .. } = finished.standing else { panic!() };
+    let ExecutionState::ContinueAsNew { carried, .. } = finished.standing else { panic!() };
     assert_eq!(carried.len(), 16);
 }
 
@@ -188,9 +188,9 @@ fn values_that_cannot_be_carried_are_not_lost() {
         assert!(matches!(&refused, StepError::Refused { .. }), "{refused}");
         ctx.get_value::<String>("69")?.map(|kept| kept.len() as u64).ok_or(refused)
     }
-    let mut instance = instance(&Program::of(heavy).unwrap());
+    let mut instance = instance(&WorkflowDefinition::of(heavy).unwrap());
     let finished = turn(&mut instance, 0, Vec::new());
-    assert!(matches!(finished.standing, Standing::Completed(_)), "{:?}", finished.standing);
+    assert!(matches!(finished.standing, ExecutionState::Completed(_)), "{:?}", finished.standing);
 }
 
 #[tokio::test]
@@ -223,7 +223,7 @@ fn an_unpolled_wait_still_gets_its_message() {
         let second = ctx.event::<u64>("n").await?;
         Ok((first.await?, second))
     }
-    let mut instance = instance(&Program::of(two).unwrap());
+    let mut instance = instance(&WorkflowDefinition::of(two).unwrap());
     turn(&mut instance, 0, Vec::new());
     let arrivals = vec![message("n", "1"), message("n", "2")];
     assert_eq!(json(&turn(&mut instance, 1, arrivals).standing), "[1,2]");
@@ -243,7 +243,7 @@ fn the_message_of_a_dropped_wait_goes_to_the_next() {
             vec![Box::pin(leaves), Box::pin(next)];
         ctx.join(branches).await.into_iter().collect()
     }
-    let mut instance = instance(&Program::of(leaving).unwrap());
+    let mut instance = instance(&WorkflowDefinition::of(leaving).unwrap());
     turn(&mut instance, 0, Vec::new());
     let arrivals = vec![message("n", "1"), message("leave", "2")];
     assert_eq!(json(&turn(&mut instance, 1, arrivals).standing), "[2,1]");

@@ -10,7 +10,7 @@ use windlass_store_test::Random;
 use windlass_store_test::differential::seeds;
 use windlass_worker::Failure;
 use windlass_worker::workflow::testing::{TestFailure, Tested, WorkflowTest};
-use windlass_worker::workflow::{Either, Standing, StepError, Workflow};
+use windlass_worker::workflow::{Either, ExecutionState, StepError, Workflow};
 
 use crate::workflow_cast::seconds;
 
@@ -208,7 +208,7 @@ fn kind(run: &Result<Tested<Vec<String>>, TestFailure>) -> &'static str {
     match run {
         Ok(Tested { result: Ok(_), executions, .. }) if executions.len() > 1 => "continued",
         Ok(Tested { result: Ok(_), .. }) => "completed",
-        Ok(Tested { result: Err(Standing::Cancelled { .. }), .. }) => "cancelled",
+        Ok(Tested { result: Err(ExecutionState::Cancelled { .. }), .. }) => "cancelled",
         Ok(Tested { result: Err(_), .. }) => "failed",
         Err(TestFailure::Stuck { .. }) => "stuck",
         Err(_) => "broken",

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use windlass_core::command::{Claim, CommitTurn, Then};
+use windlass_core::command::{Claim, CommitTurn, TurnEnd};
 use windlass_core::{
-    Arrival, ChangeSet, FailureClass, Lifecycle, Payload, PayloadKey, PublicState, StepOutcome,
-    Task,
+    ChangeSet, FailureClass, Lifecycle, Payload, PayloadKey, PublicState, StepOutcome, Task,
+    WorkflowInput,
 };
 use windlass_engine::Error;
 use windlass_worker::Worker;
 use windlass_worker::workflow::{
-    MOST_VALUES, Program, STATUS_BYTES, StepError, VALUE_BYTES, Workflow,
+    MOST_VALUES, STATUS_BYTES, StepError, VALUE_BYTES, Workflow, WorkflowDefinition,
 };
 
 use crate::stage::{EVER, Stage, key};
@@ -49,7 +49,8 @@ async fn an_unknown_workflow_waits_for_a_worker_with_its_code() {
     assert_eq!(stage.task("u").await.lifecycle.public(), PublicState::Delayed);
     nobody_is_held_up(&stage, "o").await;
     running.drain(EVER).await;
-    let knows = Worker::new(stage.engine.clone(), "v").program(Program::named("ordr", order));
+    let knows = Worker::new(stage.engine.clone(), "v")
+        .workflow_definition(WorkflowDefinition::named("ordr", order));
     let running = knows.start().unwrap();
     unknown.signal("go", &()).await.unwrap();
     assert_eq!(unknown.result().await.unwrap(), 2);
@@ -85,9 +86,9 @@ async fn a_history_that_does_not_decode_fails_its_workflow_in_the_end() {
         turn: 0,
         row: Some(row.clone()),
         taken: Vec::new(),
-        deeds: Vec::new(),
+        commands: Vec::new(),
         next_step: 0,
-        then: Then::Wait,
+        then: TurnEnd::AwaitMessages,
         sticky_ms: None,
         eager: None,
         foreign: None,
@@ -123,7 +124,11 @@ async fn a_lost_payload_is_not_treated_as_none() {
     }
     for (n, messages, slot) in [(1, 1, "message/"), (1, 1, "input"), (2, 2, "carried")] {
         let stage = Stage::new().await;
-        let first = stage.worker().program(Program::named("relay", relay)).start().unwrap();
+        let first = stage
+            .worker()
+            .workflow_definition(WorkflowDefinition::named("relay", relay))
+            .start()
+            .unwrap();
         let handle = stage.other.start_workflow::<(u32, Option<u32>)>("relay", &n).id("l");
         let handle = handle.await.unwrap();
         until(&stage, "l", |task| task.lifecycle.public() == PublicState::Suspended).await;
@@ -141,7 +146,11 @@ async fn a_lost_payload_is_not_treated_as_none() {
         let (lost, payload) = shelf.payloads().find(|(key, _)| is_it(key)).unwrap();
         let dropped_payloads = vec![lost.clone()];
         stage.tamper(ChangeSet { dropped_payloads, ..ChangeSet::default() }).await;
-        let second = stage.worker().program(Program::named("relay", relay)).start().unwrap();
+        let second = stage
+            .worker()
+            .workflow_definition(WorkflowDefinition::named("relay", relay))
+            .start()
+            .unwrap();
         until(&stage, "l", |task| task.progress.is_some()).await;
         let told = stage.task("l").await.progress.clone().unwrap().message;
         let slot = lost.slot.as_str();
@@ -177,7 +186,11 @@ async fn oversized_status_and_values_are_rejected_and_change_nothing() {
         Ok(refused.iter().map(ToString::to_string).collect())
     }
     let stage = Stage::new().await;
-    let running = stage.worker().program(Program::named("large", large)).start().unwrap();
+    let running = stage
+        .worker()
+        .workflow_definition(WorkflowDefinition::named("large", large))
+        .start()
+        .unwrap();
     let handle = stage.other.start_workflow::<Vec<String>>("large", &1).id("l").await.unwrap();
     let refused = handle.result().await.unwrap();
     let parts = ["262144 at most", "a NUL", "65536 at most", "its name", "150 values"];
@@ -233,7 +246,11 @@ async fn sender(ctx: Workflow, _: u32) -> Result<Vec<String>, StepError> {
 async fn rejected_posts_and_starts_are_in_the_history() {
     let stage = Stage::new().await;
     let exists = stage.other.start_workflow::<u32>("order", &1).id("exists").await.unwrap();
-    let running = stage.worker().program(Program::named("sender", sender)).start().unwrap();
+    let running = stage
+        .worker()
+        .workflow_definition(WorkflowDefinition::named("sender", sender))
+        .start()
+        .unwrap();
     let handle = stage.other.start_workflow::<Vec<String>>("sender", &1).id("s").await.unwrap();
     until(&stage, "s", |task| {
         let turns = task.workflow.as_ref().map_or(0, |workflow| workflow.turns);
@@ -244,7 +261,7 @@ async fn rejected_posts_and_starts_are_in_the_history() {
     let task = stage.task("s").await;
     let rows = stage.other.history(&task, 0).await.unwrap();
     let told = rows.iter().flat_map(|row| &row.arrived).map(|arrival| match arrival {
-        Arrival::Report { step, outcome: StepOutcome::Failed { class, reason } } => {
+        WorkflowInput::Report { step, outcome: StepOutcome::Failed { class, reason } } => {
             assert_eq!(*class, FailureClass::Permanent);
             (*step, reason.as_str())
         }
@@ -255,7 +272,8 @@ async fn rejected_posts_and_starts_are_in_the_history() {
     assert!(told[0].1.starts_with("go could not be sent to nobody: "), "{told:?}");
     assert!(told[1].1.starts_with("exists could not be made: "), "{told:?}");
     let other = Worker::new(stage.engine.clone(), "v").workflow(order);
-    let running = other.program(Program::named("sender", sender)).start().unwrap();
+    let running =
+        other.workflow_definition(WorkflowDefinition::named("sender", sender)).start().unwrap();
     handle.signal("go", &()).await.unwrap();
     for refusal in handle.result().await.unwrap() {
         assert!(refusal.contains("is refused") && refusal.contains("200"), "{refusal}");

@@ -8,10 +8,12 @@ use std::task::Poll;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::with_default;
 use tracing::{Event, Metadata, Subscriber};
-use windlass_core::{Carried, Made, Payload, Turned};
+use windlass_core::{HistoryPayload, Payload, RecordedCommand, TurnRecord};
 use windlass_worker::Failure;
 use windlass_worker::workflow::testing::{Recorded, WorkflowTest, replay_check};
-use windlass_worker::workflow::{Begin, Program, Standing, StepError, TurnFailure, Workflow};
+use windlass_worker::workflow::{
+    ExecutionStart, ExecutionState, StepError, TurnFailure, Workflow, WorkflowDefinition,
+};
 
 use crate::workflow_cast::{done, fired, instance, json, message, rows, seconds, turn};
 
@@ -28,25 +30,26 @@ async fn original(ctx: Workflow, (): ()) -> Result<u64, StepError> {
 
 /// The history of `original`, up to its last activity.
 fn history() -> Recorded {
-    let mut instance = instance(&Program::of(original).unwrap());
+    let mut instance = instance(&WorkflowDefinition::of(original).unwrap());
     let mut written = rows(&turn(&mut instance, 0, Vec::new()));
     written.extend(rows(&turn(&mut instance, 10, vec![done(1, "1")])));
     written.extend(rows(&turn(&mut instance, 5_010, vec![fired(2)])));
-    Recorded { begin: Begin::new("w", 7), rows: written }
+    Recorded { begin: ExecutionStart::new("w", 7), rows: written }
 }
 
 const ADVICE: &str = "The history is unchanged, and the workflow resumes once the code matches it: \
                       deploy the code that wrote it, or put the change behind ctx.patched(..)";
 
 /// The deviation of the code from the history.
-fn found(program: &Program) -> String {
+fn found(program: &WorkflowDefinition) -> String {
     let text = history().check(program).unwrap_err().to_string();
     text.strip_suffix(ADVICE).unwrap_or_else(|| panic!("{text}")).trim_end().to_owned()
 }
 
 #[test]
 fn a_renamed_step_is_found() {
-    let program = Program::named("w", async |ctx: Workflow, (): ()| act(&ctx, "x").await);
+    let program =
+        WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| act(&ctx, "x").await);
     let expected = "turn 0, place 1: the history has activity `a` (step 1), \
                     the code makes activity `x` (step 1).";
     assert_eq!(found(&program), expected);
@@ -54,14 +57,14 @@ fn a_renamed_step_is_found() {
 
 #[test]
 fn a_removed_step_is_found() {
-    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+    let program = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
         act(&ctx, "a").await?;
         act(&ctx, "b").await
     });
     let expected = "turn 1, place 1: the history has timer (step 2), \
                     the code makes activity `b` (step 2).";
     assert_eq!(found(&program), expected);
-    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+    let program = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
         act(&ctx, "a").await?;
         ctx.sleep(seconds(5)).await
     });
@@ -72,14 +75,14 @@ fn a_removed_step_is_found() {
 
 #[test]
 fn an_added_step_is_found() {
-    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+    let program = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
         act(&ctx, "a").await?;
         act(&ctx, "between").await
     });
     let expected = "turn 1, place 1: the history has timer (step 2), \
                     the code makes activity `between` (step 2).";
     assert_eq!(found(&program), expected);
-    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+    let program = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
         ctx.join((act(&ctx, "a"), act(&ctx, "beside"))).await.0
     });
     let expected = "turn 0, place 2: the history has nothing, \
@@ -89,14 +92,14 @@ fn an_added_step_is_found() {
 
 #[test]
 fn reordered_steps_are_found() {
-    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+    let program = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
         ctx.sleep(seconds(5)).await?;
         act(&ctx, "a").await
     });
     let expected = "turn 0, place 1: the history has activity `a` (step 1), \
                     the code makes timer (step 1).";
     assert_eq!(found(&program), expected);
-    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+    let program = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
         let first = ctx.event::<()>("go");
         ctx.select((first, act(&ctx, "a"))).await;
         Ok::<_, Failure>(())
@@ -108,16 +111,17 @@ fn reordered_steps_are_found() {
 
 #[test]
 fn a_step_of_another_kind_is_found() {
-    let local = Program::named("w", async |ctx: Workflow, (): ()| {
+    let local = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
         ctx.local("a", async || Ok::<u64, Failure>(1)).await
     });
-    let child =
-        Program::named("w", async |ctx: Workflow, (): ()| ctx.child_named::<u64>("a", &()).await);
-    let start = Program::named("w", async |ctx: Workflow, (): ()| {
+    let child = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
+        ctx.child_named::<u64>("a", &()).await
+    });
+    let start = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
         ctx.start_named("a", &()).await?;
         ctx.sleep(seconds(1)).await
     });
-    let post = Program::named("w", async |ctx: Workflow, (): ()| {
+    let post = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
         ctx.post("x", "a", &())?;
         ctx.sleep(seconds(1)).await
     });
@@ -133,7 +137,7 @@ fn a_step_of_another_kind_is_found() {
 
 #[test]
 fn an_additional_cancel_is_found() {
-    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+    let program = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
         act(&ctx, "a").await?;
         ctx.select((ctx.sleep(seconds(5)), std::future::ready(()))).await;
         act(&ctx, "b").await
@@ -151,10 +155,10 @@ fn code_that_ends_before_its_history() {
         ctx.select((ctx.event::<()>("go"), std::future::ready(()))).await;
         Ok(())
     }
-    let mut instance = instance(&Program::of(waiting).unwrap());
+    let mut instance = instance(&WorkflowDefinition::of(waiting).unwrap());
     let mut written = rows(&turn(&mut instance, 0, Vec::new()));
     written.extend(rows(&turn(&mut instance, 1, vec![message("other", "1")])));
-    let recorded = Recorded { begin: Begin::new("w", 7), rows: written };
+    let recorded = Recorded { begin: ExecutionStart::new("w", 7), rows: written };
     assert_eq!(replay_check(waiting, &recorded), Ok(()));
     let text = replay_check(hasty, &recorded).unwrap_err().to_string();
     let expected = "turn 1, place 1: the history has a further turn, the code makes an end.";
@@ -163,10 +167,11 @@ fn code_that_ends_before_its_history() {
 
 #[test]
 fn code_that_panics_where_it_did_not() {
-    let program = Program::named("w", async |ctx: Workflow, (): ()| -> Result<(), StepError> {
-        act(&ctx, "a").await?;
-        panic!("boom")
-    });
+    let program =
+        WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| -> Result<(), StepError> {
+            act(&ctx, "a").await?;
+            panic!("boom")
+        });
     let expected = "turn 1, place 1: the history has timer (step 2), \
                     the code makes a failure (the workflow's code panicked: boom).";
     assert_eq!(found(&program), expected);
@@ -180,9 +185,13 @@ fn code_that_fails_where_it_did_not() {
         #[expect(dead_code, reason = "only its presence matters")]
         added: u64,
     }
-    let program = Program::named("w", async |ctx: Workflow, _: Order| act(&ctx, "a").await);
+    let program =
+        WorkflowDefinition::named("w", async |ctx: Workflow, _: Order| act(&ctx, "a").await);
     let recorded = Recorded {
-        begin: Begin { input: Some(Carried(Payload::json("{}"))), ..history().begin },
+        begin: ExecutionStart {
+            input: Some(HistoryPayload(Payload::json("{}"))),
+            ..history().begin
+        },
         ..history()
     };
     let text = recorded.check(&program).unwrap_err().to_string();
@@ -201,7 +210,7 @@ fn code_that_fails_where_it_did_not() {
 /// A deviation in the last row is reported by the next turn, which changes nothing.
 #[test]
 fn a_turn_of_code_that_does_not_match_is_rejected() {
-    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+    let program = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
         act(&ctx, "a").await?;
         ctx.sleep(seconds(5)).await?;
         act(&ctx, "c").await
@@ -217,7 +226,7 @@ fn a_turn_of_code_that_does_not_match_is_rejected() {
     let again = misfit.turn(crate::workflow_cast::at(9_000), Vec::new()).unwrap_err();
     assert_eq!(again, refused);
 
-    let mut fixed = history().replay(&Program::of(original).unwrap()).unwrap();
+    let mut fixed = history().replay(&WorkflowDefinition::of(original).unwrap()).unwrap();
     let finished = turn(&mut fixed, 9_000, vec![done(3, "2")]);
     assert_eq!(json(&finished.standing), "3");
 }
@@ -238,7 +247,7 @@ async fn changed_code_takes_the_old_branch_for_old_executions() {
         Ok(a + 40 + act(&ctx, "y").await?)
     }
     // This execution has passed the first change, and not the second.
-    let mut old = history().replay(&Program::of(changed).unwrap()).unwrap();
+    let mut old = history().replay(&WorkflowDefinition::of(changed).unwrap()).unwrap();
     let finished = turn(&mut old, 9_000, vec![done(3, "1")]);
     assert_eq!(
         crate::workflow_cast::made(&rows(&finished)),
@@ -272,7 +281,7 @@ fn recordings_can_be_stored_in_a_file() {
 fn failure<E: Into<Failure>, Fut: Future<Output = Result<(), E>> + Send + 'static>(
     code: impl Fn(Workflow, ()) -> Fut + Send + Sync + 'static,
 ) -> TurnFailure {
-    let program = Program::named("w", code);
+    let program = WorkflowDefinition::named("w", code);
     instance(&program).turn(crate::workflow_cast::at(0), Vec::new()).unwrap_err()
 }
 
@@ -352,7 +361,7 @@ impl Subscriber for Lines {
 #[test]
 fn log_lines_are_not_repeated() {
     static REPLAYED: Mutex<Vec<bool>> = Mutex::new(Vec::new());
-    let program = Program::named("w", async |ctx: Workflow, (): ()| {
+    let program = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
         for n in 0..3 {
             tracing::info!(n, "asleep");
             REPLAYED.lock().unwrap().push(ctx.is_replaying());
@@ -366,7 +375,7 @@ fn log_lines_are_not_repeated() {
         let mut written = rows(&turn(&mut live, 0, Vec::new()));
         written.extend(rows(&turn(&mut live, 1, vec![fired(1)])));
         drop(live);
-        let recorded = Recorded { begin: Begin::new("w", 7), rows: written };
+        let recorded = Recorded { begin: ExecutionStart::new("w", 7), rows: written };
         let mut replayed = recorded.replay(&program).unwrap();
         turn(&mut replayed, 2, vec![fired(2)]);
     });
@@ -379,7 +388,7 @@ fn log_lines_are_not_repeated() {
 fn nothing_is_leaked() {
     let held = Arc::new(());
     let given = Arc::clone(&held);
-    let program = Program::named("w", move |ctx: Workflow, (): ()| {
+    let program = WorkflowDefinition::named("w", move |ctx: Workflow, (): ()| {
         let held = Arc::clone(&given);
         async move {
             let inner = (ctx.clone(), Arc::clone(&held), ctx.sleep(seconds(9)).start());
@@ -407,13 +416,13 @@ fn nothing_is_leaked() {
     // During a replay the local activity is not returned: the workflow owns it, and it owns the
     // workflow.
     let mut made = vec![
-        Made::Timer { step: 1, until: crate::workflow_cast::at(9_000) },
-        Made::Local { step: 2, name: "l".to_owned() },
-        Made::Wait { step: 3, name: "go".to_owned() },
+        RecordedCommand::Timer { step: 1, until: crate::workflow_cast::at(9_000) },
+        RecordedCommand::Local { step: 2, name: "l".to_owned() },
+        RecordedCommand::Wait { step: 3, name: "go".to_owned() },
     ];
     let name = || "pack".to_owned();
-    made.extend((4..14).map(|step| Made::Activity { step, name: name(), input: None }));
-    let row = Turned { at: crate::workflow_cast::at(0), arrived: Vec::new(), made };
+    made.extend((4..14).map(|step| RecordedCommand::Activity { step, name: name(), input: None }));
+    let row = TurnRecord { at: crate::workflow_cast::at(0), arrived: Vec::new(), made };
     let mut replayed = instance(&program);
     replayed.replay(&row).unwrap();
     replayed.catch_up().unwrap();
@@ -424,9 +433,9 @@ fn nothing_is_leaked() {
 
 #[test]
 fn an_input_that_does_not_decode_fails_the_workflow() {
-    let program = Program::named("w", async |_: Workflow, n: u64| Ok::<_, Failure>(n));
+    let program = WorkflowDefinition::named("w", async |_: Workflow, n: u64| Ok::<_, Failure>(n));
     let finished = turn(&mut instance(&program), 0, Vec::new());
-    let Standing::Failed(failure) = finished.standing else { panic!("{finished:?}") };
+    let ExecutionState::Failed(failure) = finished.standing else { panic!("{finished:?}") };
     assert!(failure.reason().starts_with("the payload does not decode"), "{failure}");
 }
 
@@ -435,6 +444,6 @@ fn an_input_that_does_not_decode_fails_the_workflow() {
 fn instances_can_move_between_threads() {
     fn moves<T: Send>() {}
     moves::<windlass_worker::workflow::Instance>();
-    moves::<windlass_worker::workflow::Turn>();
+    moves::<windlass_worker::workflow::TurnProgress>();
     moves::<Workflow>();
 }

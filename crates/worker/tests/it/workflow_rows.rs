@@ -1,10 +1,11 @@
 //! Turns with more commands than one row can hold.
 
-use windlass_core::Turned;
+use windlass_core::TurnRecord;
 use windlass_worker::Failure;
 use windlass_worker::workflow::testing::{Recorded, WorkflowTest, replay_check};
 use windlass_worker::workflow::{
-    Begin, Deed, MADE_PER_ROW, Part, Program, Standing, StepError, Workflow,
+    ExecutionStart, ExecutionState, MADE_PER_ROW, Part, PlannedCommand, StepError, Workflow,
+    WorkflowDefinition,
 };
 
 use crate::workflow_cast::{done, instance, json, made, message, turn};
@@ -18,7 +19,7 @@ async fn wide(ctx: Workflow, (): ()) -> Result<u64, StepError> {
 
 /// The rows of `wide` after the message `count`, including its first turn.
 fn parts(count: u64) -> Vec<Part> {
-    let mut instance = instance(&Program::of(wide).unwrap());
+    let mut instance = instance(&WorkflowDefinition::of(wide).unwrap());
     let mut parts = turn(&mut instance, 0, Vec::new()).parts;
     parts.extend(turn(&mut instance, 1, vec![message("count", &count.to_string())]).parts);
     parts
@@ -26,10 +27,10 @@ fn parts(count: u64) -> Vec<Part> {
 
 fn recorded(parts: &[Part]) -> Recorded {
     let rows = parts.iter().map(|part| part.row.clone()).collect();
-    Recorded { begin: Begin::new("w", 7), rows }
+    Recorded { begin: ExecutionStart::new("w", 7), rows }
 }
 
-fn lengths<'r>(rows: impl IntoIterator<Item = &'r Turned>) -> Vec<(usize, usize)> {
+fn lengths<'r>(rows: impl IntoIterator<Item = &'r TurnRecord>) -> Vec<(usize, usize)> {
     rows.into_iter().map(|row| (row.arrived.len(), row.made.len())).collect()
 }
 
@@ -38,26 +39,29 @@ fn a_large_turn_has_several_rows() {
     let parts = parts(2_500);
     let expected = [(0, 1), (1, 1_000), (0, 1_000), (0, 500)];
     assert_eq!(lengths(parts.iter().map(|part| &part.row)), expected);
-    let deeds: Vec<_> = parts.iter().map(|part| part.deeds.len()).collect();
-    assert_eq!(deeds, [0, 1_000, 1_000, 501], "the status is in the last");
-    assert!(matches!(&parts[3].deeds[500], Deed::Status(status) if status == "2500 at once"));
+    let commands: Vec<_> = parts.iter().map(|part| part.commands.len()).collect();
+    assert_eq!(commands, [0, 1_000, 1_000, 501], "the status is in the last");
+    assert!(
+        matches!(&parts[3].commands[500], PlannedCommand::Status(status) if status == "2500 at once")
+    );
     assert_eq!(replay_check(wide, &recorded(&parts)), Ok(()));
 }
 
 /// The process may die between the commits of one turn: the next worker writes the rest first.
 #[test]
 fn a_partly_committed_turn_is_completed() {
-    let program = Program::of(wide).unwrap();
+    let program = WorkflowDefinition::of(wide).unwrap();
     let whole = parts(2_500);
     for written in 2..=4 {
         let mut instance = recorded(&whole[..written]).replay(&program).unwrap();
         let idle = turn(&mut instance, 9, Vec::new());
-        assert!(matches!(idle.standing, Standing::Waiting { count: 2_500, .. }));
+        assert!(matches!(idle.standing, ExecutionState::Waiting { count: 2_500, .. }));
         let mut rows = recorded(&whole[..written]);
         rows.rows.extend(idle.parts.iter().map(|part| part.row.clone()));
         assert_eq!(rows, recorded(&whole), "{written}");
-        let deeds = |parts: &[Part]| parts.iter().map(|part| part.deeds.len()).collect::<Vec<_>>();
-        assert_eq!(deeds(&idle.parts), deeds(&whole[written..]), "{written}");
+        let commands =
+            |parts: &[Part]| parts.iter().map(|part| part.commands.len()).collect::<Vec<_>>();
+        assert_eq!(commands(&idle.parts), commands(&whole[written..]), "{written}");
 
         let mut instance = recorded(&whole[..written]).replay(&program).unwrap();
         let finished = turn(&mut instance, 9, (2..2_502).map(|step| done(step, "2")).collect());
@@ -71,7 +75,7 @@ fn a_partly_committed_turn_is_completed() {
 fn a_row_that_is_exactly_full() {
     let parts = parts(MADE_PER_ROW as u64);
     assert_eq!(lengths(parts.iter().map(|part| &part.row)), [(0, 1), (1, 1_000)]);
-    let program = Program::of(wide).unwrap();
+    let program = WorkflowDefinition::of(wide).unwrap();
     let mut instance = recorded(&parts).replay(&program).unwrap();
     assert_eq!(turn(&mut instance, 9, Vec::new()).parts.len(), 0, "nothing is left");
 }
@@ -83,7 +87,7 @@ fn rows_are_bounded_in_bytes() {
         let all = (0..5).map(|_| ctx.activity_named::<()>("a", &input)).collect::<Vec<_>>();
         ctx.join(all).await.into_iter().collect()
     }
-    let program = Program::of(heavy).unwrap();
+    let program = WorkflowDefinition::of(heavy).unwrap();
     let whole = turn(&mut instance(&program), 0, Vec::new()).parts;
     assert_eq!(lengths(whole.iter().map(|part| &part.row)), [(0, 2), (0, 2), (0, 1)]);
     for written in 1..=3 {
@@ -164,7 +168,7 @@ fn a_patch_in_the_uncommitted_part_of_a_turn() {
         ctx.activity_named::<()>(name, &()).await?;
         ctx.join(started).await.into_iter().collect()
     }
-    let program = Program::of(changed).unwrap();
+    let program = WorkflowDefinition::of(changed).unwrap();
     let whole = turn(&mut instance(&program), 0, Vec::new()).parts;
     assert_eq!(made(&recorded(&whole[1..]).rows), ["patch `x for y`", "activity `x` (step 1001)"]);
     let mut replayed = recorded(&whole[..1]).replay(&program).unwrap();

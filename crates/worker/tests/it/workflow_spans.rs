@@ -8,7 +8,7 @@ use std::time::Duration;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
-use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 use windlass_worker::{Context, Failure};
 
 use crate::stage::{EVER, Stage};
@@ -99,8 +99,9 @@ async fn a_log_line_names_its_workflow_and_is_not_repeated() {
     let book = Book::default();
     let guard = tracing::subscriber::set_default(book.clone());
     let stage = Stage::new().await;
-    let worker = stage.worker().concurrency(4).workflows_in_memory(0).activity(pay);
-    let worker = worker.program(Program::named("order", order)).workflow(invoice);
+    let worker = stage.worker().concurrency(4).workflow_cache_size(0).activity(pay);
+    let worker =
+        worker.workflow_definition(WorkflowDefinition::named("order", order)).workflow(invoice);
     let running = worker.start().unwrap();
     let handle = stage.other.start_workflow::<u32>("order", &3).id("o").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 3);
@@ -139,7 +140,10 @@ async fn a_rejected_post_is_logged_once() {
     let book = Book::default();
     let guard = tracing::subscriber::set_default(book.clone());
     let stage = Stage::new().await;
-    let worker = stage.worker().workflows_in_memory(0).program(Program::named("sender", sender));
+    let worker = stage
+        .worker()
+        .workflow_cache_size(0)
+        .workflow_definition(WorkflowDefinition::named("sender", sender));
     let running = worker.start().unwrap();
     let handle = stage.other.start_workflow::<u32>("sender", &3).id("s").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 3);

@@ -16,8 +16,8 @@ use windlass_core::{
 };
 use windlass_engine::{Engine, Error, WorkflowHandle};
 use windlass_store_test::{Call, Failure as Fault, FaultStore};
-use windlass_worker::workflow::{Either, Program, StepError, Workflow};
-use windlass_worker::{Context, Failure, Running, Worker};
+use windlass_worker::workflow::{Either, StepError, Workflow, WorkflowDefinition};
+use windlass_worker::{Context, Failure, Worker, WorkerHandle};
 
 use crate::stage::{EVER, Hearing, Stage, key, signal};
 use crate::workflow_cast::{done, instance, turn};
@@ -54,7 +54,8 @@ async fn requests_to_missing_workflows_do_not_stall_others() {
         ctx.activity(add, &sum).await
     }
     let stage = Stage::new().await;
-    let worker = climber(&stage.engine, "w").program(Program::named("writes", writes));
+    let worker = climber(&stage.engine, "w")
+        .workflow_definition(WorkflowDefinition::named("writes", writes));
     let running = worker.start().unwrap();
     let writer = stage.other.start_workflow::<u32>("writes", &()).await.unwrap();
     let mut climbs = Vec::new();
@@ -94,8 +95,9 @@ async fn long_activity(break_store: impl FnOnce(&FaultStore), away: Duration) ->
         }
     };
     // It sends no heartbeat meanwhile, so that the next commit is a renewal.
-    let worker = stage.worker().lease(LEASE).beat_every(EVER).handler("slow", slow);
-    let running = worker.program(Program::named("long", long)).start().unwrap();
+    let worker = stage.worker().lease(LEASE).heartbeat_interval(EVER).handler("slow", slow);
+    let running =
+        worker.workflow_definition(WorkflowDefinition::named("long", long)).start().unwrap();
     let handle = stage.other.start_workflow::<u32>("long", &()).await.unwrap();
     hear.next().await.unwrap();
     break_store(&stage.faults);
@@ -172,7 +174,7 @@ fn call(calls: u64) {
         Ok(sum)
     }
     for _ in 0..calls / 100 {
-        let mut instance = instance(&Program::named("wide", wide));
+        let mut instance = instance(&WorkflowDefinition::named("wide", wide));
         turn(&mut instance, 0, Vec::new());
         turn(&mut instance, 1, (1..101).map(|step| done(step, "7")).collect());
     }
@@ -205,8 +207,9 @@ async fn waits(ctx: Workflow, (): ()) -> Result<u32, StepError> {
     Ok(first)
 }
 
-fn waiter(stage: &Stage) -> Running {
-    let worker = climber(&stage.engine, "w").program(Program::named("waits", waits));
+fn waiter(stage: &Stage) -> WorkerHandle {
+    let worker =
+        climber(&stage.engine, "w").workflow_definition(WorkflowDefinition::named("waits", waits));
     worker.start().unwrap()
 }
 
@@ -309,7 +312,10 @@ async fn a_running_activity_is_cancelled_at_once() {
         for by_other in [false, true] {
             let stage = Stage::new().await;
             let (worker, mut hear) = listens(&stage);
-            let running = worker.program(Program::named("races", races)).start().unwrap();
+            let running = worker
+                .workflow_definition(WorkflowDefinition::named("races", races))
+                .start()
+                .unwrap();
             let engine = if by_other { &stage.other } else { &stage.engine };
             let handle = engine.start_workflow::<()>("races", &()).id("t").await.unwrap();
             hear.next().await.unwrap();
@@ -363,7 +369,10 @@ async fn the_cost_of_a_step_does_not_grow_with_the_history() {
         looks.lock().unwrap().push(asked(&faults));
         std::future::ready(Ok(n + 1))
     };
-    let worker = stage.worker().handler("look", look).program(Program::named("long", long));
+    let worker = stage
+        .worker()
+        .handler("look", look)
+        .workflow_definition(WorkflowDefinition::named("long", long));
     let running = worker.start().unwrap();
     let handle = stage.other.start_workflow::<u32>("long", &1_000).await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 1_000);

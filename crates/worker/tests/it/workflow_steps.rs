@@ -8,7 +8,7 @@ use std::time::Duration;
 use windlass_core::{FailureClass, RetryPolicy, TaskId};
 use windlass_worker::workflow::testing::{TestFailure, WorkflowTest};
 use windlass_worker::workflow::{
-    Deed, Either, OneOf3, OneOf8, Program, Standing, StepError, Workflow,
+    Either, ExecutionState, OneOf3, OneOf8, PlannedCommand, StepError, Workflow, WorkflowDefinition,
 };
 use windlass_worker::{Context, Failure};
 
@@ -70,10 +70,10 @@ async fn try_join_returns_all_values_or_the_first_error() {
     let test = WorkflowTest::new(many, &()).activity(pack, Ok);
     assert_eq!(test.run().await.unwrap().result, Ok(vec![0, 1, 2, 3]));
 
-    let full = |n| if n == 2 { Err(Failure::give_up("full")) } else { Ok(n) };
+    let full = |n| if n == 2 { Err(Failure::non_retryable("full")) } else { Ok(n) };
     let test = WorkflowTest::new(pair, &()).activity(charge, paid).lasting(seconds(60));
     let tested = test.activity(pack, full).lasting(seconds(1)).run().await.unwrap();
-    let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
+    let Err(ExecutionState::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
     assert!(failure.reason().contains("full"), "{failure:?}");
     assert_eq!(tested.elapsed, seconds(1), "it does not wait for the other");
     assert_eq!(made(tested.history())[2..], ["cancel (step 1)"]);
@@ -106,7 +106,7 @@ async fn a_local_activity_is_retried_within_its_turn() {
             let tried = *began.lock().unwrap();
             ready(if tried < tries { Err(Failure::transient("no")) } else { Ok(tried) })
         };
-        ctx.local_retried("flaky", RetryPolicy::linear(3, 1_000), run).await
+        ctx.local_activity_retried("flaky", RetryPolicy::linear(3, 1_000), run).await
     }
     for (tries, expected) in [(1, Some(1)), (3, Some(3)), (4, None)] {
         let before = tokio::time::Instant::now();
@@ -122,12 +122,12 @@ async fn a_local_activity_is_retried_within_its_turn() {
 async fn a_retry_policy_too_long_for_a_turn_is_rejected() {
     async fn long(ctx: Workflow, (tries, ms): (u32, u64)) -> Result<(), StepError> {
         let never = || ready(Err::<(), _>(Failure::transient("no")));
-        ctx.local_retried("long", RetryPolicy::fixed(tries, ms), never).await
+        ctx.local_activity_retried("long", RetryPolicy::fixed(tries, ms), never).await
     }
     for (tries, ms, is_refused) in [(10, 0, false), (11, 0, true), (2, 10_001, true), (0, 0, true)]
     {
         let tested = WorkflowTest::new(long, &(tries, ms)).run().await.unwrap();
-        let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
+        let Err(ExecutionState::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
         assert_eq!(failure.reason().contains("is refused"), is_refused, "{failure:?}");
     }
 }
@@ -199,7 +199,7 @@ fn the_order_of_arrival_decides() {
         let sleeps = [1, 2].map(|n| ctx.sleep(seconds(n)));
         Ok(ctx.select(Vec::from(sleeps)).await.0)
     }
-    let program = Program::of(race).unwrap();
+    let program = WorkflowDefinition::of(race).unwrap();
     for (arrivals, expected) in [(vec![fired(1), fired(2)], "0"), (vec![fired(2), fired(1)], "1")] {
         let mut instance = instance(&program);
         turn(&mut instance, 0, Vec::new());
@@ -224,13 +224,15 @@ fn dropped_steps_are_cancelled() {
         kept.await?;
         Ok(())
     }
-    let mut instance = instance(&Program::of(dropping).unwrap());
+    let mut instance = instance(&WorkflowDefinition::of(dropping).unwrap());
     let finished = turn(&mut instance, 0, Vec::new());
-    let deeds = &finished.parts[0].deeds;
-    assert_eq!(deeds.len(), 7, "{deeds:?}");
-    assert!(matches!(deeds[4], Deed::CancelActivity { step: 1 }));
-    assert!(matches!(&deeds[5], Deed::CancelChild { step: 2, id } if id.as_str() == "w/2"));
-    assert!(matches!(deeds[6], Deed::CancelTimer { step: 3 }));
+    let commands = &finished.parts[0].commands;
+    assert_eq!(commands.len(), 7, "{commands:?}");
+    assert!(matches!(commands[4], PlannedCommand::CancelActivity { step: 1 }));
+    assert!(
+        matches!(&commands[5], PlannedCommand::CancelChild { step: 2, id } if id.as_str() == "w/2")
+    );
+    assert!(matches!(commands[6], PlannedCommand::CancelTimer { step: 3 }));
     let finished = turn(&mut instance, 1, vec![done(1, "\"late\""), fired(3), done(4, "3")]);
     assert_eq!(json(&finished.standing), "null");
     assert_eq!(finished.parts[0].row.arrived.len(), 3, "ignored, but recorded");
@@ -243,9 +245,9 @@ fn the_options_of_an_activity_are_in_its_task() {
         let activity = activity.timeout(seconds(2)).total_timeout(seconds(9));
         activity.lane("money").tag("eu").session("s").await
     }
-    let mut instance = instance(&Program::of(order).unwrap());
+    let mut instance = instance(&WorkflowDefinition::of(order).unwrap());
     let finished = turn(&mut instance, 0, Vec::new());
-    let [Deed::Activity { step: 1, task }] = finished.parts[0].deeds.as_slice() else {
+    let [PlannedCommand::Activity { step: 1, task }] = finished.parts[0].commands.as_slice() else {
         panic!("{finished:?}")
     };
     assert_eq!((task.id.as_str(), task.kind.as_str()), ("w/1", "charge"));
@@ -254,7 +256,9 @@ fn the_options_of_an_activity_are_in_its_task() {
     assert_eq!(task.policy.retry, Some(RetryPolicy::fixed(3, 100)));
     assert_eq!((task.policy.attempt_timeout_ms, task.deadline_ms), (Some(2_000), Some(9_000)));
     assert_eq!((task.lane.as_str(), task.tag.as_deref()), ("money", Some("eu")));
-    let Standing::Waiting { count: 1, first } = finished.standing else { panic!("{finished:?}") };
+    let ExecutionState::Waiting { count: 1, first } = finished.standing else {
+        panic!("{finished:?}")
+    };
     assert_eq!(first, ["activity `charge` (step 1)"]);
 }
 
@@ -276,7 +280,7 @@ async fn invalid_requests_are_returned_to_the_code() {
     }
     for which in 0..10 {
         let tested = WorkflowTest::new(order, &which).run().await.unwrap();
-        let Err(Standing::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
+        let Err(ExecutionState::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
         assert_eq!(failure.class(), FailureClass::Permanent, "{which}");
         assert!(failure.reason().contains("is refused: "), "{which}: {failure}");
         assert_eq!(made(tested.history()), Vec::<String>::new());
@@ -401,7 +405,7 @@ async fn attempts_follow_their_policy_in_virtual_time() {
     let never = |_| Err::<String, _>(Failure::transient("away"));
     let test = WorkflowTest::new(order, &5).activity(charge, never);
     let tested = test.run().await.unwrap();
-    let Err(Standing::Failed(failure)) = tested.result else { panic!("{tested:?}") };
+    let Err(ExecutionState::Failed(failure)) = tested.result else { panic!("{tested:?}") };
     assert_eq!(failure.class(), FailureClass::Timeout);
     assert_eq!(tested.elapsed, seconds(5));
 }
@@ -464,7 +468,7 @@ fn workflow_time_does_not_go_back() {
         ctx.sleep(seconds(1)).await?;
         Ok(vec![before, ctx.now().millis()])
     }
-    let mut instance = instance(&Program::of(clock).unwrap());
+    let mut instance = instance(&WorkflowDefinition::of(clock).unwrap());
     turn(&mut instance, 5_000, Vec::new());
     let finished = turn(&mut instance, 4_000, vec![fired(1)]);
     assert_eq!(json(&finished.standing), "[5000,5000]");

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use windlass_core::PublicState;
-use windlass_engine::{Engine, Starting};
+use windlass_engine::{Engine, WorkflowBuilder};
 use windlass_worker::Worker;
-use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 
 use crate::stage::Stage;
 
@@ -27,7 +27,7 @@ mod two {
     }
 }
 
-fn start<'e>(engine: &'e Engine, id: &str) -> Starting<'e, String> {
+fn start<'e>(engine: &'e Engine, id: &str) -> WorkflowBuilder<'e, String> {
     engine.start_workflow("order", &7).id(id)
 }
 
@@ -54,7 +54,7 @@ async fn a_worker_without_the_version_does_not_claim() {
 #[tokio::test(start_paused = true)]
 async fn one_worker_runs_two_versions() {
     let stage = Stage::new().await;
-    let worker = stage.worker().capabilities(["gpu"]).workflows_in_memory(0);
+    let worker = stage.worker().capabilities(["gpu"]).workflow_cache_size(0);
     let worker = worker.workflow_version("1.0.0", one::order).workflow_version("2.0.0", two::order);
     let running = worker.capabilities(["cuda"]).start().unwrap();
     let first = start(&stage.other, "first").version("1.0.0").await.unwrap();
@@ -80,8 +80,14 @@ async fn a_workflow_continues_as_another_version() {
         ctx.child_named("order", &n).version("1.0.0").await
     }
     let stage = Stage::new().await;
-    let worker = stage.worker().concurrency(2).program(Program::named("parent", parent));
-    let first = worker.program(Program::named("order", old).at_version("1.0.0")).start().unwrap();
+    let worker = stage
+        .worker()
+        .concurrency(2)
+        .workflow_definition(WorkflowDefinition::named("parent", parent));
+    let first = worker
+        .workflow_definition(WorkflowDefinition::named("order", old).at_version("1.0.0"))
+        .start()
+        .unwrap();
     let second = Worker::new(stage.engine.clone(), "v").workflow_version("2.0.0", two::order);
     let second = second.start().unwrap();
     let handle = stage.other.start_workflow::<String>("parent", &1).id("parent").await.unwrap();

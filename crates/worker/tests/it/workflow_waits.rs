@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_worker::workflow::{Program, StepError, Workflow};
+use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 use windlass_worker::{Context, Failure};
 
 use crate::stage::{EVER, Stage, key};
@@ -20,8 +20,11 @@ async fn a_caller_waiting_for_a_cancelled_activity_is_woken() {
         tokio::time::sleep(EVER).await;
         Ok::<u32, Failure>(n)
     };
-    let worker =
-        stage.worker().concurrency(2).handler("step", step).program(Program::named("races", races));
+    let worker = stage
+        .worker()
+        .concurrency(2)
+        .handler("step", step)
+        .workflow_definition(WorkflowDefinition::named("races", races));
     let running = worker.start().unwrap();
     let handle = stage.engine.start_workflow::<u32>("races", &()).id("t").await.unwrap();
     stage.until("t/0", "claimed").await;

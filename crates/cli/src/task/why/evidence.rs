@@ -1,5 +1,5 @@
 use windlass::{
-    Change, Engine, Error, FailureClass, Logged, PublicState, Suspension, Task, TaskFilter,
+    Change, Engine, Error, FailureClass, LogEvent, PublicState, Suspension, Task, TaskFilter,
     Timestamp, WaitpointId, WaitpointState, Why, WorkerId,
 };
 
@@ -87,14 +87,14 @@ impl Evidence {
     }
 }
 
-fn claim_of(entry: &Logged) -> Option<Claim> {
+fn claim_of(entry: &LogEvent) -> Option<Claim> {
     match entry.change()? {
         Change::Claimed { worker, .. } => Some(Claim { worker, at: entry.at }),
         _ => None,
     }
 }
 
-fn failure_of(entry: &Logged) -> Option<(FailureClass, String)> {
+fn failure_of(entry: &LogEvent) -> Option<(FailureClass, String)> {
     match entry.change()? {
         Change::RetryScheduled { class, reason, .. } => Some((class, reason)),
         _ => None,

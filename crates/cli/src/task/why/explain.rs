@@ -62,7 +62,7 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
         Why::KeptFor { worker, until } => kept(task, worker, *until, now),
         Why::Suspended(suspension) => suspended(task, suspension, evidence),
         Why::WaitsForChildren { since, children } => {
-            waits_for_children(task, *since, children.as_ref(), now)
+            waiting_for_children(task, *since, children.as_ref(), now)
         }
         Why::HeldBy { worker, until, attempt } => held(task, worker, *until, *attempt, now),
         Why::Ended { at, .. } => ended(task, *at, now),
@@ -77,7 +77,7 @@ fn kept(task: &Task, worker: &WorkerId, until: Option<Timestamp>, now: Timestamp
     )
 }
 
-fn waits_for_children(
+fn waiting_for_children(
     task: &Task,
     since: Timestamp,
     counts: Option<&ChildCounts>,
@@ -295,7 +295,7 @@ mod tests {
 
     use windlass::command::{Claim, Create, NewTask};
     use windlass::{Outcome, PublicState};
-    use windlass_core::Shelf;
+    use windlass_core::ReferenceTables;
 
     use super::*;
     use crate::task::why::evidence;
@@ -304,7 +304,7 @@ mod tests {
 
     /// A task under a lease of 30 seconds.
     fn held_task() -> Arc<Task> {
-        let mut shelf = Shelf::default();
+        let mut shelf = ReferenceTables::default();
         let create = Create::one(NewTask { lane: "mail".into(), ..NewTask::new("t", "k") });
         shelf.execute(CLAIMED_AT, &create.into()).unwrap();
         let claim = Claim { lanes: vec!["mail".into()], ..Claim::new("w") };

@@ -1,6 +1,6 @@
 //! Explains limits that a task waits for.
 
-use windlass::{GateKind, Rate, Task, Timestamp, Why};
+use windlass::{LimitKind, Rate, Task, Timestamp, Why};
 
 use crate::duration::distance;
 use crate::output::printable;
@@ -30,7 +30,7 @@ pub(super) fn limited(task: &Task, why: &Why, now: Timestamp) -> Explanation {
         Why::QuotaSpent { kind, limit, rate, running, opens_at } => {
             let (id, lane) = (&task.id, &task.lane);
             let (of, option) = match kind {
-                GateKind::Lane => (format!("lane {lane}"), format!("--lane {lane}")),
+                LimitKind::Lane => (format!("lane {lane}"), format!("--lane {lane}")),
                 _ => (format!("tenant {}", task.tenant), "--all".to_owned()),
             };
             let (allowed, then) = (limits(*limit, *rate), opens(*opens_at, now));

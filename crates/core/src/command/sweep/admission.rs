@@ -1,10 +1,10 @@
 use crate::admission::Admission;
-use crate::command::sweep::Due;
+use crate::command::sweep::Sweepable;
 use crate::request::{Request, RequestState};
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
-impl Due for Admission {
+impl Sweepable for Admission {
     fn due_at(&self) -> Option<Timestamp> {
         Some(self.expires_at)
     }

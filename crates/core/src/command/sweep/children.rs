@@ -1,5 +1,5 @@
 use crate::children::Children;
-use crate::command::sweep::Due;
+use crate::command::sweep::Sweepable;
 use crate::command::sweep::run::due;
 use crate::primitive::are_neighbours_readable;
 use crate::primitive::ask_to_end;
@@ -19,7 +19,7 @@ const LEFT_MS: u64 = 60_000;
 
 const REASON: &str = "its parent was cancelled or expired";
 
-impl Due for Children {
+impl Sweepable for Children {
     /// Each of them is a page of tasks.
     const AT_ONCE: usize = 4;
 

@@ -1,10 +1,10 @@
-use crate::command::sweep::Due;
+use crate::command::sweep::Sweepable;
 use crate::effect::Effect;
-use crate::record::{Filed, Record};
+use crate::record::{Record, StoredRecord};
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
-impl Due for Effect {
+impl Sweepable for Effect {
     fn due_at(&self) -> Option<Timestamp> {
         self.due_at
     }

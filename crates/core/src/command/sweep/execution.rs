@@ -1,4 +1,4 @@
-use crate::command::sweep::Due;
+use crate::command::sweep::Sweepable;
 use crate::execution::Execution;
 use crate::primitive::forget_execution;
 use crate::time::Timestamp;
@@ -7,7 +7,7 @@ use crate::world::{Halt, World};
 /// How many rows of a history are deleted at once.
 const PAGE: u32 = 256;
 
-impl Due for Execution {
+impl Sweepable for Execution {
     const AT_ONCE: usize = 4;
 
     fn due_at(&self) -> Option<Timestamp> {

@@ -1,10 +1,10 @@
-use crate::command::sweep::Due;
-use crate::gate::Gate;
-use crate::primitive::{open_gate, reopen};
+use crate::command::sweep::Sweepable;
+use crate::gate::ConcurrencyLimit;
+use crate::primitive::{open_gate, wake_starved};
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
-impl Due for Gate {
+impl Sweepable for ConcurrencyLimit {
     fn due_at(&self) -> Option<Timestamp> {
         self.due_at
     }
@@ -16,7 +16,7 @@ impl Due for Gate {
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         match self.gate_key() {
             Some(key) => open_gate(world, &self.tenant, &key),
-            None => reopen(world, self.clone()),
+            None => wake_starved(world, self.clone()),
         }
     }
 }

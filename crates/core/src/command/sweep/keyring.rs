@@ -1,9 +1,9 @@
-use crate::command::sweep::Due;
+use crate::command::sweep::Sweepable;
 use crate::keyring::Keyring;
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
-impl Due for Keyring {
+impl Sweepable for Keyring {
     fn due_at(&self) -> Option<Timestamp> {
         Self::due_at(self)
     }

@@ -1,9 +1,9 @@
-use crate::command::sweep::Due;
+use crate::command::sweep::Sweepable;
 use crate::limiter::Limiter;
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
-impl Due for Limiter {
+impl Sweepable for Limiter {
     fn due_at(&self) -> Option<Timestamp> {
         self.empty_at()
     }

@@ -1,4 +1,4 @@
-use crate::command::sweep::Due;
+use crate::command::sweep::Sweepable;
 use crate::command::sweep::task::POSTPONED_MS;
 use crate::mailbox::{Mailbox, Message};
 use crate::primitive::{
@@ -8,7 +8,7 @@ use crate::task::{Lifecycle, Task, TaskKey};
 use crate::time::Timestamp;
 use crate::world::{Halt, World, unless_quarantined};
 
-impl Due for Message {
+impl Sweepable for Message {
     fn due_at(&self) -> Option<Timestamp> {
         self.due_at
     }

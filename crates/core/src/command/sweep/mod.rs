@@ -17,4 +17,4 @@ mod worker;
 
 pub use run::Sweep;
 
-use run::Due;
+use run::Sweepable;

@@ -1,9 +1,9 @@
-use crate::command::sweep::Due;
+use crate::command::sweep::Sweepable;
 use crate::node::Node;
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
-impl Due for Node {
+impl Sweepable for Node {
     fn due_at(&self) -> Option<Timestamp> {
         Some(self.due_at)
     }

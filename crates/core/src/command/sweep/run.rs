@@ -5,14 +5,14 @@ use crate::children::Children;
 use crate::command::{Outcome, Transition};
 use crate::effect::Effect;
 use crate::execution::Execution;
-use crate::gate::Gate;
+use crate::gate::ConcurrencyLimit;
 use crate::keyring::Keyring;
 use crate::limiter::Limiter;
 use crate::limits;
 use crate::mailbox::Message;
 use crate::node::Node;
-use crate::queue::Queue;
-use crate::record::Filed;
+use crate::queue::ReadyRoute;
+use crate::record::StoredRecord;
 use crate::row::Range;
 use crate::task::Task;
 use crate::time::Timestamp;
@@ -32,7 +32,7 @@ impl Default for Sweep {
 }
 
 /// A record with a due time, at which the sweep processes it.
-pub(super) trait Due: Filed {
+pub(super) trait Sweepable: StoredRecord {
     /// The most that one sweep processes.
     const AT_ONCE: usize = usize::MAX;
 
@@ -66,13 +66,13 @@ impl Sweep {
             world,
             page,
             tasks: Task,
-            queues: Queue,
+            queues: ReadyRoute,
             admissions: Admission,
             nodes: Node,
             messages: Message,
             keyrings: Keyring,
             children: Children,
-            gates: Gate,
+            gates: ConcurrencyLimit,
             workers: Worker,
             effects: Effect,
             limiters: Limiter,
@@ -81,21 +81,21 @@ impl Sweep {
     }
 }
 
-fn prefetch_page<R: Due>(world: &mut World, page: usize) {
+fn prefetch_page<R: Sweepable>(world: &mut World, page: usize) {
     world.prefetch_scan(&due::<R>(Some(world.now())), page.min(R::AT_ONCE));
 }
 
-fn page_of<R: Due>(world: &mut World, page: usize) -> Result<Vec<Arc<R>>, Halt> {
+fn page_of<R: Sweepable>(world: &mut World, page: usize) -> Result<Vec<Arc<R>>, Halt> {
     world.scan::<R>(&due::<R>(Some(world.now())), page.min(R::AT_ONCE))
 }
 
-fn look_ahead<R: Due>(page: &[Arc<R>], world: &mut World) {
+fn look_ahead<R: Sweepable>(page: &[Arc<R>], world: &mut World) {
     world.prefetch_scan(&due::<R>(None), page.len() + 1);
     page.iter().for_each(|record| record.prefetch(world));
 }
 
 /// Each record is read again: the sweep of an earlier one may have changed it.
-fn sweep_page<R: Due>(page: &[Arc<R>], world: &mut World) -> Result<(), Halt> {
+fn sweep_page<R: Sweepable>(page: &[Arc<R>], world: &mut World) -> Result<(), Halt> {
     let swept = world.each(page, |world, record| {
         let current = world.get::<R>(&R::row_key(record.key()))?;
         let is_due = |at: Timestamp| at <= world.now();
@@ -105,12 +105,12 @@ fn sweep_page<R: Due>(page: &[Arc<R>], world: &mut World) -> Result<(), Halt> {
     swept.map(drop)
 }
 
-fn next_of<R: Due>(world: &mut World) -> Result<Option<Timestamp>, Halt> {
+fn next_of<R: Sweepable>(world: &mut World) -> Result<Option<Timestamp>, Halt> {
     let next = world.scan::<R>(&due::<R>(None), 1)?;
     Ok(next.first().and_then(|next| next.due_at()))
 }
 
-pub(super) fn due<R: Filed>(until: Option<Timestamp>) -> Range {
+pub(super) fn due<R: StoredRecord>(until: Option<Timestamp>) -> Range {
     let index = R::TABLE.due().expect("only tables with a due index are swept");
     Range { index, prefix: Vec::new(), until: until.map(Into::into) }
 }
@@ -212,7 +212,7 @@ mod tests {
             stage.later(30_000);
             stage.must(Sweep::default());
             let task = stage.task("t").unwrap();
-            assert_eq!((task.claims, task.attempts, task.reclaims), (epoch, 0, epoch));
+            assert_eq!((task.claims, task.attempts, task.lost_leases), (epoch, 0, epoch));
         }
         for attempt in 1..=2 {
             stage.must(claim());
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn lost_leases_are_capped() {
         let mut new = new_task("t");
-        new.policy.max_reclaims = 2;
+        new.policy.max_lost_leases = 2;
         let mut stage = Stage::with_new_task("waiting", new);
         for _ in 0..3 {
             assert_eq!(state(&stage), PublicState::Waiting);
@@ -310,14 +310,14 @@ mod tests {
 
     #[test]
     fn an_empty_ready_route_is_deleted_in_two_steps() {
-        let line = Queue::key_of(&Tenant::default(), &lane(), &Route::default());
+        let line = ReadyRoute::key_of(&Tenant::default(), &lane(), &Route::default());
         let queues =
             |stage: &Stage| stage.record::<Lane>(&Lane::key_of(&Tenant::default(), &lane()));
         let mut stage = Stage::with_task("waiting");
         let swept = |stage: &mut Stage, ms| {
             stage.later(ms);
             stage.must(Sweep::default());
-            let queue = stage.record::<Queue>(&line)?;
+            let queue = stage.record::<ReadyRoute>(&line)?;
             assert!(queue.due_at > stage.now, "it is due again, but not at once");
             Some(queue.closing)
         };
@@ -325,7 +325,7 @@ mod tests {
         stage.must(crate::command::Cancel { task: crate::testing::key("t"), reason: "".into() });
         assert_eq!(swept(&mut stage, 3_600_000), Some(true), "it is empty");
         stage.must(Create::one(new_task("u")));
-        assert_eq!(stage.record::<Queue>(&line).map(|queue| queue.closing), Some(false));
+        assert_eq!(stage.record::<ReadyRoute>(&line).map(|queue| queue.closing), Some(false));
         stage.must(claim());
         stage.must(crate::command::Cancel { task: crate::testing::key("u"), reason: "".into() });
         assert_eq!(swept(&mut stage, 3_600_000), Some(true));

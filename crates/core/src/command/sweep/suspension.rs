@@ -1,7 +1,9 @@
 use crate::event::{Change, Event};
 use crate::limits;
 use crate::mailbox::Message;
-use crate::primitive::{Letter, expire, fail, open, place, put, resume, resume_if_met, take};
+use crate::primitive::{
+    Letter, expire, fail, open, put, resume, resume_if_met, take, transition_to,
+};
 use crate::task::{
     FailureClass, Lifecycle, OnTimeout, ResumeCause, Retry, SuspendReason, Suspension, Task,
 };
@@ -30,7 +32,7 @@ pub(super) fn time_out(
             Change::Cancelled { reason }
         }
         OnTimeout::Expire => return expire(world, known),
-        OnTimeout::Resume => return go_on(world, task, suspension),
+        OnTimeout::Resume => return keep_lease(world, task, suspension),
         OnTimeout::Escalate => {
             task.lifecycle = Lifecycle::Suspended(Suspension {
                 reason: SuspendReason::OperatorReview,
@@ -42,18 +44,18 @@ pub(super) fn time_out(
         }
     };
     world.emit(Event::of_task(&task, now, change));
-    place(world, task)
+    transition_to(world, task)
 }
 
 /// Resumes the task with a message about the timeout. It replaces the message of the last timeout,
 /// so that repeated timeouts do not fill the mailbox.
-fn go_on(world: &mut World, mut task: Task, suspension: &Suspension) -> Result<(), Halt> {
+fn keep_lease(world: &mut World, mut task: Task, suspension: &Suspension) -> Result<(), Halt> {
     let source = Message::ENGINE;
     let letter = Letter { name: "timeout", source, waitpoint: None, after_ms: 0, payload: None };
     let (mut mailbox, paused) = (open(world, &mut task)?, suspension.paused.clone());
     for seq in task.resumption.iter().flat_map(|last| &last.messages) {
         let key = Message::key_of(&task.tenant, &task.id, *seq);
-        if let Some(told) = world.get::<Message>(&key)?.filter(|told| !told.was_sent()) {
+        if let Some(told) = world.get::<Message>(&key)?.filter(|told| !told.is_external()) {
             mailbox.forget(&told);
             world.remove(&key);
         }

@@ -1,11 +1,11 @@
 use crate::children::Children;
 use crate::command::reap::reap;
-use crate::command::sweep::Due;
+use crate::command::sweep::Sweepable;
 use crate::command::sweep::suspension::time_out;
 use crate::event::{Change, Event, LeaseLoss};
 use crate::primitive::{
-    PURGE_PAGE, are_neighbours_readable, end_lease, expire, is_done_with, leave, place,
-    prefetch_family, prefetch_neighbours, prefetch_purge, tell_holder, unstick,
+    PURGE_PAGE, are_neighbours_readable, end_lease, expire, is_done_with, prefetch_family,
+    prefetch_neighbours, prefetch_purge, record_loss, tell_holder, transition_to, unstick,
 };
 use crate::task::{Lifecycle, Task};
 use crate::time::Timestamp;
@@ -17,7 +17,7 @@ pub(super) const POSTPONED_MS: u64 = 60_000;
 /// When to re-check an ended task that is retained for its parent or its children.
 const KEPT_MS: u64 = 3_600_000;
 
-impl Due for Task {
+impl Sweepable for Task {
     fn due_at(&self) -> Option<Timestamp> {
         self.due_at
     }
@@ -65,7 +65,7 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
     if let Lifecycle::Suspended(suspension) = &known.lifecycle {
         return time_out(world, known, suspension);
     }
-    leave(world, known)?;
+    end_lease(world, known)?;
     let mut task = known.clone();
     let change = match &known.lifecycle {
         Lifecycle::Active(lease) => {
@@ -75,7 +75,7 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
             } else {
                 unstick(world, known, lease)?;
             }
-            end_lease(world, &mut task, lease, LeaseLoss::Expired)
+            record_loss(world, &mut task, lease, LeaseLoss::Expired)
         }
         Lifecycle::Reserved { turn, worker, .. } => {
             if let Some(workflow) = &mut task.workflow {
@@ -94,5 +94,5 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
         }
     };
     world.emit(Event::of_task(&task, now, change));
-    place(world, task)
+    transition_to(world, task)
 }

@@ -1,6 +1,6 @@
-use crate::command::sweep::Due;
+use crate::command::sweep::Sweepable;
 use crate::event::LeaseLoss;
-use crate::primitive::{disown, lose};
+use crate::primitive::{lose, release_sessions_of};
 use crate::task::Task;
 use crate::time::Timestamp;
 use crate::worker::Worker;
@@ -12,7 +12,7 @@ const LEASES_AT_ONCE: usize = 32;
 /// How many sessions of one worker a sweep releases.
 const SESSIONS_AT_ONCE: usize = 32;
 
-impl Due for Worker {
+impl Sweepable for Worker {
     fn due_at(&self) -> Option<Timestamp> {
         Some(self.due_at)
     }
@@ -36,7 +36,7 @@ impl Due for Worker {
         let ended = lost.into_iter().filter(|lost| *lost).count();
         // Leases that cannot be ended here would be found again by every sweep.
         let leases_left = held.len() == LEASES_AT_ONCE && ended > 0;
-        if !leases_left && !disown(world, &self.tenant, &self.id, SESSIONS_AT_ONCE)? {
+        if !leases_left && !release_sessions_of(world, &self.tenant, &self.id, SESSIONS_AT_ONCE)? {
             world.remove(&Self::key_of(&self.tenant, &self.id));
             return Ok(());
         }
@@ -48,8 +48,8 @@ impl Due for Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Claim, Complete, Create, NewTask, Outcome, RetireWorker, Sweep};
-    use crate::gate::GateKey;
+    use crate::command::{Claim, Complete, Create, DeregisterWorker, NewTask, Outcome, Sweep};
+    use crate::gate::LimitKey;
     use crate::lane::Lane;
     use crate::name::Tenant;
     use crate::row::RowKey;
@@ -102,7 +102,7 @@ mod tests {
             assert_eq!(worker.is_none(), done);
         }
         let task = stage.task("07").unwrap();
-        assert_eq!((task.claims, task.attempts, task.reclaims), (1, 1, 1));
+        assert_eq!((task.claims, task.attempts, task.lost_leases), (1, 1, 1));
         let turn = task.lifecycle.turn().unwrap();
         assert_eq!((turn.ready_at, turn.lost), (stage.now, Some(task.epoch)));
     }
@@ -119,14 +119,14 @@ mod tests {
                 }
             }),
             ("retired", |stage| {
-                stage.must(RetireWorker { tenant: Tenant::default(), id: "w".into() });
+                stage.must(DeregisterWorker { tenant: Tenant::default(), id: "w".into() });
             }),
         ];
         for (what, go) in goes {
             let mut stage = Stage::new();
             stage.must(register());
             for n in 0..70 {
-                let gate = Some(GateKey::Session(n.to_string()));
+                let gate = Some(LimitKey::Session(n.to_string()));
                 for id in [format!("a{n}"), format!("b{n}")] {
                     stage.must(Create::one(NewTask { gate: gate.clone(), ..new_task(&id) }));
                 }

@@ -148,9 +148,9 @@ impl Caller {
 
     async fn plan(&self, claimed: &Claimed) -> Plan {
         let payload = match &claimed.input {
-            Input::Here(payload) => payload.clone(),
+            Input::Inline(payload) => payload.clone(),
             Input::None => self.journal.trouble(format!("{:?} has no payload", claimed.task)),
-            Input::Elsewhere(key) => loop {
+            Input::ByKey(key) => loop {
                 match self.engine.payload(key).await {
                     Ok(Some(payload)) => break payload,
                     Ok(None) => self.journal.trouble(format!("{key:?} is not there")),

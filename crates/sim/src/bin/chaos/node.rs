@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use windlass_engine::{Config, Engine, Error, Stats};
 use windlass_store::StoreError;
 use windlass_store_postgres::{Options, PostgresStore};
-use windlass_worker::{Answer, Asked, Context, Failure, Running, Settlement, Worker};
+use windlass_worker::{
+    AttemptReport, Context, Failure, SettleRequest, SettleResult, Worker, WorkerHandle,
+};
 
 use crate::caller::Caller;
 use crate::journal::{self, Journal};
@@ -146,7 +148,7 @@ async fn create(caller: Caller, orders: Arc<Orders>, created: Arc<BTreeSet<u64>>
     }
 }
 
-pub(crate) fn work(caller: &Caller, slots: usize) -> Result<Running, Error> {
+pub(crate) fn work(caller: &Caller, slots: usize) -> Result<WorkerHandle, Error> {
     let (journal, listener) = (caller.journal.clone(), caller.journal.clone());
     let name = caller.name.clone();
     Worker::new(caller.engine.clone(), name.as_str())
@@ -180,27 +182,27 @@ fn run_of(fence: &windlass_core::Fence) -> Run {
 }
 
 /// A worker asks again by itself, so that whatever it was refused may have been done before.
-fn write_down(journal: &Journal, settlement: &Settlement) {
+fn write_down(journal: &Journal, settlement: &AttemptReport) {
     let run = run_of(&settlement.fence);
     let how = match &settlement.asked {
-        Some(Asked::Complete(_)) => How::Complete,
-        Some(Asked::Fail(_)) => How::Fail,
-        Some(Asked::Release) => How::Release,
-        Some(Asked::Delay { .. }) => journal.trouble(format!("{run} was put off")),
-        Some(Asked::Suspend) => journal.trouble(format!("{run} was suspended")),
-        Some(Asked::WaitChildren) => journal.trouble(format!("{run} waits for children")),
+        Some(SettleRequest::Complete(_)) => How::Complete,
+        Some(SettleRequest::Fail(_)) => How::Fail,
+        Some(SettleRequest::Release) => How::Release,
+        Some(SettleRequest::Snooze { .. }) => journal.trouble(format!("{run} was put off")),
+        Some(SettleRequest::Suspend) => journal.trouble(format!("{run} was suspended")),
+        Some(SettleRequest::WaitChildren) => journal.trouble(format!("{run} waits for children")),
         None => match &settlement.answer {
-            Answer::Lost(rejection) => {
+            SettleResult::Lost(rejection) => {
                 return journal.write(&Line::Lost { run, code: rejection.code().to_owned() });
             }
             _ => return journal.write(&Line::Over { run }),
         },
     };
     journal.write(&match &settlement.answer {
-        Answer::Settled => Line::Settled { run, how },
-        Answer::Refused(error) => {
+        SettleResult::Settled => Line::Settled { run, how },
+        SettleResult::Refused(error) => {
             Line::Refused { run, how, code: error.code().to_owned(), unsure: true }
         }
-        Answer::LeaseOver | Answer::Lost(_) => Line::Over { run },
+        SettleResult::LeaseOver | SettleResult::Lost(_) => Line::Over { run },
     });
 }

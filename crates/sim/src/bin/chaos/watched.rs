@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use windlass_core::{Logged, Payload, PayloadKey, StoredRow, Value};
-use windlass_store::{Count, Description, Notices, Query, Store, StoreError, Ticket, Tx};
+use windlass_core::{LogEvent, Payload, PayloadKey, StoredRow, Value};
+use windlass_store::{CommitId, Count, Description, Notifications, Query, Store, StoreError, Tx};
 use windlass_store_postgres::PostgresStore;
 
 use crate::journal::Journal;
@@ -22,7 +22,7 @@ impl Store for Watched {
         self.store.begin().await
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
+    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
         let outcome = self.store.outcome(ticket).await;
         self.journal.write(&Line::LookedUp { committed: outcome.as_ref().ok().copied() });
         outcome
@@ -40,11 +40,11 @@ impl Store for Watched {
         self.store.payloads(keys).await
     }
 
-    async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
+    async fn events(&self, after: u64, limit: usize) -> Result<Vec<LogEvent>, StoreError> {
         self.store.events(after, limit).await
     }
 
-    fn notices(&self) -> Notices {
+    fn notices(&self) -> Notifications {
         self.store.notices()
     }
 

@@ -1,7 +1,7 @@
 //! The tasks of a run: what each is follows from its number and the seed.
 
 use serde::{Deserialize, Serialize};
-use windlass_core::command::{Idempotency, NewTask};
+use windlass_core::command::{IdempotencyWindow, NewTask};
 use windlass_core::{Payload, RetryPolicy};
 use windlass_store_test::Random;
 
@@ -82,7 +82,8 @@ impl Wish {
         ));
         new.policy.retry = Some(RetryPolicy::fixed(MOST_ATTEMPTS, BACKOFF_MS));
         let key = || format!("request {}", self.nth);
-        new.idempotency = self.keyed.then(|| Idempotency { key: key().into(), window_ms: DAY_MS });
+        new.idempotency =
+            self.keyed.then(|| IdempotencyWindow { key: key().into(), window_ms: DAY_MS });
         new
     }
 }

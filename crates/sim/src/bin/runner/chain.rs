@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::RetryPolicy;
-use windlass_engine::{Call, Downstream, EffectError, Engine, Error, Lookup};
-use windlass_worker::workflow::{Activity, Program, StepError, Workflow};
-use windlass_worker::{Context, Failure, Running, Worker};
+use windlass_engine::{Call, EffectError, Engine, Error, ExternalService, Lookup};
+use windlass_worker::workflow::{Activity, StepError, Workflow, WorkflowDefinition};
+use windlass_worker::{Context, Failure, Worker, WorkerHandle};
 
 use crate::bank::{Bank, Payment};
 use crate::line::Line;
@@ -36,7 +36,7 @@ pub(crate) struct Chain {
 #[derive(Clone, Debug)]
 pub(crate) struct SlowBank(pub(crate) Bank);
 
-impl Downstream for SlowBank {
+impl ExternalService for SlowBank {
     type Request = Payment;
     type Answer = String;
     type Error = String;
@@ -69,13 +69,13 @@ impl Drop for Here<'_> {
 }
 
 impl Chain {
-    pub(crate) fn work(&self, engine: &Engine) -> Result<Running, Error> {
+    pub(crate) fn work(&self, engine: &Engine) -> Result<WorkerHandle, Error> {
         let (plain, pays) = (self.clone(), self.clone());
         Worker::new(engine.clone(), format!("runner {}", self.process))
             .concurrency(SLOTS)
             .lease(LEASE)
-            .beat_every(BEAT)
-            .program(self.program())
+            .heartbeat_interval(BEAT)
+            .workflow_definition(self.workflow_definition())
             .handler(PLAIN, move |_: Context, step: u32| {
                 let chain = plain.clone();
                 async move {
@@ -100,9 +100,9 @@ impl Chain {
         Ok(worth_of(&receipt, &payment))
     }
 
-    pub(crate) fn program(&self) -> Program {
+    pub(crate) fn workflow_definition(&self) -> WorkflowDefinition {
         let bank = self.bank.clone();
-        Program::named(CHAIN, move |ctx: Workflow, steps: u32| {
+        WorkflowDefinition::named(CHAIN, move |ctx: Workflow, steps: u32| {
             let bank = bank.clone();
             async move {
                 let mut sum = 0;

@@ -20,9 +20,9 @@ mod watched;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::{Carried, Payload};
+use windlass_core::{HistoryPayload, Payload};
 use windlass_engine::{Config, Engine, Error, WorkflowHandle};
-use windlass_worker::workflow::Begin;
+use windlass_worker::workflow::ExecutionStart;
 use windlass_worker::workflow::testing::Recorded;
 
 use crate::bank::Bank;
@@ -100,9 +100,9 @@ async fn replayed(
 ) -> Result<usize, Error> {
     let task = workflow.info().await?;
     let first_step = task.workflow.as_ref().map_or(0, |workflow| workflow.first_step);
-    let input = Some(Carried(Payload::json(steps.to_string())));
-    let begin = Begin { first_step, input, ..Begin::new(CHAIN, 0) };
+    let input = Some(HistoryPayload(Payload::json(steps.to_string())));
+    let begin = ExecutionStart { first_step, input, ..ExecutionStart::new(CHAIN, 0) };
     let recorded = Recorded { begin, rows: workflow.history().await? };
-    recorded.check(&chain.program()).expect("the code does what it did");
+    recorded.check(&chain.workflow_definition()).expect("the code does what it did");
     Ok(recorded.rows.len())
 }

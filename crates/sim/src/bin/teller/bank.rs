@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
-use windlass_engine::{Call, Downstream, Lookup};
+use windlass_engine::{Call, ExternalService, Lookup};
 
 use crate::stage::Stage;
 
@@ -34,7 +34,7 @@ impl Bank {
     }
 }
 
-impl Downstream for Bank {
+impl ExternalService for Bank {
     type Request = Payment;
     type Answer = String;
     type Error = String;
@@ -51,7 +51,7 @@ impl Downstream for Bank {
     async fn lookup(&self, call: &Call) -> Lookup<String> {
         match self.ask(&serde_json::json!({ "lookup": { "id": call.request_id } })).await {
             Ok(Some(receipt)) => Lookup::Found(receipt),
-            Ok(None) => Lookup::NoRecord,
+            Ok(None) => Lookup::NotFound,
             Err(error) => Lookup::Ambiguous(error.to_string()),
         }
     }

@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::watch;
 use windlass_core::RetryPolicy;
-use windlass_engine::{AdmitError, EffectCall, EffectError, Engine, Error, RequestContext, Scope};
-use windlass_worker::{Context, Failure, Running, Worker};
+use windlass_engine::{
+    AdmitError, EffectCall, EffectError, Engine, Error, RequestContext, RequestScope,
+};
+use windlass_worker::{Context, Failure, Worker, WorkerHandle};
 
 use crate::LEASE;
 use crate::bank::{Bank, Payment};
@@ -59,11 +61,11 @@ impl Desk {
     }
 
     async fn request(&self, ask: &Ask) -> Result<(String, bool), String> {
-        let scope = Scope::new("customer", KIND);
+        let scope = RequestScope::new("customer", KIND);
         let payment = Payment { order: ask.key.clone(), cents: ask.cents };
         let run = |context: RequestContext| self.handle(move || context.effect("bank"), ask);
         match self.engine.admit(&scope, ask.key.as_str(), &payment, run).await {
-            Ok(admitted) => Ok((admitted.answer, admitted.replayed)),
+            Ok(admitted) => Ok((admitted.response, admitted.replayed)),
             Err(AdmitError::Refused(error) | AdmitError::Failed(EffectError::Refused(error))) => {
                 Err(error.code().to_owned())
             }
@@ -77,7 +79,7 @@ impl Desk {
         Ok((task.result().await?, task.is_duplicate()))
     }
 
-    pub(crate) fn work(&self, lanes: &[String]) -> Result<Running, Error> {
+    pub(crate) fn work(&self, lanes: &[String]) -> Result<WorkerHandle, Error> {
         let desk = self.clone();
         Worker::new(self.engine.clone(), format!("teller {}", std::process::id()))
             .lanes(lanes.iter().map(String::as_str))

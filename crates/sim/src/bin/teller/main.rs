@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use windlass_core::{Terms, limits};
-use windlass_engine::{Config, Engine, Error, Racers, RequestPolicy};
+use windlass_core::{RequestTtls, limits};
+use windlass_engine::{Config, Engine, Error, OnInFlight, RequestPolicy};
 
 use crate::bank::Bank;
 use crate::desk::Desk;
@@ -54,9 +54,9 @@ impl Orders {
     }
 
     fn config(&self) -> Config {
-        let terms = Terms { in_flight_ms: self.in_flight_ms, ..Terms::default() };
-        let racers = Racers::Wait(PATIENCE);
-        let requests = RequestPolicy { terms, racers, ..RequestPolicy::default() };
+        let ttls = RequestTtls { in_flight_ms: self.in_flight_ms, ..RequestTtls::default() };
+        let on_in_flight = OnInFlight::Wait(PATIENCE);
+        let requests = RequestPolicy { ttls, on_in_flight, ..RequestPolicy::default() };
         Config { requests, ..Config::default() }
     }
 }

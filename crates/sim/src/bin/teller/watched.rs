@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use windlass_core::{
-    ChangeSet, Loaded, Logged, Payload, PayloadKey, StoredRow, Table, Timestamp, Value, Wanted,
+    ChangeSet, LoadRequest, Loaded, LogEvent, Payload, PayloadKey, StoredRow, Table, Timestamp,
+    Value,
 };
-use windlass_store::{Count, Description, Notices, Query, Store, StoreError, Ticket, Tx};
+use windlass_store::{CommitId, Count, Description, Notifications, Query, Store, StoreError, Tx};
 
 use crate::stage::Stage;
 
@@ -42,7 +43,7 @@ impl Store for Watched {
         Ok(Box::new(WatchedTx { tx, stage: self.stage.clone() }))
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<bool, StoreError> {
+    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
         self.store.outcome(ticket).await
     }
 
@@ -58,11 +59,11 @@ impl Store for Watched {
         self.store.payloads(keys).await
     }
 
-    async fn events(&self, after: u64, limit: usize) -> Result<Vec<Logged>, StoreError> {
+    async fn events(&self, after: u64, limit: usize) -> Result<Vec<LogEvent>, StoreError> {
         self.store.events(after, limit).await
     }
 
-    fn notices(&self) -> Notices {
+    fn notices(&self) -> Notifications {
         self.store.notices()
     }
 
@@ -86,7 +87,7 @@ impl Tx for WatchedTx {
         self.tx.now()
     }
 
-    async fn load(&mut self, wanted: Arc<Wanted>) -> Result<Loaded, StoreError> {
+    async fn load(&mut self, wanted: Arc<LoadRequest>) -> Result<Loaded, StoreError> {
         self.tx.load(wanted).await
     }
 

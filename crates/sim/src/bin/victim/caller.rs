@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::command::{
-    Begin, Claim, Complete, Create, Fail, Idempotency, NewTask, Release, Renew,
+    Begin, Claim, Complete, Create, Fail, IdempotencyWindow, NewTask, Release, Renew,
 };
 use windlass_core::{
     Command, FailureClass, Fence, LaneName, Outcome, Payload, PayloadKey, Retry, RetryPolicy,
@@ -151,9 +151,9 @@ impl Caller {
 
     async fn plan(&self, claimed: &Claimed) -> Plan {
         let payload = match &claimed.input {
-            Input::Here(payload) => payload.clone(),
+            Input::Inline(payload) => payload.clone(),
             Input::None => self.stage.trouble(format!("{:?} has no payload", claimed.task)),
-            Input::Elsewhere(key) => self.fetch(key).await,
+            Input::ByKey(key) => self.fetch(key).await,
         };
         match serde_json::from_slice(&payload.bytes) {
             Ok(plan) => plan,
@@ -193,7 +193,7 @@ fn new_task(wish: &Wish) -> NewTask {
     new.lane = LaneName::new(&wish.lane);
     new.payload = Some(Payload::json(plan));
     new.policy.retry = Some(RetryPolicy::fixed(wish.max_attempts, BACKOFF_MS));
-    new.idempotency = wish.key.clone().map(|key| Idempotency { key: key.into(), window_ms });
+    new.idempotency = wish.key.clone().map(|key| IdempotencyWindow { key: key.into(), window_ms });
     new
 }
 
@@ -208,7 +208,7 @@ fn command(act: &Act) -> Command {
             Complete { fence, result }.into()
         }
         How::Fail => fail(FailureClass::Transient, Retry::Policy).into(),
-        How::GiveUp => fail(FailureClass::Permanent, Retry::GiveUp).into(),
+        How::GiveUp => fail(FailureClass::Permanent, Retry::Never).into(),
         How::Release => Release { fence }.into(),
     }
 }

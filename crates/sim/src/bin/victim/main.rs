@@ -21,7 +21,7 @@ use windlass_core::{PublicState, Tenant};
 use windlass_engine::{Config, Engine, Error};
 use windlass_store::Failpoints;
 use windlass_store_sqlite::{Options, SqliteStore};
-use windlass_worker::{Context, Failure, Running, Worker};
+use windlass_worker::{Context, Failure, Worker, WorkerHandle};
 
 use crate::caller::{Caller, KIND, LANES, LEASE};
 use crate::line::{Act, How, Line, Plan, Wish};
@@ -159,7 +159,7 @@ async fn create(caller: Caller, orders: Arc<Orders>, creator: u64) {
     }
 }
 
-fn work(caller: &Caller) -> Result<Running, Error> {
+fn work(caller: &Caller) -> Result<WorkerHandle, Error> {
     let stage = caller.stage.clone();
     Worker::new(caller.engine.clone(), "worker")
         .lanes([LANES[1]])
@@ -186,7 +186,7 @@ async fn handle(stage: Arc<Stage>, context: Context, plan: Plan) -> Result<Strin
     stage.reach("handler.done");
     match act.how {
         How::Complete => Ok(act.mark()),
-        How::GiveUp => Err(Failure::give_up(act.mark())),
+        How::GiveUp => Err(Failure::non_retryable(act.mark())),
         How::Fail | How::Release => Err(Failure::transient(act.mark())),
     }
 }

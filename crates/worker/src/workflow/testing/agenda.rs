@@ -1,29 +1,28 @@
 use std::collections::BTreeMap;
 
-use windlass_core::{Arrival, TaskId, Timestamp};
+use windlass_core::{TaskId, Timestamp, WorkflowInput};
 
 /// Scheduled inputs, in order of time.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
-    due: BTreeMap<(Timestamp, u64), (TaskId, Arrival)>,
+    due: BTreeMap<(Timestamp, u64), (TaskId, WorkflowInput)>,
     planned: u64,
 }
 
 impl Agenda {
-    pub(super) fn plan(&mut self, at: Timestamp, to: TaskId, arrival: Arrival) {
+    pub(super) fn plan(&mut self, at: Timestamp, to: TaskId, arrival: WorkflowInput) {
         self.planned += 1;
         self.due.insert((at, self.planned), (to, arrival));
     }
 
     /// Removes the scheduled outcome of a cancelled step.
     pub(super) fn forget(&mut self, workflow: &TaskId, step: u64) {
-        let is_of =
-            |arrival: &Arrival| matches!(arrival, Arrival::Report { step: s, .. } if *s == step);
+        let is_of = |arrival: &WorkflowInput| matches!(arrival, WorkflowInput::Report { step: s, .. } if *s == step);
         self.due.retain(|_, (to, arrival)| to != workflow || !is_of(arrival));
     }
 
     /// The next inputs of one workflow: all that have the same time.
-    pub(super) fn next(&mut self) -> Option<(Timestamp, TaskId, Vec<Arrival>)> {
+    pub(super) fn next(&mut self) -> Option<(Timestamp, TaskId, Vec<WorkflowInput>)> {
         let (&(at, _), (to, _)) = self.due.first_key_value()?;
         let to = to.clone();
         let moment = self.due.range((at, 0)..=(at, u64::MAX));

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::workflow::{Nondeterminism, TurnFailure, Unnamed};
+use crate::workflow::{AnonymousFunction, Nondeterminism, TurnFailure};
 
 /// Why a workflow could not be run to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum TestFailure {
     NoMock {
         name: String,
     },
-    Unnamed(Unnamed),
+    AnonymousFunction(AnonymousFunction),
     /// It waits, and no input is scheduled.
     Stuck {
         waits: Vec<String>,
@@ -40,7 +40,7 @@ impl fmt::Display for TestFailure {
             TestFailure::NoMock { name } => {
                 write!(f, "`{name}` has no mock: give the test a mock or the workflow")
             }
-            TestFailure::Unnamed(unnamed) => unnamed.fmt(f),
+            TestFailure::AnonymousFunction(unnamed) => unnamed.fmt(f),
             TestFailure::Stuck { waits } => {
                 write!(f, "no input is scheduled, and the workflow waits for {}", waits.join(", "))
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::command::NewTask;
-use windlass_core::{Carried, FailureClass, Payload, StepOutcome};
+use windlass_core::{FailureClass, HistoryPayload, Payload, StepOutcome};
 
 use crate::failure::Failure;
 use crate::handler::{Handled, decode, encode};
@@ -38,7 +38,7 @@ impl Mock {
             let (took_ms, handled) = self.attempt(task);
             elapsed_ms += took_ms;
             let failure = match handled {
-                Ok(result) => break StepOutcome::Completed { result: result.map(Carried) },
+                Ok(result) => break StepOutcome::Completed { result: result.map(HistoryPayload) },
                 Err(failure) => failure,
             };
             match failure.pause_ms(task.policy.retry.as_ref(), attempt) {

@@ -1,25 +1,25 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use windlass_core::Turned;
+use windlass_core::TurnRecord;
 
 use crate::failure::Failure;
-use crate::workflow::{Begin, Instance, Nondeterminism, Program, Workflow};
+use crate::workflow::{ExecutionStart, Instance, Nondeterminism, Workflow, WorkflowDefinition};
 
 /// A recorded execution of a workflow, to check later code against.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
-    pub begin: Begin,
-    pub rows: Vec<Turned>,
+    pub begin: ExecutionStart,
+    pub rows: Vec<TurnRecord>,
 }
 
 impl Recorded {
     /// Checks that a program matches the recording.
-    pub fn check(&self, program: &Program) -> Result<(), Nondeterminism> {
+    pub fn check(&self, program: &WorkflowDefinition) -> Result<(), Nondeterminism> {
         self.replay(program).map(drop)
     }
 
     /// Replays the recording and returns the execution.
-    pub fn replay(&self, program: &Program) -> Result<Instance, Nondeterminism> {
+    pub fn replay(&self, program: &WorkflowDefinition) -> Result<Instance, Nondeterminism> {
         let mut instance = Instance::begin(program, self.begin.clone());
         for row in &self.rows {
             instance.replay(row)?;
@@ -38,5 +38,5 @@ where
     O: Serialize,
     E: Into<Failure>,
 {
-    recorded.check(&Program::named("replayed", function))
+    recorded.check(&WorkflowDefinition::named("replayed", function))
 }

@@ -2,14 +2,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 
 use windlass_core::command::NewTask;
-use windlass_core::{Arrival, Carried, Payload, StepOutcome, TaskId, Timestamp};
+use windlass_core::{HistoryPayload, Payload, StepOutcome, TaskId, Timestamp, WorkflowInput};
 
 use super::agenda::Agenda;
 use super::failure::TestFailure;
 use super::mock::Mock;
 use super::recorded::Recorded;
 use crate::workflow::{
-    Begin, Deed, Finished, Instance, Local, Program, Standing, Turn, TurnFailure,
+    CompletedTurn, ExecutionStart, ExecutionState, Instance, Local, PlannedCommand, TurnFailure,
+    TurnProgress, WorkflowDefinition,
 };
 
 /// A message that a workflow sent.
@@ -27,7 +28,7 @@ pub(super) struct Stage {
     pub(super) now: Timestamp,
     pub(super) agenda: Agenda,
     pub(super) mocks: BTreeMap<String, Mock>,
-    pub(super) programs: BTreeMap<String, Program>,
+    pub(super) programs: BTreeMap<String, WorkflowDefinition>,
     /// Replays the code before each turn.
     pub(super) forgetful: bool,
     running: BTreeMap<TaskId, Execution>,
@@ -38,7 +39,7 @@ pub(super) struct Stage {
 
 #[derive(Debug)]
 struct Execution {
-    program: Program,
+    program: WorkflowDefinition,
     instance: Instance,
     /// The parent that waits for it, and its step.
     waits: Option<(TaskId, u64)>,
@@ -51,7 +52,7 @@ struct Execution {
 /// A workflow that has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
-    pub(super) standing: Standing,
+    pub(super) standing: ExecutionState,
     pub(super) told: Told,
 }
 
@@ -76,7 +77,7 @@ impl Stage {
             let Some((at, to, arrivals)) = self.agenda.next() else {
                 let standing =
                     self.running.get(root).map(|execution| execution.instance.standing());
-                let Some(Standing::Waiting { first, .. }) = standing else {
+                let Some(ExecutionState::Waiting { first, .. }) = standing else {
                     return Err(TestFailure::Stuck { waits: Vec::new() });
                 };
                 return Err(TestFailure::Stuck { waits: first });
@@ -89,8 +90,8 @@ impl Stage {
     /// Starts a workflow, with its first turn.
     pub(super) async fn start(
         &mut self,
-        program: Program,
-        begin: Begin,
+        program: WorkflowDefinition,
+        begin: ExecutionStart,
         waits: Option<(TaskId, u64)>,
     ) -> Result<(), TestFailure> {
         let id = begin.id.clone();
@@ -103,21 +104,21 @@ impl Stage {
         self.turn(&id, Vec::new()).await
     }
 
-    async fn turn(&mut self, id: &TaskId, arrivals: Vec<Arrival>) -> Result<(), TestFailure> {
+    async fn turn(&mut self, id: &TaskId, arrivals: Vec<WorkflowInput>) -> Result<(), TestFailure> {
         // Inputs of workflows that have ended or do not exist are ignored.
         let Some(mut execution) = self.running.remove(id) else { return Ok(()) };
         let finished = execution.turn(self.now, arrivals.clone(), self.forgetful).await?;
-        for deed in finished.parts.into_iter().flat_map(|part| part.deeds) {
-            Box::pin(self.act(id, &mut execution.told, deed)).await?;
+        for command in finished.parts.into_iter().flat_map(|part| part.commands) {
+            Box::pin(self.act(id, &mut execution.told, command)).await?;
         }
         match finished.standing {
-            Standing::Waiting { .. } => {
+            ExecutionState::Waiting { .. } => {
                 self.running.insert(id.clone(), execution);
-                if finished.goes_on {
+                if finished.has_more {
                     Box::pin(self.turn(id, Vec::new())).await?;
                 }
             }
-            Standing::ContinueAsNew { input, version, carried, first_step } => {
+            ExecutionState::ContinueAsNew { input, version, carried, first_step } => {
                 execution.go_on(input, version, carried, first_step);
                 self.running.insert(id.clone(), execution);
                 let left = arrivals.into_iter().skip(finished.told).collect();
@@ -132,7 +133,7 @@ impl Stage {
         &mut self,
         id: &TaskId,
         mut execution: Execution,
-        standing: Standing,
+        standing: ExecutionState,
     ) -> Result<(), TestFailure> {
         execution.told.executions.push(execution.recorded);
         for recorded in &execution.told.executions {
@@ -140,43 +141,50 @@ impl Stage {
         }
         if let Some((parent, step)) = execution.waits {
             let outcome = outcome(&standing);
-            self.agenda.plan(self.now, parent, Arrival::Report { step, outcome });
+            self.agenda.plan(self.now, parent, WorkflowInput::Report { step, outcome });
         }
         self.ended.insert(id.clone(), Ended { standing, told: execution.told });
         Ok(())
     }
 
-    async fn act(&mut self, id: &TaskId, told: &mut Told, deed: Deed) -> Result<(), TestFailure> {
-        match deed {
-            Deed::Activity { step, task } => self.play(id, step, &task)?,
-            Deed::Child { step, task } if self.mocks.contains_key(task.kind.as_str()) => {
+    async fn act(
+        &mut self,
+        id: &TaskId,
+        told: &mut Told,
+        command: PlannedCommand,
+    ) -> Result<(), TestFailure> {
+        match command {
+            PlannedCommand::Activity { step, task } => self.play(id, step, &task)?,
+            PlannedCommand::Child { step, task } if self.mocks.contains_key(task.kind.as_str()) => {
                 self.play(id, step, &task)?;
             }
-            Deed::Child { step, task } => self.begin(*task, Some((id.clone(), step))).await?,
-            Deed::Start { task, .. } => {
+            PlannedCommand::Child { step, task } => {
+                self.begin(*task, Some((id.clone(), step))).await?
+            }
+            PlannedCommand::Start { task, .. } => {
                 self.started.push(task.id.clone());
                 if self.programs.contains_key(task.kind.as_str()) {
                     self.begin(*task, None).await?;
                 }
             }
-            Deed::Timer { step, at } => {
-                let fired = Arrival::Report { step, outcome: StepOutcome::Fired };
+            PlannedCommand::Timer { step, at } => {
+                let fired = WorkflowInput::Report { step, outcome: StepOutcome::Fired };
                 self.agenda.plan(at.max(self.now), id.clone(), fired);
             }
-            Deed::CancelActivity { step } | Deed::CancelTimer { step } => {
+            PlannedCommand::CancelActivity { step } | PlannedCommand::CancelTimer { step } => {
                 self.agenda.forget(id, step);
             }
-            Deed::CancelChild { step, id: child } => {
+            PlannedCommand::CancelChild { step, id: child } => {
                 self.agenda.forget(id, step);
                 let reason = "its parent does not wait for it".to_owned();
-                self.agenda.plan(self.now, child, Arrival::Cancel { reason });
+                self.agenda.plan(self.now, child, WorkflowInput::Cancel { reason });
             }
-            Deed::Post { to, name, payload, .. } => self.post(id, to, name, payload),
-            Deed::Status(status) => told.status = Some(status),
-            Deed::Value { key, value: Some(value) } => {
+            PlannedCommand::Post { to, name, payload, .. } => self.post(id, to, name, payload),
+            PlannedCommand::Status(status) => told.status = Some(status),
+            PlannedCommand::Value { key, value: Some(value) } => {
                 told.values.insert(key, value);
             }
-            Deed::Value { key, value: None } => {
+            PlannedCommand::Value { key, value: None } => {
                 told.values.remove(&key);
             }
         }
@@ -188,7 +196,7 @@ impl Stage {
         let mock = self.mocks.get(name);
         let mock = mock.ok_or_else(|| TestFailure::NoMock { name: name.to_owned() })?;
         let (ms, outcome) = mock.play(task);
-        self.agenda.plan(self.now.plus_ms(ms), id.clone(), Arrival::Report { step, outcome });
+        self.agenda.plan(self.now.plus_ms(ms), id.clone(), WorkflowInput::Report { step, outcome });
         Ok(())
     }
 
@@ -201,15 +209,15 @@ impl Stage {
         let program = self.programs.get(&name).cloned();
         let program = program.ok_or(TestFailure::NoMock { name })?;
         let parent = waits.as_ref().map(|(parent, _)| parent.clone());
-        let input = task.payload.map(Carried);
-        let begin = Begin { parent, input, ..Begin::new(task.id, 1) };
+        let input = task.payload.map(HistoryPayload);
+        let begin = ExecutionStart { parent, input, ..ExecutionStart::new(task.id, 1) };
         self.start(program, begin, waits).await
     }
 
     fn post(&mut self, from: &TaskId, to: TaskId, name: String, payload: Option<Payload>) {
         let source = from.to_string();
-        let carried = payload.clone().map(Carried);
-        let message = Arrival::Message { name: name.clone(), source, payload: carried };
+        let carried = payload.clone().map(HistoryPayload);
+        let message = WorkflowInput::Message { name: name.clone(), source, payload: carried };
         self.agenda.plan(self.now, to.clone(), message);
         self.posts.push(Posted { from: from.clone(), to, name, payload });
     }
@@ -219,9 +227,9 @@ impl Execution {
     async fn turn(
         &mut self,
         now: Timestamp,
-        arrivals: Vec<Arrival>,
+        arrivals: Vec<WorkflowInput>,
         forgetful: bool,
-    ) -> Result<Finished, TestFailure> {
+    ) -> Result<CompletedTurn, TestFailure> {
         if forgetful {
             self.instance = self.recorded.replay(&self.program)?;
             self.locals.clear();
@@ -229,9 +237,9 @@ impl Execution {
         let mut turn = self.instance.turn(now, arrivals)?;
         loop {
             match turn {
-                Turn::Local(work) => self.locals.extend(work),
-                Turn::Finished(finished) => {
-                    if !finished.goes_on {
+                TurnProgress::Local(work) => self.locals.extend(work),
+                TurnProgress::Finished(finished) => {
+                    if !finished.has_more {
                         self.locals.clear();
                     }
                     let rows = finished.parts.iter().map(|part| part.row.clone());
@@ -253,17 +261,19 @@ impl Execution {
         &mut self,
         input: Option<Payload>,
         version: Option<String>,
-        carried: Vec<crate::workflow::Unread>,
+        carried: Vec<crate::workflow::UnreadSignal>,
         first_step: u64,
     ) {
         let values = self.told.values.iter();
-        let begin = Begin {
+        let begin = ExecutionStart {
             execution: self.recorded.begin.execution + 1,
             version: version.or_else(|| self.recorded.begin.version.clone()),
             first_step,
-            input: input.map(Carried),
+            input: input.map(HistoryPayload),
             carried,
-            values: values.map(|(key, value)| (key.clone(), Carried(value.clone()))).collect(),
+            values: values
+                .map(|(key, value)| (key.clone(), HistoryPayload(value.clone())))
+                .collect(),
             seed: self.recorded.begin.seed.wrapping_add(1),
             ..self.recorded.begin.clone()
         };
@@ -274,16 +284,16 @@ impl Execution {
 }
 
 /// The outcome that the parent of a workflow gets.
-fn outcome(standing: &Standing) -> StepOutcome {
+fn outcome(standing: &ExecutionState) -> StepOutcome {
     match standing {
-        Standing::Failed(failure) => {
+        ExecutionState::Failed(failure) => {
             StepOutcome::Failed { class: failure.class(), reason: failure.reason().to_owned() }
         }
-        Standing::Cancelled { reason } => StepOutcome::Cancelled { reason: reason.clone() },
-        Standing::Completed(result) => {
-            StepOutcome::Completed { result: result.clone().map(Carried) }
+        ExecutionState::Cancelled { reason } => StepOutcome::Cancelled { reason: reason.clone() },
+        ExecutionState::Completed(result) => {
+            StepOutcome::Completed { result: result.clone().map(HistoryPayload) }
         }
-        Standing::Waiting { .. } | Standing::ContinueAsNew { .. } => {
+        ExecutionState::Waiting { .. } | ExecutionState::ContinueAsNew { .. } => {
             unreachable!("it has not ended")
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use windlass_core::{Arrival, Carried, Payload, TaskId, Timestamp, Turned};
+use windlass_core::{HistoryPayload, Payload, TaskId, Timestamp, TurnRecord, WorkflowInput};
 
 use super::failure::TestFailure;
 use super::mock::Mock;
@@ -12,8 +12,8 @@ use super::recorded::Recorded;
 use super::stage::{Ended, Posted, Stage};
 use crate::failure::Failure;
 use crate::handler::{decode, encode};
-use crate::workflow::name::{Unnamed, name_of};
-use crate::workflow::{Begin, Program, Signature, Standing, Workflow};
+use crate::workflow::name::{AnonymousFunction, name_of};
+use crate::workflow::{ExecutionStart, ExecutionState, Signature, Workflow, WorkflowDefinition};
 
 const ID: &str = "workflow-under-test";
 /// When the workflow starts.
@@ -26,8 +26,8 @@ const MORNING: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 #[derive(Debug)]
 #[must_use = "it is run by `run`"]
 pub struct WorkflowTest<O> {
-    program: Program,
-    begin: Begin,
+    program: WorkflowDefinition,
+    begin: ExecutionStart,
     stage: Stage,
     /// The mock that was added last.
     last: String,
@@ -39,7 +39,7 @@ pub struct WorkflowTest<O> {
 #[derive(Debug)]
 pub struct Tested<O> {
     /// What it returned, or how else it ended.
-    pub result: Result<O, Standing>,
+    pub result: Result<O, ExecutionState>,
     /// Its recorded executions; more than one if it continued as new.
     pub executions: Vec<Recorded>,
     /// In virtual time.
@@ -54,7 +54,7 @@ pub struct Tested<O> {
 
 impl<O> Tested<O> {
     /// The history of its last execution.
-    pub fn history(&self) -> &[Turned] {
+    pub fn history(&self) -> &[TurnRecord] {
         self.executions.last().map_or(&[], |recorded| &recorded.rows)
     }
 }
@@ -68,10 +68,10 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
         E: Into<Failure>,
     {
         let name = name_of(&function).unwrap_or(ID);
-        let program = Program::named(name, function);
+        let program = WorkflowDefinition::named(name, function);
         let mut test = Self {
             program,
-            begin: Begin::new(ID, 1),
+            begin: ExecutionStart::new(ID, 1),
             stage: Stage::at(MORNING),
             last: String::new(),
             broken: None,
@@ -151,7 +151,7 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
         E: Into<Failure>,
     {
         let name = self.name(name_of(&function));
-        self.stage.programs.insert(name.clone(), Program::named(name, function));
+        self.stage.programs.insert(name.clone(), WorkflowDefinition::named(name, function));
         self
     }
 
@@ -159,12 +159,12 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
     pub fn event_at<T: Serialize>(mut self, after: Duration, name: &str, payload: &T) -> Self {
         let payload = self.written(payload);
         let (name, source) = (name.to_owned(), "test".to_owned());
-        self.arrives(after, Arrival::Message { name, source, payload })
+        self.arrives(after, WorkflowInput::Message { name, source, payload })
     }
 
     /// Requests its cancellation, this long after its start.
     pub fn cancel_at(self, after: Duration, reason: &str) -> Self {
-        self.arrives(after, Arrival::Cancel { reason: reason.to_owned() })
+        self.arrives(after, WorkflowInput::Cancel { reason: reason.to_owned() })
     }
 
     /// Drops the code after each turn and replays it from its history.
@@ -182,7 +182,7 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
         self.stage.start(self.program, self.begin, None).await?;
         let Ended { standing, told } = self.stage.run(&id).await?;
         let result = match standing {
-            Standing::Completed(payload) => Ok(decode(payload.as_ref())
+            ExecutionState::Completed(payload) => Ok(decode(payload.as_ref())
                 .map_err(|why| TestFailure::Payload { reason: why.reason().to_owned() })?),
             standing => Err(standing),
         };
@@ -197,15 +197,15 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
         })
     }
 
-    fn arrives(mut self, after: Duration, arrival: Arrival) -> Self {
+    fn arrives(mut self, after: Duration, arrival: WorkflowInput) -> Self {
         let ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
         self.stage.agenda.plan(MORNING.plus_ms(ms), self.begin.id.clone(), arrival);
         self
     }
 
-    fn written<T: Serialize>(&mut self, payload: &T) -> Option<Carried> {
+    fn written<T: Serialize>(&mut self, payload: &T) -> Option<HistoryPayload> {
         match encode(payload) {
-            Ok(payload) => payload.map(Carried),
+            Ok(payload) => payload.map(HistoryPayload),
             Err(failure) => {
                 let reason = failure.reason().to_owned();
                 self.broken = Some(TestFailure::Payload { reason });
@@ -214,10 +214,10 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
         }
     }
 
-    fn name(&mut self, name: Result<&'static str, Unnamed>) -> String {
+    fn name(&mut self, name: Result<&'static str, AnonymousFunction>) -> String {
         name.map_or_else(
             |unnamed| {
-                self.broken = Some(TestFailure::Unnamed(unnamed));
+                self.broken = Some(TestFailure::AnonymousFunction(unnamed));
                 String::new()
             },
             ToOwned::to_owned,

@@ -3,7 +3,7 @@ use windlass_core::{Payload, TaskId, Timestamp};
 
 /// A workflow command: what the commit of a turn does for the code.
 #[derive(Clone, Debug)]
-pub enum Deed {
+pub enum PlannedCommand {
     Activity {
         step: u64,
         task: Box<NewTask>,

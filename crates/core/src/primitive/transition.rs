@@ -1,8 +1,8 @@
-use crate::gate::Gate;
+use crate::gate::ConcurrencyLimit;
 use crate::lane::Lane;
 use crate::mailbox::Mailbox;
-use crate::primitive::{family, gate, meter, put_back};
-use crate::queue::Queue;
+use crate::primitive::{family, gate, meter, redeliver};
+use crate::queue::ReadyRoute;
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, Wake, World, unless_quarantined};
 
@@ -11,7 +11,7 @@ pub(crate) const QUEUE_CHECK_MS: u64 = 3_600_000;
 
 /// Saves a task that changed its state: sets its due time, lists a waiting task under its ready
 /// route and wakes waiting claims. Updates its concurrency limit, its parent and its children.
-pub(crate) fn place(world: &mut World, mut task: Task) -> Result<(), Halt> {
+pub(crate) fn transition_to(world: &mut World, mut task: Task) -> Result<(), Halt> {
     let before = world.get::<Task>(&task.task_key().row_key())?;
     let moved = gate::pass(world, before.as_deref(), &mut task)?;
     let had_ended = before.filter(|before| before.lifecycle.ended_at().is_some());
@@ -19,7 +19,7 @@ pub(crate) fn place(world: &mut World, mut task: Task) -> Result<(), Halt> {
     if let Some(before) = had_ended.filter(|_| task.lifecycle.ended_at().is_none()) {
         family::revived(world, &before, &mut task)?;
     }
-    enter(world, task.clone())?;
+    save_and_wake(world, task.clone())?;
     // Its family may share its concurrency limit, so the task must be saved first.
     if ends {
         family::ended(world, &task)?;
@@ -31,7 +31,7 @@ pub(crate) fn place(world: &mut World, mut task: Task) -> Result<(), Halt> {
 }
 
 /// Saves a task in its present state, with its due time, its ready route and its wake.
-pub(super) fn enter(world: &mut World, mut task: Task) -> Result<(), Halt> {
+pub(super) fn save_and_wake(world: &mut World, mut task: Task) -> Result<(), Halt> {
     task.due_at = task.next_due();
     let wake = |route| Wake { tenant: task.tenant.clone(), lane: task.lane.clone(), route };
     match task.lifecycle {
@@ -48,7 +48,8 @@ pub(super) fn enter(world: &mut World, mut task: Task) -> Result<(), Halt> {
 }
 
 fn list(world: &mut World, task: &Task) -> Result<(), Halt> {
-    let known = world.get::<Queue>(&Queue::key_of(&task.tenant, &task.lane, &task.route))?;
+    let known =
+        world.get::<ReadyRoute>(&ReadyRoute::key_of(&task.tenant, &task.lane, &task.route))?;
     match known {
         Some(queue) if !queue.closing => return Ok(()),
         Some(_) => {}
@@ -58,7 +59,7 @@ fn list(world: &mut World, task: &Task) -> Result<(), Halt> {
             world.put::<Lane>(lane);
         }
     }
-    world.put::<Queue>(Queue {
+    world.put::<ReadyRoute>(ReadyRoute {
         tenant: task.tenant.clone(),
         lane: task.lane.clone(),
         route: task.route.clone(),
@@ -74,7 +75,7 @@ pub(crate) fn prefetch_neighbours(world: &mut World, task: &Task) {
         world.prefetch(Mailbox::key_of(&task.tenant, &task.id));
     }
     world.prefetch(Lane::key_of(&task.tenant, &task.lane));
-    world.prefetch(Queue::key_of(&task.tenant, &task.lane, &task.route));
+    world.prefetch(ReadyRoute::key_of(&task.tenant, &task.lane, &task.route));
     let gate = task.gate.iter().map(|key| key.row_key(&task.tenant));
     for key in gate.chain(meter::keys(task)) {
         world.prefetch(key);
@@ -95,7 +96,7 @@ pub(crate) fn are_neighbours_readable(world: &mut World, task: &Task) -> Result<
     }
     let gate = task.gate.iter().map(|key| key.row_key(&task.tenant));
     for key in gate.chain(meter::keys(task)) {
-        if unless_quarantined(world.get::<Gate>(&key))?.is_none() {
+        if unless_quarantined(world.get::<ConcurrencyLimit>(&key))?.is_none() {
             return Ok(false);
         }
     }
@@ -105,16 +106,16 @@ pub(crate) fn are_neighbours_readable(world: &mut World, task: &Task) -> Result<
 /// Whether this version can read the lane and the ready route of a task.
 pub(super) fn is_listable(world: &mut World, task: &Task) -> Result<bool, Halt> {
     let lane = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane));
-    let queue = world.get::<Queue>(&Queue::key_of(&task.tenant, &task.lane, &task.route));
+    let queue = world.get::<ReadyRoute>(&ReadyRoute::key_of(&task.tenant, &task.lane, &task.route));
     Ok(unless_quarantined(lane)?.is_some() && unless_quarantined(queue)?.is_some())
 }
 
 /// Ends the lease of a task in other records: frees its slots, and counts a delivery of each
 /// in-flight message that was not consumed.
-pub(crate) fn leave(world: &mut World, task: &Task) -> Result<(), Halt> {
+pub(crate) fn end_lease(world: &mut World, task: &Task) -> Result<(), Halt> {
     let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(()) };
-    put_back(world, task, &lease.received, None, true)?;
-    meter::leave(world, task)?;
+    redeliver(world, task, &lease.received, None, true)?;
+    meter::end_lease(world, task)?;
     if !lease.gated {
         return Ok(());
     }
