@@ -81,7 +81,7 @@ impl Contended {
         let gate = first.lane(&tenant, &lane).await?.and_then(|lane| lane.gate);
         let running = gate.map_or(0, |gate| gate.running);
         if cycles.stalls == 0 && running != 0 {
-            return Err(BenchError::Gate { running });
+            return Err(BenchError::ConcurrencyLimit { running });
         }
         let mut report = Report::default();
         report.number("cycles_per_s", cycles.latencies.len() as f64 / elapsed);

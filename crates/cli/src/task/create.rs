@@ -189,7 +189,7 @@ impl Create {
             creation = creation.tag(tag);
         }
         if let Some(key) = &self.key {
-            creation = creation.key(key);
+            creation = creation.concurrency_key(key);
         }
         if let Some(session) = &self.session {
             creation = creation.session(session);

@@ -24,7 +24,7 @@ pub(crate) struct Show {
 struct Kept {
     input: Option<Payload>,
     result: Option<Payload>,
-    notes: Vec<WorkflowProperty>,
+    properties: Vec<WorkflowProperty>,
     rows: Vec<TurnRecord>,
     /// Why its history cannot be read, if so: what it waits for is then unknown.
     damage: Option<Error>,
@@ -42,7 +42,7 @@ impl Kept {
             Some(key) => engine.payload(&key).await?,
             None => None,
         };
-        let notes = engine.properties(&task.task_key()).await?;
+        let properties = engine.properties(&task.task_key()).await?;
         let (rows, damage) = match engine.history(task, 0).await {
             Ok(rows) => (rows, None),
             Err(error @ (Error::NoHistory { .. } | Error::BadHistory { .. })) => {
@@ -50,7 +50,7 @@ impl Kept {
             }
             Err(error) => return Err(error.into()),
         };
-        Ok(Self { input, result, notes, rows, damage, unread: unread(engine, task).await? })
+        Ok(Self { input, result, properties, rows, damage, unread: unread(engine, task).await? })
     }
 
     fn status(&self) -> Option<&str> {

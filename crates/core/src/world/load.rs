@@ -90,7 +90,7 @@ impl World {
             self.now = self.now.max(loaded.as_of.next());
         }
         for row in loaded.rows {
-            self.learn_row(row);
+            self.absorb_row(row);
         }
         for key in &wanted.rows {
             self.entries.entry(key.clone()).or_insert(Entry {
@@ -102,14 +102,14 @@ impl World {
             });
         }
         for (scan, page) in wanted.scans.iter().zip(loaded.pages) {
-            self.learn_page(scan, page);
+            self.absorb_page(scan, page);
         }
         if wanted.log_head > 0 {
             self.log_head = Some(loaded.log_head);
         }
     }
 
-    fn learn_page(&mut self, scan: &Scan, page: Vec<PageRow>) {
+    fn absorb_page(&mut self, scan: &Scan, page: Vec<PageRow>) {
         let last = page.last().filter(|_| page.len() >= scan.limit);
         let last = last.map(|last| last.position.clone());
         let before = self.reaches.get(&scan.range).map_or(0, |reach| reach.rows);
@@ -118,14 +118,14 @@ impl World {
         for row in page {
             let key = RowKey { table, values: layout.key(&row.position) };
             let PageRow { version, schema, body, .. } = row;
-            self.learn_row(StoredRow { key, version, schema, body });
+            self.absorb_row(StoredRow { key, version, schema, body });
         }
     }
 
     /// The first load of a record counts. If a second load shows a later version, or a record that
     /// was absent, another batch committed in between: rows that were only scanned and absent
     /// records are not checked by the commit, so the batch is late.
-    fn learn_row(&mut self, row: StoredRow) {
+    fn absorb_row(&mut self, row: StoredRow) {
         if let Some(known) = self.entries.get(&row.key) {
             self.is_late |= known.base.is_none_or(|base| base < row.version);
             return;

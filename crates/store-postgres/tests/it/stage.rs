@@ -56,7 +56,7 @@ pub(crate) async fn prepare(store: &dyn Store, command: impl Into<Command>) -> P
         }
         let wanted = Arc::new(world.wanted().unwrap());
         let loaded = tx.load(wanted.clone()).await.unwrap();
-        world.learn(&wanted, loaded);
+        world.absorb(&wanted, loaded);
     }
 }
 

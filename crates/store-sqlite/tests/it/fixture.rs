@@ -78,7 +78,7 @@ pub(crate) async fn prepare(
         }
         let wanted = Arc::new(world.wanted().expect("a parked command needs a record"));
         let loaded = tx.load(wanted.clone()).await?;
-        world.learn(&wanted, loaded);
+        world.absorb(&wanted, loaded);
     }
 }
 
