@@ -1,4 +1,4 @@
-//! What batching is worth: the same load with and without it.
+//! The benefit of batching: the same load with and without it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,7 +26,7 @@ pub(crate) fn run(seconds: u64) -> Result<(), String> {
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let report = measure_all(&folder, seconds);
     if let Err(error) = std::fs::remove_dir_all(&folder) {
-        eprintln!("note: {} is left behind: {error}", folder.display());
+        eprintln!("note: {} was not removed: {error}", folder.display());
     }
     print!("\n{}", report?);
     Ok(())

@@ -1,4 +1,4 @@
-//! What a Postgres of its own gives: every measuring point, each on a fresh server.
+//! Every benchmark on Postgres, each on a fresh server.
 
 use std::process::{Command, Stdio};
 
@@ -7,7 +7,7 @@ use crate::cargo::Cargo;
 use crate::json::number_of;
 use crate::table::{row, table};
 
-/// One benchmark: how it is called, and which of its numbers are shown.
+/// One benchmark: its command line, and the numbers to show.
 struct Point {
     line: &'static str,
     shown: &'static [&'static str],
@@ -95,7 +95,7 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// Runs one benchmark; what it printed.
+/// Runs one benchmark. Returns its output.
 fn measure(point: &Point) -> Result<String, String> {
     let folder = target().join("release");
     let mut command = Command::new(folder.join("with-postgres"));

@@ -1,4 +1,4 @@
-//! Other programs, run as if from the root by hand.
+//! Calls of cargo, run from the root of the repository.
 
 use std::fmt;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::tree;
 
-/// One call of cargo, printable as the line to type.
+/// One call of cargo; prints as the command to type.
 pub(crate) struct Cargo {
     args: Vec<String>,
     env: Vec<(&'static str, String)>,
@@ -30,8 +30,8 @@ impl Cargo {
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         command.args(&self.args).current_dir(tree::root());
-        // These describe xtask. Passed on, they change what build scripts and `env!` see, and
-        // so rebuild crates that a call by hand would not.
+        // These describe xtask. Passed on, they change what build scripts and `env!` see, and so
+        // rebuild crates that a manual call would not.
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(describes_xtask) {
                 command.env_remove(name);
@@ -49,7 +49,7 @@ impl Cargo {
         if status.success() { Ok(()) } else { Err(status.to_string()) }
     }
 
-    /// Whether it succeeds, without a word.
+    /// Whether it succeeds, without output.
     pub(crate) fn works(&self) -> bool {
         let mut command = self.command();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -90,13 +90,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_reads_as_the_line_to_type() {
+    fn a_call_prints_as_the_command_to_type() {
         let doc = Cargo::new("doc --no-deps").env("RUSTDOCFLAGS", "-D warnings");
         assert_eq!(doc.to_string(), "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps");
     }
 
     #[test]
-    fn what_describes_xtask_is_not_passed_on() {
+    fn variables_of_xtask_are_not_passed_on() {
         for name in ["CARGO", "CARGO_PKG_NAME", "CARGO_MANIFEST_DIR", "OUT_DIR"] {
             assert!(describes_xtask(name), "{name}");
         }

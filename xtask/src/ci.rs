@@ -1,4 +1,4 @@
-//! What every change must pass, in the order of what fails soonest.
+//! The checks that every change must pass, fastest failure first.
 
 use std::process::Command;
 use std::time::Instant;
@@ -42,7 +42,7 @@ pub(crate) fn run() -> Result<(), String> {
 }
 
 /// The first of the simulator's seeds that are run beside the fixed ones: the same for the same
-/// commit, another for the next one, and zero, which adds none, where there is no commit.
+/// commit, different for the next one, and zero, which adds none, without a commit.
 fn seed_start(commit: Option<u32>) -> u64 {
     commit.map_or(0, |commit| u64::from(commit) * 1_000)
 }
@@ -51,7 +51,7 @@ fn steps(with_nextest: bool, seed_start: u64) -> Vec<Step> {
     let tests = if with_nextest {
         "nextest run --workspace --locked"
     } else {
-        println!("note: cargo-nextest is not installed, so cargo test stands in for it");
+        println!("note: cargo-nextest is not installed, using cargo test");
         "test --workspace --locked"
     };
     let tests = Cargo::new(tests).env("WINDLASS_SEED_START", seed_start.to_string());
@@ -102,7 +102,7 @@ fn require_compiler() -> Result<(), String> {
     install("a C compiler (cc)", "build-essential")
 }
 
-/// The tests start servers of their own, in temporary directories.
+/// The tests start their servers in temporary directories.
 fn require_postgres() -> Result<(), String> {
     let debian = std::fs::read_dir("/usr/lib/postgresql");
     let there = debian.is_ok_and(|mut versions| versions.next().is_some());
@@ -112,7 +112,7 @@ fn require_postgres() -> Result<(), String> {
     install("Postgres (initdb)", "postgresql")
 }
 
-/// Debian puts it where only root looks for programs.
+/// Debian installs it where only root's PATH finds it.
 fn require_pgbouncer() -> Result<(), String> {
     if succeeds("pgbouncer", &["--version"]) || succeeds("/usr/sbin/pgbouncer", &["--version"]) {
         return Ok(());
@@ -123,12 +123,12 @@ fn require_pgbouncer() -> Result<(), String> {
 fn install(what: &str, package: &str) -> Result<(), String> {
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
     if !is_root || !succeeds("apt-get", &["--version"]) {
-        return Err(format!("there is no {what}: install {package}, or what your system calls it"));
+        return Err(format!("{what} is missing: install {package}, or its name on your system"));
     }
-    println!("==> there is no {what}: installing {package}");
+    println!("==> {what} is missing: installing {package}");
     for args in [&["update", "-qq"][..], &["install", "-y", "--no-install-recommends", package]] {
         let mut apt = Command::new("apt-get");
-        // At this level no package starts a service: the tests start what they need.
+        // At this run level no package starts a service: the tests start what they need.
         apt.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
         let status = apt.args(args).status();
         if !status.is_ok_and(|status| status.success()) {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_move_with_the_commit() {
+    fn the_seeds_depend_on_the_commit() {
         for (commit, start) in [(None, 0), (Some(0x9a2f_6d5c), 2_586_799_452_000)] {
             assert_eq!(seed_start(commit), start);
         }

@@ -1,4 +1,4 @@
-//! duroxide's own suite on every store: how many of its functions ran, passed, and were left out.
+//! duroxide's own suite on every store: how many functions ran, passed, and were excluded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,7 @@ use crate::table::{row, table};
 use crate::tree;
 
 const SUITE: &str = "adapters/duroxide/tests/it/suite.rs";
-/// What is in the suite for providers of another kind.
+/// The list of excluded functions, which are for another kind of provider.
 const EXCLUDED: &str = "const OF_SHORT_POLLS";
 const STORES: [&str; 2] = ["sqlite", "postgres"];
 
@@ -19,7 +19,7 @@ struct Tests(BTreeMap<String, bool>);
 
 pub(crate) fn run() -> Result<(), String> {
     if !has_nextest() {
-        return Err("it needs cargo-nextest: cargo install --locked cargo-nextest".into());
+        return Err("cargo-nextest is missing: cargo install --locked cargo-nextest".into());
     }
     let suite = tree::root().join(SUITE);
     let source = std::fs::read_to_string(&suite);
@@ -43,7 +43,7 @@ pub(crate) fn run() -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("the suite: {status}")) }
 }
 
-/// The functions that are left out, as the suite names them.
+/// The excluded functions, as the suite names them.
 fn ignored_fields(source: &str) -> Vec<&str> {
     let list = source.split_once(EXCLUDED).map_or("", |(_, rest)| rest);
     let list = list.split_once("];").map_or("", |(list, _)| list);
@@ -63,8 +63,8 @@ impl Tests {
         }
     }
 
-    /// The functions of a store, and how many of them passed. On Postgres a test has all functions
-    /// of a module, which are as many as there are on SQLite.
+    /// The functions of a store, and how many of them passed. On Postgres a test runs all
+    /// functions of a module, as many as there are on SQLite.
     fn count(&self, store: &str) -> (usize, usize) {
         let of = |store: &str, module: &str| {
             let prefix = format!("{store}::{module}");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_named_by_the_suite() {
+    fn excluded_functions_are_listed_by_the_suite() {
         let source = std::fs::read_to_string(tree::root().join(SUITE)).unwrap();
         let short = ignored_fields(&source);
         assert_eq!(short.len(), 2, "{short:?}");

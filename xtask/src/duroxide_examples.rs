@@ -1,4 +1,4 @@
-//! The examples that duroxide publishes, each with another provider and otherwise as it is.
+//! The examples that duroxide publishes, with the provider replaced and otherwise unchanged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::cargo::Cargo;
 use crate::table::{row, table};
 use crate::tree;
 
-/// What is another in them: what they open, and the name of its file.
+/// The replacements: the provider, and the URL of its file.
 const SWAPS: [(&str, &str); 4] = [
     (
         "use duroxide::providers::sqlite::SqliteProvider;",
@@ -19,7 +19,7 @@ const SWAPS: [(&str, &str); 4] = [
     ("format!(\"sqlite:{}\",", "format!(\"sqlite://{}\","),
 ];
 
-/// Those in which the provider is named, which is all of them today.
+/// The number of examples that name the provider, which is all of them today.
 const FEWEST: usize = 6;
 
 const METADATA: &str =
@@ -50,7 +50,7 @@ pub(crate) fn run() -> Result<(), String> {
     let place = target().join("duroxide-examples");
     let names = swap(&source.join("examples"), &place.join("src/bin"))?;
     if names.len() < FEWEST {
-        return Err(format!("only {} of the examples name their provider", names.len()));
+        return Err(format!("only {} examples name their provider", names.len()));
     }
     let folder = source.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let version = folder.trim_start_matches("duroxide-");
@@ -58,7 +58,7 @@ pub(crate) fn run() -> Result<(), String> {
     let manifest = MANIFEST.replace("VERSION", version);
     let manifest = manifest.replace("ADAPTER", &adapter.display().to_string());
     write(&place.join("Cargo.toml"), &manifest)?;
-    // The same versions of everything as here.
+    // The same versions of all dependencies as here.
     let locked = fs::copy(tree::root().join("Cargo.lock"), place.join("Cargo.lock"));
     locked.map_err(|error| format!("Cargo.lock: {error}"))?;
     let mut rows = vec![row([&"example", &"ends well"])];
@@ -73,20 +73,20 @@ pub(crate) fn run() -> Result<(), String> {
         rows.push(row([name, &if status.success() { "yes" } else { "no" }]));
     }
     print!("\n{}", table(&rows));
-    if all { Ok(()) } else { Err("not every example ends well".into()) }
+    if all { Ok(()) } else { Err("not every example succeeded".into()) }
 }
 
-/// Where the source of the crate is.
+/// The folder of the crate's source.
 fn published() -> Result<PathBuf, String> {
     let output = Cargo::new(METADATA).command().output();
     let output = output.map_err(|error| format!("cannot run cargo: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let is_it = |path: &&str| path.contains("/duroxide-") && path.ends_with("/Cargo.toml");
-    let manifest = text.split('"').find(is_it).ok_or("cargo knows of no duroxide")?;
+    let manifest = text.split('"').find(is_it).ok_or("cargo metadata has no duroxide")?;
     Ok(Path::new(manifest).parent().unwrap_or(Path::new("/")).to_owned())
 }
 
-/// Writes those of the examples that name their provider with another one. Says which.
+/// Writes the examples that name their provider with the other one. Returns their names.
 fn swap(from: &Path, to: &Path) -> Result<Vec<String>, String> {
     let files = fs::read_dir(from).map_err(|error| format!("{}: {error}", from.display()))?;
     let mut names = Vec::new();
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_is_another() {
+    fn the_provider_is_replaced() {
         let text = "use duroxide::providers::sqlite::SqliteProvider;\n\
             let url = format!(\"sqlite:{}\", path);\n\
             let store = Arc::new(SqliteProvider::new(&db_url, None).await?);\n";

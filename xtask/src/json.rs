@@ -1,4 +1,4 @@
-//! Values of a JSON object, as the benchmarks print it. What is within a value is passed over.
+//! Values of a JSON object, as the benchmarks print it. Nested values are skipped.
 
 /// The number under a key.
 pub(crate) fn number_of(json: &str, key: &str) -> Option<f64> {
@@ -7,7 +7,7 @@ pub(crate) fn number_of(json: &str, key: &str) -> Option<f64> {
     value[..end].parse().ok()
 }
 
-/// The text under a key; none if it holds an escape, which no benchmark prints.
+/// The text under a key; none if it has an escape, which no benchmark prints.
 pub(crate) fn text_of<'a>(json: &'a str, key: &str) -> Option<&'a str> {
     let (text, _) = value_of(json, key)?.strip_prefix('"')?.split_once('"')?;
     (!text.contains('\\')).then_some(text)
@@ -34,7 +34,7 @@ fn value_of<'a>(json: &'a str, key: &str) -> Option<&'a str> {
     None
 }
 
-/// Where the text ends that begins here.
+/// The end of the text that begins here.
 fn end_of_text(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.bytes().position(|byte| {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_within_is_passed_over() {
+    fn nested_values_are_skipped() {
         let json = r#"{"a":{"n":1,"m":[{"n":2}]},"l":[3],"t":"\"n\":4 }","n":5,"z":{"q":6}}"#;
         for (key, expected) in [("n", Some(5.0)), ("m", None), ("q", None)] {
             assert_eq!(number_of(json, key), expected, "{key}");

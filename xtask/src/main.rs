@@ -1,4 +1,4 @@
-//! The chores of this repository: `cargo xtask <command>`.
+//! The development tasks of this repository: `cargo xtask <command>`.
 
 #![allow(clippy::print_stdout, reason = "a program for a terminal: printing is what it does")]
 
@@ -28,44 +28,44 @@ use options::Options;
 use sides::Store;
 
 const HELP: &str = "\
-The chores of this repository.
+The development tasks of this repository.
 
 usage: cargo xtask <command> [options]
 
 commands:
   ci       everything a change must pass: tidy, fmt, clippy, tests, doctests, docs
-  tidy     what of the house style can be checked
-  matrix   how many rows the tables of core have, by command and state
+  tidy     the checkable part of the house style
+  matrix   the number of rows in the tables of core, by command and state
   prove    the long proofs, in release, and 100,000 tasks through chaos on Postgres
              --seeds N      seeds per random test (10000)
-  mutate   switches off one rule at a time and counts the simulator's seeds that notice
+  mutate   disables one rule at a time and counts the simulator's seeds that detect it
              workflows      only the rules of workflows
-             foreign        only those for workflows of another runtime
-             --seeds N      seeds for each rule at most (1000)
-             --stop-after N seeds that notice, after which a rule needs no more (3)
-             --every-seed   all seeds for each rule, to count how many notice
-             --postgres     runs the tests on Postgres instead, each without its rule
-           prove and mutate keep what they find for the sources it was found on:
-             --part K/N     only this part; together, parts 1/N to N/N are the whole
-             --again        runs what has a result, too
-             --report       runs nothing, and prints the results of all parts
+             foreign        only those of workflows of an external runtime
+             --seeds N      maximum number of seeds for each rule (1000)
+             --stop-after N stop a rule after N seeds that detect it (3)
+             --every-seed   all seeds for each rule, to count how many detect it
+             --postgres     run the tests on Postgres instead, each without its rule
+           prove and mutate store their results under the hash of the sources:
+             --part K/N     only this part; parts 1/N to N/N together are everything
+             --again        rerun rows that have a result
+             --report       run nothing, and print the results of all parts
   bench    batched against unbatched, on a SQLite file
-             --seconds N    how long each run lasts (10)
-             --postgres     the measuring points on Postgres instead, each on a server of its own
+             --seconds N    duration of each run (10)
+             --postgres     the benchmarks on Postgres instead, each on a fresh server
   duroxide duroxide's own suite on SQLite and Postgres: run, passed, excluded and why
              examples       the examples that duroxide publishes instead, with the provider swapped
   peers    Windlass against others, all equally durable (see bench/README.md)
-             sqlite         apalis, each on a file of its own (this one if none is named)
-             postgres       apalis-postgres and graphile-worker, each on a server of its own
+             sqlite         apalis, each on a separate file (the default)
+             postgres       apalis-postgres and graphile-worker, each on a separate server
              workflows      duroxide on its own provider and on Windlass, and Windlass's workflows
                             --workflows N (2000), --steps N of the long one (1000), --rounds N (3)
              --bulk N       tasks pushed in bulk and drained (200000; postgres: 50000)
              --singles N    tasks pushed one by one and drained (15000; postgres: 50000)
-             --rounds N     how often each is run, in turn (3)
+             --rounds N     runs of each, in turn (3)
   help     this text
 ";
 
-/// Why a command did not succeed: one message, and whether the asking was at fault.
+/// Why a command failed: a message, and whether its usage was wrong.
 pub(crate) enum Failure {
     Usage(String),
     Failed(String),

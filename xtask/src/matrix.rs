@@ -1,4 +1,4 @@
-//! The tables of core: every command, in every state it can meet.
+//! The tables of core: every command in every state.
 
 use crate::source::{Source, mentions};
 use crate::table::table;
@@ -7,14 +7,14 @@ use crate::tree;
 const COMMANDS: &str = "crates/core/src/command";
 const STATES: &str = "crates/core/src/testing/states.rs";
 
-/// Commands that no table can be asked of, and why.
+/// Commands without a table, and why.
 const EXEMPT: &[(&str, &str)] = &[
     ("TrimLog", "acts on the log, on no task and no lane"),
     ("RotateKey", "acts on the keys of a tenant, on no task and no lane"),
     ("Spend", "acts on limiters, which have no states"),
 ];
 
-/// A kind of table: how it is called, and the states that stand in its first column.
+/// A kind of table: its check function, and the states of its first column.
 struct Subject {
     name: &'static str,
     check: &'static str,
@@ -24,7 +24,7 @@ struct Subject {
 struct Command {
     name: String,
     place: String,
-    /// By subject: rows per state, or none if it has no table about it.
+    /// By subject: rows per state, or none without a table.
     rows: Vec<Option<Vec<usize>>>,
 }
 
@@ -67,14 +67,14 @@ impl Matrix {
         Ok(Self { subjects, commands })
     }
 
-    /// What is missing: an empty cell, a command without a table, an exemption that is none.
+    /// What is missing: an empty cell, a command without a table, an unnecessary exemption.
     pub(crate) fn gaps(&self) -> Vec<String> {
         let mut gaps = Vec::new();
         for command in &self.commands {
             let exempt = EXEMPT.iter().any(|(name, _)| *name == command.name);
             let tabled = command.rows.iter().any(Option::is_some);
             if tabled == exempt {
-                let problem = if exempt { "has a table, yet is exempt" } else { "has no table" };
+                let problem = if exempt { "has a table, but is exempt" } else { "has no table" };
                 gaps.push(format!("{} {} {problem}", command.place, command.name));
             }
             for (subject, rows) in self.subjects.iter().zip(&command.rows) {
@@ -88,7 +88,7 @@ impl Matrix {
         }
         for (name, _) in EXEMPT {
             if !self.commands.iter().any(|command| command.name == *name) {
-                gaps.push(format!("{COMMANDS}/mod.rs {name} is exempt, yet no command"));
+                gaps.push(format!("{COMMANDS}/mod.rs {name} is exempt, but not a command"));
             }
         }
         gaps
@@ -245,7 +245,7 @@ mod tests {
         let expected = [
             "cancel.rs Cancel x task waiting has no row",
             "limit_lane.rs LimitLane has no table",
-            "trim_log.rs TrimLog has a table, yet is exempt",
+            "trim_log.rs TrimLog has a table, but is exempt",
         ];
         let expected = expected.map(|gap| format!("{COMMANDS}/{gap}"));
         assert_eq!(matrix(&files).unwrap().gaps(), expected);

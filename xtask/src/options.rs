@@ -35,7 +35,7 @@ impl Options {
         Ok(Self(found))
     }
 
-    /// For a command that takes none.
+    /// For a command without options.
     pub(crate) fn none(args: &[String]) -> Result<(), Failure> {
         Self::parse(args, &[]).map(|_| ())
     }
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_read_or_refused() {
+    fn options_are_parsed_or_rejected() {
         for (line, expected) in [
             ("", Ok(7)),
             ("--seeds 20", Ok(20)),
@@ -95,7 +95,7 @@ mod tests {
     fn flags_take_no_value() {
         let args = ["--again", "--part", "2/5", "--part=3/5"].map(String::from);
         let parsed = Options::parse_with_flags(&args, &["--part"], &["--again", "--report"]);
-        let options = parsed.unwrap_or_else(|_| panic!("all of them are known"));
+        let options = parsed.unwrap_or_else(|_| panic!("all options are known"));
         assert!(options.has("--again") && !options.has("--report"));
         assert_eq!((options.text("--part"), options.text("--seeds")), (Some("3/5"), None));
         assert!(Options::parse_with_flags(&args, &["--part"], &["--report"]).is_err());

@@ -1,4 +1,4 @@
-//! Windlass and its peers side by side: the same work, in turn, equally durable.
+//! Windlass and its peers: the same work, in turn, equally durable.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use crate::json::{number_of, text_of};
 use crate::sides::{Side, Store, Work};
 use crate::table::{row, table};
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Clone, Debug, PartialEq)]
 struct Run {
     push: f64,
@@ -18,7 +18,7 @@ struct Run {
 }
 
 impl Run {
-    /// Any program that prints these four can stand on a side.
+    /// Any program that prints these four values can be a peer.
     fn read(json: &str) -> Result<Self, String> {
         let number = |key| number_of(json, key).ok_or_else(|| format!("no {key} in {json}"));
         let text = |key| text_of(json, key).ok_or_else(|| format!("no {key} in {json}"));
@@ -30,7 +30,7 @@ impl Run {
         })
     }
 
-    /// Push all, then drain all: what a task costs is the sum of both.
+    /// Push all, then drain all: the cost of a task is the sum of both.
     fn end_to_end(&self) -> f64 {
         1.0 / (1.0 / self.push + 1.0 / self.drain)
     }
@@ -56,7 +56,7 @@ pub(crate) fn run(store: Store, bulk: u64, singles: u64, rounds: u64) -> Result<
         Ok(format!("{report}written to {disk}\n"))
     });
     if let Err(error) = std::fs::remove_dir_all(&folder) {
-        eprintln!("note: {} is left behind: {error}", folder.display());
+        eprintln!("note: {} was not removed: {error}", folder.display());
     }
     print!("\n{}", report?);
     if let (Some(before), Some(after)) = (before, load()) {
@@ -65,13 +65,13 @@ pub(crate) fn run(store: Store, bulk: u64, singles: u64, rounds: u64) -> Result<
     Ok(())
 }
 
-/// What the tasks are written to; a failure if it is memory. The servers of `with-postgres` are in
-/// /tmp, as the path of a socket must be short.
+/// The disk that the tasks are written to; an error if it is memory. The servers of
+/// `with-postgres` are in /tmp, because the path of a socket must be short.
 fn disk_of(store: Store, folder: &Path) -> Result<String, String> {
     disk_under(if store == Store::Postgres { Path::new("/tmp") } else { folder })
 }
 
-/// The disk that a folder is on; a failure if that is memory.
+/// The disk of a folder; an error if it is memory.
 pub(crate) fn disk_under(place: &Path) -> Result<String, String> {
     let mut df = Command::new("df");
     let output = df.args(["--output=source,fstype"]).arg(place).output();
@@ -80,17 +80,17 @@ pub(crate) fn disk_under(place: &Path) -> Result<String, String> {
         .map_err(|problem| format!("{}: {problem}", place.display()))
 }
 
-/// The last line of what `df` prints: a device and the kind of its file system.
+/// Parses the last line of `df`: a device and its file system type.
 fn disk(printed: &str) -> Result<String, String> {
     let words: Vec<&str> = printed.lines().last().unwrap_or_default().split_whitespace().collect();
     match words[..] {
         [_, "tmpfs" | "ramfs"] => Err("memory, where a commit costs nothing".into()),
         [device, kind] => Ok(format!("{device} ({kind})")),
-        _ => Err(format!("df said {printed}")),
+        _ => Err(format!("df printed {printed}")),
     }
 }
 
-/// What else the machine was doing: figures of a busy one are worth less.
+/// The load of the machine: figures of a busy machine are worth less.
 pub(crate) fn load() -> Option<String> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split(' ').next().map(String::from)
@@ -133,10 +133,10 @@ fn require_durable(store: Store, side: Side, run: &Run) -> Result<(), String> {
         return Ok(());
     }
     let (name, found) = (side.name(), &run.durability);
-    Err(format!("{name} ran with {found} where {wanted} was asked for: nothing to compare"))
+    Err(format!("{name} ran with {found} instead of {wanted}: not comparable"))
 }
 
-/// The database with what SQLite keeps beside it.
+/// Removes a database and the files that SQLite puts beside it.
 pub(crate) fn remove(file: &Path) -> Result<(), String> {
     for ending in ["", "-wal", "-shm"] {
         let path = PathBuf::from(format!("{}{ending}", file.display()));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_read_or_refused() {
+    fn a_run_is_parsed_or_rejected() {
         let json = r#"{"fill_per_s":300.0,"tasks_per_s":600,"durability":"wal, synchronous=FULL","batching":"1 a push"}"#;
         let run = Run::read(json).unwrap();
         assert_eq!(run, some_run(300.0, 600.0));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_durable_is_not_compared() {
+    fn a_run_that_is_not_durable_is_rejected() {
         let run = some_run(1.0, 1.0);
         assert_eq!(require_durable(Store::Sqlite, Side::Windlass, &run), Ok(()));
         for durability in [
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_no_disk() {
+    fn memory_is_not_a_disk() {
         let printed = |line: &str| disk(&format!("Filesystem     Type\n{line}\n"));
         assert_eq!(printed("/dev/vda       ext4"), Ok("/dev/vda (ext4)".into()));
         for memory in ["tmpfs          tmpfs", "none ramfs"] {

@@ -21,11 +21,11 @@ const DURABLE: &str = "wal, synchronous=FULL";
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Side {
-    /// As its users get it.
+    /// In its default configuration.
     AsShipped,
     Duroxide,
     OnWindlass,
-    /// With as many at once as its own provider does not stand.
+    /// With a concurrency that its own provider cannot handle.
     ManyOnWindlass,
     Windlass,
 }
@@ -41,14 +41,14 @@ struct Work {
     fan_out: bool,
 }
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Clone, Debug, PartialEq)]
 struct Run {
     workflows_per_s: f64,
-    /// How many did not come to an end, on sides where that happens.
+    /// How many workflows did not complete, for peers where that happens.
     failed: f64,
     p50_ms: f64,
-    /// What a step cost among the first hundred and the last, where there are as many.
+    /// The time of a step among the first hundred and the last, if there are as many.
     ends_ms: Option<(f64, f64)>,
     durability: String,
 }
@@ -130,7 +130,7 @@ pub(crate) fn run(workflows: u64, steps: u64, rounds: u64) -> Result<(), String>
         Ok(format!("{report}written to {disk}\n"))
     });
     if let Err(error) = std::fs::remove_dir_all(&folder) {
-        eprintln!("note: {} is left behind: {error}", folder.display());
+        eprintln!("note: {} was not removed: {error}", folder.display());
     }
     print!("\n{}", report?);
     if let (Some(before), Some(after)) = (before, load()) {
@@ -157,7 +157,7 @@ fn measure(side: Side, work: Work, file: &Path) -> Result<Run, String> {
     let mut command = Command::new(side.program());
     command.args(side.args(work, &file.display().to_string()));
     println!("==> {command:?}");
-    // duroxide writes its log where the report goes.
+    // duroxide writes its log to stdout, like the report.
     command.env("RUST_LOG", "off");
     let output = command.stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| format!("cannot run {command:?}: {error}"))?;
@@ -167,7 +167,7 @@ fn measure(side: Side, work: Work, file: &Path) -> Result<Run, String> {
     let printed = String::from_utf8_lossy(&output.stdout);
     let run = Run::read(printed.trim_end().lines().last().unwrap_or_default())?;
     if !side.is_durable(&run.durability) {
-        return Err(format!("{} ran with {}: nothing to compare", side.name(), run.durability));
+        return Err(format!("{} ran with {}: not comparable", side.name(), run.durability));
     }
     println!("    {:.1} workflows a second, {}", run.workflows_per_s, run.durability);
     Ok(run)
@@ -224,7 +224,7 @@ mod tests {
     const WORK: Work = Work { name: "w", workflows: 20, steps: 5, fan_out: true };
 
     #[test]
-    fn all_sides_are_asked_for_the_same() {
+    fn all_peers_get_the_same_work() {
         let asked = |side: Side| side.args(WORK, "f.db").join(" ");
         assert_eq!(asked(Side::Duroxide), "f.db --workflows 20 --steps 5 --fan-out");
         assert_eq!(asked(Side::OnWindlass), asked(Side::Duroxide));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_read_or_refused() {
+    fn a_run_is_parsed_or_rejected() {
         let json = r#"{"workflows_per_s":40.0,"p50_ms":6.5,"durability":"wal, synchronous=FULL"}"#;
         let run = Run::read(json).unwrap();
         assert_eq!((run.workflows_per_s, run.ends_ms), (40.0, None));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_ships_so_may_be_less_durable() {
+    fn only_the_shipped_configuration_may_be_less_durable() {
         for side in SIDES {
             assert!(side.is_durable(DURABLE));
             assert_eq!(side.is_durable("wal, synchronous=NORMAL"), side == Side::AsShipped);

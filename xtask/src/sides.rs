@@ -1,4 +1,4 @@
-//! Who stands beside Windlass on which store: how each is built, asked and held to its word.
+//! The peers of Windlass on each store: how each is built, called and checked for durability.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ const APALIS: &str = "bench/peers/apalis/target/release/peer-apalis";
 const APALIS_POSTGRES: &str = "bench/peers/apalis-postgres/target/release/peer-apalis-postgres";
 const GRAPHILE_WORKER: &str = "bench/peers/graphile-worker";
 
-/// Handlers that do nothing, as many at once as the other side fetches.
+/// Handlers that do nothing, with the concurrency of the peer's fetches.
 const DRAIN: &str = "bench drain --json --leave --handlers 1000";
-/// How many push one by one at once.
+/// The number of producers that push one by one.
 const PRODUCERS: u64 = 64;
 
-/// Where all sides of a run keep their tasks.
+/// The store of all peers in a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Store {
     Sqlite,
@@ -32,7 +32,7 @@ pub(crate) enum Side {
     Windlass,
 }
 
-/// What all sides are asked to do.
+/// The work of all peers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
     pub(crate) name: &'static str,
@@ -40,7 +40,7 @@ pub(crate) struct Work {
     pub(crate) one_by_one: bool,
 }
 
-/// What has to be there before a side can run, printable as the line to type.
+/// A build step of a peer; prints as the command to type.
 pub(crate) enum Build {
     Cargo(&'static str),
     /// The packages of the lock file, in the folder of the peer.
@@ -56,7 +56,7 @@ impl Store {
         }
     }
 
-    /// How many tasks are pushed in bulk and one by one, where nothing else is asked for.
+    /// The default numbers of tasks, in bulk and one by one.
     pub(crate) fn tasks(self) -> (u64, u64) {
         match self {
             Store::Sqlite => (200_000, 15_000),
@@ -64,7 +64,7 @@ impl Store {
         }
     }
 
-    /// In the order they take turns, Windlass last.
+    /// In the order of their turns, Windlass last.
     pub(crate) fn sides(self) -> &'static [Side] {
         match self {
             Store::Sqlite => &[Side::Apalis, Side::Windlass],
@@ -72,7 +72,7 @@ impl Store {
         }
     }
 
-    /// What every side must have read back from the connections it used.
+    /// The durability that every peer must read back from the connections it used.
     pub(crate) fn durable(self) -> &'static str {
         match self {
             Store::Sqlite => "wal, synchronous=FULL",
@@ -102,8 +102,8 @@ impl Store {
         }
     }
 
-    /// The program that is run for a side. On Postgres each run has a server of its own, started
-    /// for it, with the same settings for all; it replaces `{}` by the URL.
+    /// The command of a peer. On Postgres each run starts a separate server, with the same
+    /// settings for all; it replaces `{}` by the URL.
     pub(crate) fn command(self, side: Side, work: Work, file: &Path) -> Command {
         let (program, script) = side.program();
         match self {
@@ -131,7 +131,7 @@ impl Side {
         }
     }
 
-    /// What is run, and the script that it runs, if that is how it is.
+    /// The program, and the script that it runs, if any.
     fn program(self) -> (PathBuf, Option<PathBuf>) {
         let root = tree::root();
         match self {
@@ -200,7 +200,7 @@ mod tests {
     const SINGLES: Work = Work { name: "one by one", tasks: 10, one_by_one: true };
 
     #[test]
-    fn all_sides_are_asked_for_the_same() {
+    fn all_peers_get_the_same_work() {
         let drain = "bench drain --json --leave --handlers 1000";
         for (side, place, bulk, singles) in [
             (
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn on_postgres_every_side_runs_beside_a_server_of_its_own() {
+    fn on_postgres_every_peer_has_a_separate_server() {
         for &side in Store::Postgres.sides() {
             let command = Store::Postgres.command(side, BULK, Path::new("f.db"));
             assert!(command.get_program().to_string_lossy().ends_with("with-postgres"));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_built_reads_as_the_line_to_type() {
+    fn a_build_prints_as_the_command_to_type() {
         let lines: Vec<String> = Store::Postgres.builds().iter().map(Build::to_string).collect();
         assert_eq!(
             lines[1..],

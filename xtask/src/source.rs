@@ -1,4 +1,4 @@
-//! Rust text, told apart into code, comments and literals.
+//! Rust source text, split into code, comments and literals.
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
@@ -19,10 +19,10 @@ struct Stretch {
 pub(crate) struct Source {
     pub(crate) path: String,
     text: String,
-    /// The text with everything but code blanked, byte by byte: an offset means the same in both.
+    /// The text with everything but code blanked, byte by byte: an offset is valid in both.
     code: String,
     stretches: Vec<Stretch>,
-    /// Where the inline test module begins, or the end.
+    /// The start of the inline test module, or the end.
     tests_at: usize,
 }
 
@@ -53,7 +53,7 @@ impl Source {
         &self.code
     }
 
-    /// Every comment or literal before the inline test module: where, and its text.
+    /// Every comment or literal before the inline test module: its offset and its text.
     pub(crate) fn every(&self, kind: Kind) -> impl Iterator<Item = (usize, &str)> {
         let found = move |s: &&Stretch| s.kind == kind && s.start < self.tests_at;
         self.stretches.iter().filter(found).map(|s| (s.start, &self.text[s.start..s.end]))
@@ -65,7 +65,7 @@ impl Source {
         self.stretches.iter().filter(inside).map(|s| unquoted(&self.text[s.start..s.end]))
     }
 
-    /// The literal that stands at an offset, but for space before it.
+    /// The literal at an offset, after optional whitespace.
     pub(crate) fn literal_at(&self, offset: usize) -> Option<&str> {
         let gap = self.text[offset..].len() - self.text[offset..].trim_start().len();
         let found = |s: &&Stretch| s.kind == Kind::Literal && s.start == offset + gap;
@@ -99,7 +99,7 @@ pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Where a phrase stands in code as whole words.
+/// The offsets of a phrase in code, as whole words.
 pub(crate) fn mentions(code: &str, phrase: &str) -> impl Iterator<Item = usize> {
     let starts_word = phrase.starts_with(is_word);
     let ends_word = phrase.ends_with(is_word);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn only_code_is_left() {
+    fn only_code_remains() {
         for (text, code) in [
             ("a // b\nc", "a c"),
             ("a /* b /* c */ d */ e", "a e"),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inline_tests_are_left_out() {
+    fn inline_tests_are_excluded() {
         let text =
             "a\n#[cfg(test)]\nmod testing;\nfn b() {}\n#[cfg(test)]\nmod tests {\nfn x() {}\n}\n";
         let source = Source::new("a.rs", text);

@@ -18,7 +18,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A row from anything that reads as text.
+/// A row of anything that can be printed.
 pub(crate) fn row<const N: usize>(cells: [&dyn std::fmt::Display; N]) -> Vec<String> {
     cells.iter().map(ToString::to_string).collect()
 }

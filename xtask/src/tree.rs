@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::source::{Source, is_test_path};
 
-/// The root of the workspace, wherever the command was typed.
+/// The root of the workspace, from any working directory.
 pub(crate) fn root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
@@ -17,32 +17,31 @@ pub(crate) fn read(path: &str) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Every Rust source that is tracked, or would be.
+/// Every Rust source, tracked or untracked, without the ignored ones.
 pub(crate) fn sources() -> Result<Vec<Source>, String> {
     let read = |path: String| Ok(Source::new(&path, &read(&path)?));
     files("rs")?.into_iter().map(read).collect()
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target folder.
 pub(crate) fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into()))
 }
 
-/// The first digits of the commit that is checked out, as a number; none without git or outside a
-/// clone.
+/// The first digits of the checked-out commit, as a number; none without git or outside a clone.
 pub(crate) fn commit() -> Option<u32> {
     let asked = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root()).output();
     let output = asked.ok().filter(|output| output.status.success())?;
     u32::from_str_radix(String::from_utf8_lossy(&output.stdout).get(..8)?, 16).ok()
 }
 
-/// The files with this extension, tracked or new, without the ignored ones, in order.
+/// The files with this extension, tracked or untracked, without the ignored ones, in order.
 pub(crate) fn files(extension: &str) -> Result<Vec<String>, String> {
     let ending = format!(".{extension}");
     files_where(|path| path.ends_with(&ending))
 }
 
-/// The files whose paths are accepted, tracked or new, without the ignored ones, in order.
+/// The files with accepted paths, tracked or untracked, without the ignored ones, in order.
 pub(crate) fn files_where(accepts: impl Fn(&str) -> bool) -> Result<Vec<String>, String> {
     let args = ["ls-files", "-z", "-co", "--exclude-standard"];
     let listed = Command::new("git").args(args).current_dir(root()).output();
@@ -61,7 +60,7 @@ pub(crate) fn files_where(accepts: impl Fn(&str) -> bool) -> Result<Vec<String>,
     Ok(paths)
 }
 
-/// The same without git: what is hidden, and what cargo builds, is left out.
+/// The same without git: hidden folders and the target folder are excluded.
 pub(crate) fn walk(root: &Path, accepts: &impl Fn(&str) -> bool) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_path_buf()];
@@ -85,7 +84,7 @@ pub(crate) fn walk(root: &Path, accepts: &impl Fn(&str) -> bool) -> Result<Vec<S
     Ok(found)
 }
 
-/// The folder of the crate that a source belongs to.
+/// The folder of a source's crate.
 pub(crate) fn crate_of(path: &str) -> &str {
     match path.split_once("/src/") {
         Some((folder, _)) => folder,
@@ -93,7 +92,7 @@ pub(crate) fn crate_of(path: &str) -> &str {
     }
 }
 
-/// Whether it is part of a store, and not of its tests or of the suites that all stores pass.
+/// Whether it is part of a store, and not of its tests or of the shared conformance suites.
 pub(crate) fn is_in_store(path: &str) -> bool {
     path.starts_with("crates/store-") && !is_test_path(path)
 }

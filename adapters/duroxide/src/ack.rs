@@ -207,7 +207,7 @@ impl WindlassProvider {
     ) -> About {
         let before = About::of(known).unwrap_or_default();
         let mut about = if is_next { before.next() } else { before };
-        about.absorb(&ack.metadata, &ack.events, self.now_ms());
+        about.learn(&ack.metadata, &ack.events, self.now_ms());
         about.bytes += row.map_or(0, |row| row.bytes.len() as u64);
         if ack.metadata.status.is_some() || ack.metadata.output.is_some() {
             about.output_row = ack.metadata.output.as_ref().map(|_| turn);

@@ -1,5 +1,5 @@
-//! Somebody else's service: it does what it is asked for as often as it is asked, keeps a record of
-//! it, and is not always there to say so.
+//! The simulated external service: it executes every call it receives, records each one, and does
+//! not always answer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crate::coverage::Happening;
 use crate::model::{CallName, Made, Right};
 use crate::watch::Watch;
 
-/// What the service has done, by the ids that it was told.
+/// The executed calls of the service, by request id.
 #[derive(Debug)]
 pub(crate) struct Bank {
     random: Random,
@@ -20,13 +20,13 @@ pub(crate) struct Bank {
     calls: u64,
 }
 
-/// How a call comes to its end.
+/// The fate of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Fine,
-    /// It is done, and the answer is lost.
+    /// It is executed, and the answer is lost.
     Lost,
-    /// It is not done.
+    /// It is not executed.
     Refused,
 }
 
@@ -42,14 +42,14 @@ impl Bank {
     }
 }
 
-/// One who calls the service, once, on behalf of a task or a request.
+/// A caller of the service: one call, on behalf of a task or a request.
 #[derive(Debug)]
 pub(crate) struct Teller {
     watch: Watch,
     call: CallName,
     right: Right,
     idempotent_provider: bool,
-    /// The service has said that it has no record.
+    /// The service reported that it has no record.
     looked: AtomicBool,
 }
 
@@ -69,12 +69,12 @@ impl Teller {
         }
     }
 
-    /// Makes the call, and says in few words why there is no answer.
+    /// Makes the call, and returns a short reason if there is no answer.
     pub(crate) async fn run(&self, effect: EffectCall) -> Result<(), String> {
         match effect.run(self, &self.call.1).await {
             Ok(_) => Ok(()),
             Err(EffectError::Refused(error)) => Err(error.code().to_owned()),
-            Err(EffectError::Ambiguous { .. }) => Err("it is not known".to_owned()),
+            Err(EffectError::Ambiguous { .. }) => Err("outcome unknown".to_owned()),
             Err(EffectError::Failed { .. }) => Err("the bank failed".to_owned()),
         }
     }
@@ -109,11 +109,11 @@ impl ExternalService for Teller {
         };
         tokio::time::sleep(pause).await;
         if turn == Turn::Refused {
-            return Err("it is closed".to_owned());
+            return Err("service closed".to_owned());
         }
         let answer = self.does(&call.request_id);
         tokio::time::sleep(pause / 2).await;
-        if turn == Turn::Lost { Err("the line is dead".to_owned()) } else { Ok(answer) }
+        if turn == Turn::Lost { Err("connection lost".to_owned()) } else { Ok(answer) }
     }
 
     async fn lookup(&self, call: &Call) -> Lookup<String> {

@@ -25,17 +25,17 @@ use crate::script::{
 use crate::violation::{Kind, breach};
 use crate::watch::Watch;
 
-/// What a client asks in one call.
+/// The commands of one client call.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
     pub(crate) commands: Vec<Command>,
-    /// For a single claim: how long it waits for something.
+    /// For a single claim: how long it waits for a task.
     pub(crate) wait: Option<Duration>,
     /// A request that is sent instead of commands.
     pub(crate) sent: Option<Sent>,
 }
 
-/// A call that was made.
+/// A call of a client.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) question: Question,
@@ -43,12 +43,12 @@ pub(crate) struct Call {
     pub(crate) boot: u64,
     pub(crate) task: JoinHandle<()>,
     pub(crate) answered: Arc<AtomicBool>,
-    /// How many rounds until the client leaves.
+    /// After how many rounds the client disconnects.
     pub(crate) patience: Option<u8>,
     pub(crate) left: bool,
 }
 
-/// Turns wishes into commands, as far as there is something to wish for.
+/// Turns wishes into commands, skipping those without a subject.
 pub(crate) fn question(
     script: &Script,
     wishes: &[Wish],
@@ -70,7 +70,7 @@ pub(crate) fn question(
     asks.then_some(Question { commands, wait, sent })
 }
 
-/// What clients were told of before.
+/// What clients received before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known<'k> {
     pub(crate) leases: &'k [Fence],
@@ -83,7 +83,7 @@ pub(crate) struct Known<'k> {
 pub(crate) struct Client<'s> {
     pub(crate) script: &'s Script,
     pub(crate) known: Known<'s>,
-    /// Another one for every claim, so that the log shows which claim it tells of.
+    /// Unique per claim, so that the log shows which claim an event belongs to.
     pub(crate) name: String,
 }
 
@@ -215,14 +215,14 @@ impl Client<'_> {
         }
     }
 
-    /// The task that a number stands for, if it stands for exactly one.
+    /// The task of a number, if it names exactly one.
     pub(crate) fn exact(&self, number: u8) -> Option<TaskKey> {
         let (task, id) = exact(number)?;
         let ids = &self.script.tasks[task % self.script.tasks.len()].ids;
         Some(TaskKey::new(&Tenant::default(), &ids[id % ids.len()].as_str().into()))
     }
 
-    /// The lease that was taken so many leases ago, or the last one of a task.
+    /// The lease claimed `back` leases ago, or the last lease of a task.
     pub(crate) fn fence(&self, back: u8) -> Option<Fence> {
         if let Some(task) = self.exact(back) {
             return self.known.leases.iter().rev().find(|fence| fence.task == task).cloned();
@@ -230,23 +230,23 @@ impl Client<'_> {
         back_from(self.known.leases, back).cloned()
     }
 
-    /// The lease of a turn that somebody was given so many of them ago.
+    /// The lease of a turn claimed `back` turns ago.
     pub(crate) fn turn_lease(&self, back: u8) -> Option<Fence> {
         back_from(self.known.workflows.leases(), back).cloned()
     }
 
-    /// The request that somebody was let in with so many times ago, and under which name.
+    /// The request admitted `back` admissions ago, and its owner.
     pub(crate) fn ticket(&self, back: u8) -> Option<(RequestKey, String)> {
         back_from(self.known.tickets, back).cloned()
     }
 
-    /// The token that was given so many tokens ago.
+    /// The token issued `back` tokens ago.
     pub(crate) fn token(&self, back: u8) -> Option<&Token> {
         back_from(self.known.tokens, back)
     }
 }
 
-/// What came so many before the last one.
+/// The item `back` before the last one.
 pub(crate) fn back_from<T>(all: &[T], back: u8) -> Option<&T> {
     let count = all.len();
     (count > 0).then(|| &all[count - 1 - usize::from(back) % count])
@@ -285,7 +285,7 @@ pub(crate) fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
     new
 }
 
-/// Where a call is made, and which of all calls it is.
+/// The node of a call, and the number of the call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) call: usize,
@@ -294,13 +294,13 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The worker for workflows that is beside it.
+    /// The workflow worker on the same node.
     pub(crate) fn player(self) -> String {
         player(self.node, self.boot)
     }
 }
 
-/// Asks, and shows question and answer to the model.
+/// Submits the commands, and shows commands and answers to the model.
 pub(crate) async fn ask(
     engine: Engine,
     question: Question,
@@ -342,15 +342,15 @@ pub(crate) async fn ask(
         seen.answered(place.call, command, since, answer);
         let ended = matches!(answer, Err(Error::ShuttingDown));
         if ended && !seen.retiring.contains(&(place.node, place.boot)) {
-            let what = format!("node {} ended by itself", place.node);
+            let what = format!("node {} shut down unasked", place.node);
             seen.judge(breach(Kind::Engine, what));
         }
     }
-    // Last, so that an answer that could not be judged is one that is missed.
+    // Last, so that a call whose answer could not be judged counts as unanswered.
     answered.store(true, Ordering::Relaxed);
 }
 
-/// What requests that were answered before are answered with, as far as it can be read.
+/// The stored responses of requests that were answered before, as far as they can be read.
 async fn replays<'c>(
     engine: &Engine,
     commands: &'c [Command],
@@ -367,7 +367,7 @@ async fn replays<'c>(
     shown
 }
 
-/// Shows the model what came along with a claimed task.
+/// Shows the model the input of a claimed task.
 fn show_input(watch: &Watch, claimed: &Claimed) {
     let fenced = (claimed.task.id.clone(), claimed.task.epoch);
     let text: Option<String> = match &claimed.input {
@@ -381,7 +381,7 @@ fn show_input(watch: &Watch, claimed: &Claimed) {
     seen.judge(judged);
 }
 
-/// A command in few words.
+/// A short form of a command.
 pub(crate) fn brief(command: &Command) -> String {
     let under = |fence: &Fence| format!("{}/{}", fence.task.id, fence.epoch);
     let rest = match command {
@@ -451,7 +451,7 @@ pub(crate) fn brief(command: &Command) -> String {
     format!("{} {rest}", command.name())
 }
 
-/// An answer in few words.
+/// A short form of an answer.
 pub(crate) fn told(answer: &Result<Outcome, Error>) -> String {
     match answer {
         Ok(Outcome::Claimed(tasks)) => {
@@ -459,7 +459,7 @@ pub(crate) fn told(answer: &Result<Outcome, Error>) -> String {
             format!("claimed [{}]", each.collect::<Vec<_>>().join(" "))
         }
         Ok(outcome) => format!("{outcome:?}"),
-        Err(Error::Rejected(rejection)) => format!("refused, {rejection:?}"),
+        Err(Error::Rejected(rejection)) => format!("rejected, {rejection:?}"),
         Err(error) => error.code().to_owned(),
     }
 }

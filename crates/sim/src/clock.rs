@@ -5,11 +5,10 @@ use std::time::Duration;
 use windlass_core::Timestamp;
 use windlass_store::Clock;
 
-/// When every run begins.
+/// The start time of every run.
 const START: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
 
-/// The time of a run: it goes on when the driver says so. What the clock on the wall shows can be
-/// set beside that.
+/// The time of a run, advanced by the driver. The wall clock can be set independently.
 #[derive(Debug, Default)]
 pub(crate) struct Time {
     elapsed_us: AtomicU64,
@@ -31,7 +30,7 @@ impl Time {
     }
 }
 
-/// A clock on the wall, some way off from that of the store.
+/// A wall clock with a skew against that of the store.
 #[derive(Debug)]
 pub(crate) struct WallClock {
     pub(crate) time: Arc<Time>,

@@ -6,72 +6,72 @@ use windlass_engine::Error;
 
 use crate::model::ORPHANED;
 
-/// Something worth happening that no answer tells of.
+/// A notable event that no answer shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happening {
     HandlerStarted,
     Crash,
-    /// A crash between a commit and the answer to it.
+    /// A crash between a commit and its answer.
     CrashAfterCommit,
     Stop,
     /// A process was stopped between two steps of a batch.
     StopInBatch,
     Retirement,
     ClockSet,
-    /// A client left before it was answered.
+    /// A client disconnected before its answer.
     Left,
-    /// The same settle was answered a second time.
+    /// A repeated settle got the first answer.
     SettleRepeated,
-    /// The last lease that its lane admits was taken.
+    /// A lane reached its limit.
     LaneFull,
-    /// A client was told that nobody knows what came of its command.
+    /// A client received `OutcomeUnknown` for its command.
     OutcomeUnknown,
-    /// Two nodes counted the same children at once, and one of them had to count again.
+    /// Two nodes counted the same children concurrently, and one had to retry.
     FamilyRaced,
-    /// A lease ended before its time, with a worker that was not heard of.
+    /// A lease ended before its expiry, because its worker was declared dead.
     WorkerDied,
-    /// A lease ended before its time, because its worker reported that it does not hold it.
+    /// A lease ended before its expiry, because its worker reported that it does not hold it.
     LeaseNotHeld,
-    /// Somebody took longer over a request than it is kept for one.
+    /// An owner took longer than the in-flight time of its request.
     ReleasedByTime,
-    /// Another request came under a key that somebody worked on.
+    /// A conflicting request arrived while the key was in flight.
     ConflictInFlight,
     ConflictAnswered,
-    /// Whoever came second waited, and was told what the first was.
+    /// A duplicate waited, and received the first response.
     WaitedForAnswer,
     LookupFound,
     LookupNoRecord,
     LookupAmbiguous,
-    /// A call was made again, by somebody who could not know of the first time.
+    /// A call was repeated by a caller that could not know of the first one.
     CalledLate,
-    /// A call was made again, under the same key.
+    /// A call was repeated under the same idempotency key.
     ThreadedAgain,
-    /// A workflow was replayed: whoever has a turn to make has it not in memory.
+    /// A workflow was replayed: the worker of the turn did not cache it.
     WorkflowReplayed,
-    /// Whoever had it in memory before is gone.
+    /// The worker that cached it before has crashed.
     ReplayedAfterCrash,
-    /// Whoever had it in memory before still has, and may yet write.
+    /// The worker that cached it before still does, and may yet write.
     InMemoryTwice,
-    /// What did not come first was called off.
+    /// The losing branches of a select were cancelled.
     SelectLost,
-    /// A workflow that was asked to end has cleaned up first.
+    /// A cancelled workflow cleaned up first.
     CleanedUp,
     ContinuedAsNew,
     WorkflowCompleted,
     WorkflowFailed,
     WorkflowCancelled,
-    /// Messages that nobody had read went on into the next execution.
+    /// Unread messages were carried over to the next execution.
     CarriedOver,
-    /// Two nodes let something through the same gate at once, and one had to look again.
+    /// Two nodes admitted a task by the same limit concurrently, and one had to retry.
     GateRaced,
 }
 
-/// How often what happened.
+/// How often each event happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage(BTreeMap<(&'static str, &'static str), u64>);
 
-/// What an ordinary run of many seeds must have seen: of each command that it was accepted, and
-/// everything that makes a run interesting.
+/// Events that a run of many seeds must have seen: an accepted one for each command, and every
+/// rare case.
 pub const REQUIRED: &[(&str, &str)] = &[
     ("Create", "ok"),
     ("Create", "duplicate"),
@@ -320,7 +320,7 @@ impl Coverage {
         }
     }
 
-    /// A request was sent, and this is what came of it.
+    /// Counts a sent request by its result.
     pub(crate) fn sent(&mut self, told: &'static str) {
         self.add("request", told, 1);
     }
@@ -344,14 +344,14 @@ impl Coverage {
         *self.0.entry((what, how)).or_default() += times;
     }
 
-    /// Takes in what another run has seen.
+    /// Adds the counts of another run.
     pub fn merge(&mut self, other: &Coverage) {
         for ((what, how), times) in &other.0 {
             self.add(what, how, *times);
         }
     }
 
-    /// What of [`REQUIRED`] has not happened.
+    /// The entries of [`REQUIRED`] that have not happened.
     pub fn missing(&self) -> Vec<(&'static str, &'static str)> {
         REQUIRED.iter().copied().filter(|pair| !self.0.contains_key(pair)).collect()
     }

@@ -14,9 +14,9 @@ use crate::node::{Ground, Node};
 use crate::script::{Action, Mishap, Script, Wish};
 use crate::watch::Watch;
 
-/// Time goes by in so many parts, so that what is due at different times happens apart.
+/// Time advances in this many parts, so that events due at different times happen apart.
 const PARTS: u32 = 4;
-/// How many rounds everybody runs after each of them.
+/// The number of rounds after each part.
 const ROUNDS_PER_PART: u8 = 3;
 
 /// Since when no handler runs under a lease, and how many heartbeats its worker had sent by then.
@@ -26,13 +26,13 @@ pub(crate) struct Unattended {
     pub(crate) heartbeats: u32,
 }
 
-/// Plays a script: the only one who decides who runs when.
+/// Plays a script. It alone decides which node runs when.
 pub(crate) struct Driver<'s> {
     pub(crate) script: &'s Script,
     pub(crate) ground: Ground,
     pub(crate) nodes: Vec<Node>,
     pub(crate) calls: Vec<Call>,
-    /// Leases that no handler runs under, once nothing more goes wrong.
+    /// Leases without a handler, after all faults have been healed.
     pub(crate) unattended: BTreeMap<Fenced, Unattended>,
     random: Random,
     rounds: usize,
@@ -57,7 +57,7 @@ impl<'s> Driver<'s> {
         self.ground.watch.see().breach().is_some()
     }
 
-    /// Plays every step, or as many as it takes to break a rule.
+    /// Plays every step, or stops at the first violation.
     pub(crate) fn play(&mut self) {
         for (number, step) in self.script.steps.iter().enumerate() {
             self.note(format_args!("step {number}: {:?}", step.action));
@@ -130,7 +130,7 @@ impl<'s> Driver<'s> {
         usize::from(node) % self.nodes.len()
     }
 
-    /// The call that was made so many calls ago.
+    /// The call made `call` calls ago.
     fn back(&self, call: u8) -> Option<usize> {
         let count = self.calls.len();
         (count > 0).then(|| count - 1 - usize::from(call) % count)
@@ -153,7 +153,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Asks a node, or the next one that is up.
+    /// Calls a node, or the next one that is up.
     fn ask(&mut self, node: u8, patience: Option<u8>, question: Question) {
         let (first, count) = (self.at(node), self.nodes.len());
         let mut order = (0..count).map(|offset| &self.nodes[(first + offset) % count]);
@@ -174,7 +174,7 @@ impl<'s> Driver<'s> {
             call.left = true;
             call.task.abort();
             let mut seen = self.ground.watch.see();
-            seen.note(format_args!("the client of call {at} leaves"));
+            seen.note(format_args!("the client of call {at} disconnects"));
             seen.count(Happening::Left);
         }
     }
@@ -227,7 +227,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Lets time go by, for those who are stopped as well.
+    /// Advances the time, for stopped nodes as well.
     pub(crate) fn pass(&mut self, by: Duration) {
         self.ground.time.advance(by);
         self.nodes.iter_mut().for_each(|node| node.advance(by));
@@ -240,7 +240,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Gives every node its turns, each time beginning with another.
+    /// Gives every node its turns, each round starting with the next node.
     pub(crate) fn round(&mut self, turns: u32) {
         self.rounds += 1;
         let count = self.nodes.len();
@@ -260,7 +260,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// The calls that nobody has answered, of clients that still wait on a process that still is.
+    /// The unanswered calls of clients that still wait on a process that still exists.
     pub(crate) fn open_calls(&self) -> Vec<usize> {
         let open = |at: &usize| {
             let call = &self.calls[*at];

@@ -1,5 +1,5 @@
-//! Gates, quotas and sessions in scripts: which tasks stand behind them, and what is done with
-//! them.
+//! Concurrency limits, quotas and sessions in scripts: which tasks have them, and what operators
+//! do.
 
 use windlass_core::command::{QuotaScope, ReleaseSession, SetQuota};
 use windlass_core::{Command, LaneState, LimitKey, Rate, Tenant};
@@ -12,7 +12,7 @@ use crate::script::{Action, LANES, TaskSpec, Wish, exactly};
 const KEYS: [&str; 2] = ["k", "m"];
 const SESSIONS: [&str; 2] = ["s", "z"];
 
-/// Puts tasks behind gates, so many in a hundred.
+/// Gives a percentage of the tasks a concurrency key or a session.
 pub(crate) fn shut(random: &mut Random, percent: u64, tasks: &mut [TaskSpec]) {
     for task in tasks {
         let key = |name: usize| LimitKey::Concurrency(KEYS[name].to_owned());
@@ -32,7 +32,7 @@ fn scope(number: u8) -> QuotaScope {
     }
 }
 
-/// What an operator of gates asks for.
+/// The command of an operator about limits.
 pub(crate) fn order(wish: &Wish) -> Option<Command> {
     let tenant = Tenant::default();
     Some(match *wish {
@@ -64,8 +64,8 @@ impl Writer {
         Wish::SetQuota { scope, limit, rate }
     }
 
-    /// Two tasks of one gate: the first one runs, and its end meets something that would let
-    /// another one through. Or the worker is gone, and another one comes for its session.
+    /// Two tasks of one limit: the first one runs, and its end races with another admission. Or
+    /// its worker is lost, and another worker claims the session.
     pub(crate) fn plan_gate(&mut self) {
         let gated = (0..self.tasks.len()).filter(|task| self.tasks[*task].gate.is_some());
         let gated: Vec<usize> = gated.collect();
@@ -110,7 +110,7 @@ impl Writer {
         self.then(ask(rival, Wish::SetLaneState { lane, state: LaneState::Active }), 4);
         self.claim_all(rival, lane);
         if self.random.percent(40) {
-            // The same worker again: it owns the session, if it is one.
+            // The same worker again: it owns the session, if there is one.
             self.then(Action::Again { node: rival, call: 0 }, 16);
         }
     }

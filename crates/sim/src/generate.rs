@@ -53,7 +53,7 @@ pub(crate) fn script(seed: u64) -> Script {
     let mut outages = Outages::new(seed, &mut nodes);
     for _ in 0..length {
         steps.push(writer.step());
-        // Nothing comes between the steps of a scene.
+        // A scene is not interrupted.
         if writer.race.is_empty() {
             steps.extend(author.steps());
             steps.extend(guest.steps());
@@ -65,7 +65,7 @@ pub(crate) fn script(seed: u64) -> Script {
 
 fn node(random: &mut Random) -> NodeSpec {
     let deaf = random.percent(10);
-    // Who does not hear of anything has to ask often.
+    // A node without wakes has to poll often.
     let lease_ms = *random.pick(&[600, 1_200, 3_000, 120_000]);
     NodeSpec {
         slots: *random.pick(&[0, 0, 1, 2]),
@@ -120,7 +120,7 @@ fn deed(random: &mut Random) -> Deed {
     }
 }
 
-/// What a script is about, so that some meet many crashes and others none.
+/// The weights of a script, so that some have many crashes and others none.
 #[derive(Debug)]
 pub(crate) struct Mood {
     crashes: u64,
@@ -158,9 +158,9 @@ pub(crate) struct Writer {
     pub(crate) mood: Mood,
     pub(crate) random: Random,
     pub(crate) tasks: Vec<TaskSpec>,
-    /// What a client that claims something goes on with.
+    /// The next wishes of a client that claimed a task.
     pub(crate) plans: VecDeque<Wish>,
-    /// What is left of a race between two nodes.
+    /// The remaining steps of a scene.
     pub(crate) race: VecDeque<Step>,
 }
 
@@ -182,8 +182,8 @@ impl Writer {
         Step { action, rounds }
     }
 
-    /// One node is stopped with a batch that it has decided; another one changes what that was
-    /// decided on; then the first one goes on.
+    /// One node is stopped with a decided batch; another one changes the records it was decided
+    /// on; then the first one resumes.
     pub(crate) fn plan_race(&mut self) {
         let (node, task, id, lane) = (self.small(), self.small(), self.small(), self.small());
         let create = Wish::Create { task, id, variant: 0 };
@@ -248,7 +248,7 @@ impl Writer {
         self.ask(wishes)
     }
 
-    /// Mostly goes on with what was begun, so that leases come to something.
+    /// Mostly continues with a claimed lease, so that leases are settled.
     fn next_wish(&mut self) -> Wish {
         if self.random.percent(70)
             && let Some(wish) = self.plans.pop_front()
@@ -264,7 +264,7 @@ impl Writer {
         wish
     }
 
-    /// What a client does with the lease it is about to get.
+    /// Plans the wishes for the lease that a client is about to get.
     fn plan(&mut self, begun: bool) {
         let (lease, lease_ms) = (0, *self.random.pick(&[100, 500, 2_000]));
         if !begun && self.random.percent(85) {
@@ -384,7 +384,7 @@ impl Writer {
         }
     }
 
-    /// What an operator wishes for.
+    /// The wish of an operator.
     fn order(&mut self) -> Wish {
         let (task, id, lane) = (self.small(), self.small(), self.small());
         match self.random.below(20) {
@@ -432,12 +432,12 @@ impl Writer {
         u8::from(self.random.percent(25))
     }
 
-    /// A small number, for whatever is picked by one.
+    /// A small number, for anything picked by a number.
     pub(crate) fn small(&mut self) -> u8 {
         u8::try_from(self.random.below(12)).unwrap_or(0)
     }
 
-    /// How far back: mostly the last, seldom something old.
+    /// How far back: mostly the last, seldom an old one.
     pub(crate) fn recent(&mut self) -> u8 {
         u8::try_from(*self.random.pick(&[0, 0, 0, 0, 1, 1, 2, 3, 5, 9])).unwrap_or(0)
     }

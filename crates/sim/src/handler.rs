@@ -13,10 +13,10 @@ use crate::script::{Deed, KINDS};
 use crate::waiting::until;
 use crate::watch::Watch;
 
-/// How often a handler that hangs looks whether everything is healed.
+/// How often a hanging handler checks whether faults have been healed.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// A worker whose handlers do what the task says.
+/// A worker whose handlers do what the task spec says.
 pub(crate) fn worker(engine: Engine, name: &str, watch: &Watch) -> Worker {
     let mut worker = Worker::new(engine, name);
     for kind in KINDS {
@@ -59,7 +59,7 @@ async fn attempt(
     }
 }
 
-/// A handler that runs, however it ends.
+/// A running handler; removed from the set on drop.
 struct Running {
     watch: Watch,
     fenced: Fenced,
@@ -100,9 +100,9 @@ async fn act(deed: Deed, context: &Context, watch: &Watch) -> Result<(), Failure
             tokio::time::sleep(Duration::from_millis(ms)).await;
             Ok(())
         }
-        Deed::Fail => Err(Failure::transient("it did not work")),
-        Deed::FailForGood => Err(Failure::permanent("it never works")),
-        Deed::GiveUp => Err(Failure::non_retryable("it is of no use")),
+        Deed::Fail => Err(Failure::transient("transient failure")),
+        Deed::FailForGood => Err(Failure::permanent("permanent failure")),
+        Deed::GiveUp => Err(Failure::non_retryable("non-retryable failure")),
         Deed::RetryAfter { ms } => Err(Failure::retry_after("not yet", Duration::from_millis(ms))),
         Deed::Wait { .. } if context.resumption().is_some() => Ok(()),
         Deed::Wait { condition, timeout } => {
@@ -115,7 +115,7 @@ async fn act(deed: Deed, context: &Context, watch: &Watch) -> Result<(), Failure
             context.suspend(wish).await
         }
         Deed::Gather => {
-            // What cannot be made, as when it is there in another form, is not waited for.
+            // A child that cannot be created, for example by a conflict, is not waited for.
             let children = watch.see().model.children_to_be(context.id());
             for create in children {
                 drop(context.engine().submit(create).await);
@@ -126,17 +126,17 @@ async fn act(deed: Deed, context: &Context, watch: &Watch) -> Result<(), Failure
             let called = requests::call_for_task(context, watch, name, idempotent_provider).await;
             called.map_err(Failure::transient)
         }
-        // Without the message that a panic prints: this one is meant.
+        // Without the message that a panic prints: this one is intended.
         Deed::Panic => std::panic::resume_unwind(Box::new("on purpose")),
         Deed::Hang { ms } => {
             let end = Instant::now() + Duration::from_millis(ms);
-            // One that has to stop goes on until it is dropped.
+            // A handler that must stop hangs until it is dropped.
             let has_to_stop =
                 || context.is_cancelled() || Instant::now() >= context.lease_deadline();
             while has_to_stop() || Instant::now() < end && !watch.see().healed {
                 tokio::time::sleep(LOOK).await;
             }
-            let failure = Failure::transient("it took long");
+            let failure = Failure::transient("it hung");
             debug_assert_eq!(failure.class(), FailureClass::Transient);
             Err(failure)
         }

@@ -15,27 +15,27 @@ use crate::violation::{Breach, Kind, breach};
 use crate::watch::Watch;
 use crate::workflow::{TENANT, message};
 
-/// Longer than everything that a script can make wait.
+/// Longer than any wait in a script.
 const ENOUGH: Duration = Duration::from_secs(240);
-/// By then the children of a task that was called off are called off, when nothing goes wrong.
+/// By then the children of a cancelled or expired task are cancelled, without faults.
 const CASCADE_MS: u64 = 30_000;
 const FIRST_STEP: Duration = Duration::from_millis(10);
 const LONGEST_STEP: Duration = Duration::from_millis(500);
 const OPEN_AGAIN: Duration = Duration::from_secs(1);
 const TURNS: u32 = 24;
-/// In so many steps everything about requests is forgotten, with so many rounds after each.
+/// The number of steps in which all request records expire, and the rounds after each step.
 const FORGET_STEPS: u32 = 8;
 const ROUNDS_TO_SWEEP: u32 = 6;
 const SLOW: Duration = Duration::from_secs(60);
-/// What a lease that nobody works on may last beyond the next heartbeat: a slow node needs as long
-/// to settle, or to have its heartbeat answered.
+/// How long an unattended lease may last beyond the next heartbeat: a slow node needs as long to
+/// settle, or to have its heartbeat answered.
 const UNATTENDED_MS: u64 = 15_000;
-/// How many heartbeats of its worker a lease that nobody works on may outlast.
+/// How many heartbeats of its worker an unattended lease may outlast.
 const UNATTENDED_HEARTBEATS: u32 = 3;
 
 impl Driver<'_> {
-    /// Ends everything that goes wrong, and lets time go by until nothing moves: then every task
-    /// must have ended, every client been told, and every reader have read it all.
+    /// Ends all faults, and advances the time until nothing changes: then every task must have
+    /// ended, every client have its answer, and every log reader have read all events.
     pub(crate) fn heal(&mut self) {
         self.ground.watch.see().healed = true;
         for node in &mut self.nodes {
@@ -50,7 +50,7 @@ impl Driver<'_> {
             }
             node.boot_finisher(&self.ground);
         }
-        let engine = self.nodes[0].engine().expect("it is up").clone();
+        let engine = self.nodes[0].engine().expect("the node is up").clone();
         self.nodes[0].spawn(open_lanes(engine.clone(), self.ground.watch.clone()));
         self.nodes[0].spawn(resume_all(engine.clone(), self.ground.watch.clone()));
         self.nodes[0].spawn(tell_workflows(engine.clone(), self.ground.watch.clone()));
@@ -71,7 +71,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Judges what workflows came to, and has them forgotten.
+    /// Judges the outcomes of workflows, and deletes them.
     fn forget_workflows(&mut self, engine: Engine) {
         if self.is_broken() || self.ground.watch.see().model.workflows.is_empty() {
             return;
@@ -85,8 +85,7 @@ impl Driver<'_> {
         });
     }
 
-    /// Lets the time go by for which anything about requests is kept, and what is to be swept be
-    /// swept.
+    /// Advances the time past the retention of requests, and lets the sweep delete them.
     fn forget(&mut self) {
         let kept = Duration::from_millis(TERMS.replay_ms + TERMS.tombstone_ms);
         for _ in 0..FORGET_STEPS {
@@ -99,8 +98,8 @@ impl Driver<'_> {
                 self.pass(LONGEST_STEP);
             }
         }
-        // After such a leap every worker was missed. Who sweeps and they themselves are in each
-        // other's way until all have been heard of: the last sweep comes when nobody leaps.
+        // After such a jump every worker is suspect. The sweep and their heartbeats conflict
+        // until all have sent one, so the last sweep needs time in small steps.
         self.settle(Self::has_forgotten);
     }
 
@@ -108,11 +107,11 @@ impl Driver<'_> {
         self.ground.watch.see().model.check_forgotten(&self.ground.memory)
     }
 
-    /// Lets time go by until something is so; if it takes too long, that is a violation.
+    /// Advances the time until a condition holds; if that takes too long, it is a violation.
     fn settle(&mut self, is_settled: impl Fn(&Self) -> Result<(), Breach>) {
         let (mut step, mut spent) = (FIRST_STEP, Duration::ZERO);
         while !self.is_broken() {
-            // Some take so many turns for everything that their leases run out over it.
+            // Some nodes are so slow that their leases expire meanwhile.
             self.round(if spent < SLOW { TURNS } else { 8 * TURNS });
             let settled = is_settled(self);
             if settled.is_ok() {
@@ -142,14 +141,14 @@ impl Driver<'_> {
         }
         let (read, logged) = (seen.shown.len(), seen.log.len());
         if read < logged {
-            return breach(Kind::Reader, format!("{read} of {logged} entries were shown"));
+            return breach(Kind::Reader, format!("{read} of {logged} log events were read"));
         }
         Ok(())
     }
 
-    /// No lease of a living worker stays unattended for long: a worker that does not know of it has
-    /// it ended with its next heartbeat. How long a settle takes is another question, and so is how
-    /// many turns an engine takes for a heartbeat.
+    /// Checks that no lease of a live worker stays unattended: a worker that does not know of a
+    /// lease has it ended by its next heartbeat. The duration of a settle, and the turns that an
+    /// engine needs for a heartbeat, are not judged here.
     fn check_attended(&mut self, spent: Duration) -> Result<(), Breach> {
         let seen = self.ground.watch.see();
         let lives = |node: &Node, worker: &str| node.employs(worker).is_some();
@@ -179,10 +178,10 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// No handler goes on after its task has ended.
+    /// Checks that no handler runs after its task has ended.
     fn all_stopped(&self) -> Result<(), Breach> {
         match self.ground.watch.see().running.first() {
-            Some(fenced) => breach(Kind::Stuck, format!("the handler of {fenced:?} goes on")),
+            Some(fenced) => breach(Kind::Stuck, format!("the handler of {fenced:?} still runs")),
             None => Ok(()),
         }
     }
@@ -198,17 +197,17 @@ impl Driver<'_> {
     }
 }
 
-/// Opens every lane, again and again: a client that left may have asked to close one.
+/// Opens every lane repeatedly: a client that disconnected may have asked to close one.
 async fn open_lanes(engine: Engine, watch: Watch) {
     loop {
-        // What lets nobody through would never; what lets somebody through is to work as it is.
+        // A limit of zero would block tasks forever; other limits must work as they are.
         let shut = watch.see().model.shut_gates();
         drop(engine.submit_many(shut).await);
         for name in LANES {
             let (tenant, lane, state) = (Tenant::default(), name.into(), LaneState::Active);
             let resume = SetLaneState { tenant: tenant.clone(), lane, state };
             let lift = LimitLane { tenant, lane: name.into(), limit: None };
-            // What cannot be done at the moment is done the next time.
+            // A failed command is repeated in the next round.
             drop(engine.submit_many(vec![Command::from(resume), lift.into()]).await);
         }
         tokio::time::sleep(OPEN_AGAIN).await;
@@ -222,7 +221,7 @@ async fn tell_workflows(engine: Engine, watch: Watch) {
         for spec in &specs {
             let waits = spec.plan.waits();
             for nth in 0..waits.len() {
-                // What cannot be sent at the moment is sent the next time.
+                // A failed send is repeated in the next round.
                 drop(engine.submit(message(spec, &waits, nth)).await);
             }
         }
@@ -235,15 +234,15 @@ async fn delete_workflows(engine: Engine, watch: Watch) {
         let roots = watch.see().model.workflows.roots();
         for id in roots {
             let key = TaskKey::new(&Tenant::new(TENANT), &id);
-            // What cannot be forgotten at the moment is forgotten the next time.
+            // A failed delete is repeated in the next round.
             drop(engine.delete_workflow(&key, false).await);
         }
         tokio::time::sleep(OPEN_AGAIN).await;
     }
 }
 
-/// Lets go on, as an operator, what waits for somebody who will not come. What has a timeout must
-/// come to its end without that.
+/// Resumes, as an operator, tasks that wait for a message that will not arrive. Tasks with a
+/// timeout must end without that.
 async fn resume_all(engine: Engine, watch: Watch) {
     loop {
         let mut commands: Vec<Command> = Vec::new();

@@ -1,14 +1,14 @@
-//! A seeded simulation of the whole: several engines and workers on one store, in time that goes
-//! by when the simulation says so.
+//! A seeded simulation of the whole system: several engines and workers on one store, in
+//! simulated time.
 //!
-//! A seed becomes a [`Script`]: what clients ask, what handlers do, who crashes, stops or retires
-//! and when, what goes wrong in the store, how the clocks are set. The script is played by one
-//! thread, which alone decides who runs when, so that the same seed is the same run. Engine,
-//! worker and core are the real ones; the store is the one in memory. A small model of its own
-//! reads the log, the records and the answers, and says which rule was broken.
+//! A seed becomes a [`Script`]: the commands of clients, the behaviour of handlers, crashes,
+//! stops and retirements of nodes, faults of the store, changes of clocks. One thread plays the
+//! script and alone decides who runs when, so that the same seed gives the same run. Engine,
+//! worker and core are the real ones; the store is the in-memory one. A separate model reads the
+//! log, the records and the answers, and reports which rule was broken.
 //!
-//! It is no proof about SQLite or a disk: what is real there, crashes of processes included, is
-//! tested with the stores. Start at [`Simulation`].
+//! It proves nothing about SQLite or a disk: these, including crashes of processes, are tested
+//! with the stores. Start at [`Simulation`].
 //!
 //! ```
 //! use windlass_sim::Simulation;

@@ -1,4 +1,4 @@
-//! Runs seeds of the simulation and says what came of them.
+//! Runs seeds of the simulation and reports the results.
 
 #![allow(clippy::print_stdout, reason = "a program for a terminal: printing is what it does")]
 
@@ -15,10 +15,10 @@ usage: windlass-sim [options]
 options:
   --seeds N       how many seeds (200)
   --start N       the first of them (0)
-  --count         go on after a violation, and count
-  --stop-after N  with --count: stop after so many violations
-  --seed N        only this one: tells what happens line by line, and shortens what breaks a rule
-  --coverage      say how often what happened
+  --count         continue after violations, and count them
+  --stop-after N  with --count: stop after N violations
+  --seed N        run only this one: print a trace, and shrink the script of a violation
+  --coverage      print how often each event happened
 ";
 
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, St
             "--count" => options.count = true,
             "--coverage" => options.coverage = true,
             "--help" | "-h" => return Ok(None),
-            _ => return Err(format!("no such option: {arg}")),
+            _ => return Err(format!("unknown option: {arg}")),
         }
     }
     Ok(Some(options))

@@ -13,22 +13,22 @@ use crate::violation::{Kind, Violation};
 /// When to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// So many were found.
+    /// After this many violations.
     Violations(u64),
     /// Runs every seed and counts.
     End,
 }
 
-/// Of so many seeds that break a rule it is said which.
+/// The maximum number of violating seeds that are listed.
 const MOST_TOLD: usize = 100;
 
-/// What many seeds came to.
+/// The results of many seeds.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub seeds: u64,
     pub events: u64,
     pub coverage: Coverage,
-    /// By seed, what was broken.
+    /// Violations by seed.
     pub broken: BTreeMap<u64, Violation>,
 }
 
@@ -71,8 +71,8 @@ fn run_one(seed: u64) -> Result<Report, Box<Violation>> {
     })
 }
 
-/// Runs many seeds, on as many threads as the machine has cores. Each seed is still played by one
-/// thread alone.
+/// Runs many seeds, on as many threads as the machine has cores. Each seed is played by one
+/// thread.
 pub fn run_many(seeds: Range<u64>, until: Until) -> Tally {
     let next = AtomicU64::new(seeds.start);
     let over = AtomicBool::new(false);

@@ -17,19 +17,19 @@ use crate::script::{CAPABILITY, FAST_STRIDE, Fate, LANES, NodeSpec, Point};
 use crate::store::SimStore;
 use crate::watch::Watch;
 
-/// The lease of a worker that waits for longer than any run takes.
+/// The lease of a patient worker: longer than any run.
 const PATIENT: Duration = Duration::from_secs(7_200);
 
-/// How often a worker says that it is there of which nobody is to think that it died.
+/// The heartbeat interval of a worker that must not be declared dead.
 const CALM: Duration = Duration::from_secs(10);
 
-/// For how long a session stays with a worker.
+/// How long an idle session stays with its worker.
 const SESSION_IDLE: Duration = Duration::from_millis(800);
 
-/// A process of the simulation: a runtime of its own, with an engine and perhaps a worker.
+/// A process of the simulation: a separate runtime, with an engine and perhaps a worker.
 ///
-/// It runs only while it is turned, and its time goes on only when it is told. As long as its
-/// turns end with the driver waiting to go on, time that stands does not move by itself.
+/// It runs only in its turns, and its time advances only by the driver. As long as its turns end
+/// with the driver ready to continue, paused time does not advance automatically.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) number: usize,
@@ -44,7 +44,7 @@ struct Process {
     engine: Engine,
     store: SimStore,
     workers: Vec<WorkerHandle>,
-    /// The time that went by while it was stopped; none while it runs.
+    /// The time that passed while it was stopped; none while it runs.
     stopped: Option<Duration>,
     retiring: Option<JoinHandle<()>>,
     reader: JoinHandle<()>,
@@ -68,7 +68,7 @@ impl Node {
         self.process.as_ref().is_some_and(|process| process.retiring.is_none())
     }
 
-    /// Which life of the node this is.
+    /// The number of the present boot.
     pub(crate) fn boots(&self) -> u64 {
         self.boots
     }
@@ -77,7 +77,7 @@ impl Node {
         self.process.as_ref().map(|process| &process.engine)
     }
 
-    /// How often a worker of this name sends a heartbeat, if it is one of this process.
+    /// The heartbeat interval of the worker with this name, if it belongs to this process.
     pub(crate) fn employs(&self, worker: &str) -> Option<Duration> {
         let of_process = |role: &str| format!("{role}-{}-{}", self.number, self.boots);
         self.process.as_ref()?;
@@ -109,7 +109,7 @@ impl Node {
         }
     }
 
-    /// Ends or stops the process if it was caught in a trap.
+    /// Crashes or stops the process if its trap has sprung.
     pub(crate) fn spring(&mut self, ground: &Ground) {
         let Some(fate) = self.process.as_ref().and_then(|process| process.store.caught()) else {
             return;
@@ -134,7 +134,7 @@ impl Node {
         ground.watch.see().note(format_args!("node {number} starts, boot {boots}"));
         let mut builder = Builder::new_current_thread();
         builder.enable_time().start_paused(true).event_interval(self.spec.stride);
-        let runtime = builder.build().expect("a runtime without I/O asks the system for nothing");
+        let runtime = builder.build().expect("a runtime without I/O needs no system resources");
         let seed = ground.seed ^ (boots << 20) ^ ((number as u64) << 40);
         let store = SimStore::new(ground, player(number, boots), seed, self.spec.deaf);
         let clock = WallClock { time: ground.time.clone(), skew_ms: self.spec.skew_ms };
@@ -146,7 +146,7 @@ impl Node {
             ..Config::default()
         };
         let start = Engine::start(store.clone(), config);
-        let engine = runtime.block_on(start).expect("starting reads nothing");
+        let engine = runtime.block_on(start).expect("starting does not read the store");
         let reader = runtime.spawn(read(engine.clone(), ground.watch.clone()));
         let mut process = Process {
             runtime,
@@ -164,7 +164,7 @@ impl Node {
         self.process = Some(process);
     }
 
-    /// Adds a worker that takes every task there is, in every lane.
+    /// Adds a worker that claims every task in every lane.
     pub(crate) fn boot_finisher(&mut self, ground: &Ground) {
         let Some(mut process) = self.process.take() else { return };
         process.employ(self, &ground.watch, true);
@@ -172,7 +172,7 @@ impl Node {
         self.process = Some(process);
     }
 
-    /// Ends the process where it stands. Nobody in it is asked.
+    /// Crashes the process without any shutdown.
     pub(crate) fn crash(&mut self, ground: &Ground) {
         let Some(process) = self.process.take() else { return };
         let mut seen = ground.watch.see();
@@ -193,7 +193,7 @@ impl Node {
         }
     }
 
-    /// Goes on after a stop: its clock finds out at once how long that was.
+    /// Resumes after a stop: the runtime's clock jumps by the time that passed.
     pub(crate) fn resume(&mut self) {
         let Some(process) = &mut self.process else { return };
         if let Some(missed) = process.stopped.take() {
@@ -212,12 +212,12 @@ impl Node {
             for worker in workers {
                 worker.drain(grace).await;
             }
-            // A store that is away cannot be closed; the process ends all the same.
+            // An unavailable store cannot be closed; the process ends all the same.
             drop(engine.shutdown().await);
         }));
     }
 
-    /// Whether a retiring process has ended; it is gone then.
+    /// Whether a retiring process has ended; it is then removed.
     pub(crate) fn has_left(&mut self) -> bool {
         let over =
             |process: &Process| process.retiring.as_ref().is_some_and(JoinHandle::is_finished);
@@ -228,7 +228,7 @@ impl Node {
         left
     }
 
-    /// Starts something in the process, for as long as it lasts.
+    /// Spawns a task in the process.
     pub(crate) fn spawn(
         &self,
         task: impl Future<Output = ()> + Send + 'static,
@@ -236,7 +236,7 @@ impl Node {
         self.process.as_ref().map(|process| process.runtime.spawn(task))
     }
 
-    /// Lets everything in the process run for some turns.
+    /// Runs the process for some turns.
     pub(crate) fn turn(&mut self, turns: u32) {
         let Some(process) = self.process.as_mut().filter(|process| process.stopped.is_none())
         else {
@@ -257,7 +257,7 @@ impl Node {
         }
     }
 
-    /// Lets another reader of the log go on where the last one was, if that one is gone.
+    /// Starts another log reader at the position of the last one, if that one has ended.
     pub(crate) fn keep_reading(&mut self, ground: &Ground) {
         let Some(process) = &mut self.process else { return };
         if process.reader.is_finished() {
@@ -271,8 +271,8 @@ impl Process {
     fn employ(&mut self, node: &Node, watch: &Watch, for_all: bool) {
         let role = if for_all { "finisher" } else { "worker" };
         let name = format!("{role}-{}-{}", node.number, node.boots);
-        // A finisher asks so seldom that only a wake brings it what becomes ready. A node that
-        // hears of nothing has to ask.
+        // A finisher polls so rarely that only a wake brings it ready tasks. A node without wakes
+        // has to poll.
         let patient = for_all && !node.spec.deaf;
         let lease = if patient { PATIENT } else { Duration::from_millis(node.spec.lease_ms) };
         let mut worker = worker(self.engine.clone(), &name, watch)
@@ -303,7 +303,7 @@ impl Process {
         self.workers.push(worker.start().expect("its names are within their limits"));
     }
 
-    /// Adds a worker for workflows, where there are any.
+    /// Adds a workflow worker, if there are workflows.
     fn employ_for_workflows(&mut self, node: &Node, watch: &Watch, for_all: bool) {
         if watch.see().model.workflows.is_empty() {
             return;
@@ -311,12 +311,12 @@ impl Process {
         let name = player(node.number, node.boots);
         let name = if for_all { format!("last-{name}") } else { name };
         let slots = node.spec.slots.max(1);
-        // Long enough for a turn while nothing goes wrong, however slow the node is.
+        // Long enough for a turn without faults, however slow the node is.
         let lease_ms = if for_all { 60_000 } else { node.spec.lease_ms.clamp(3_000, 9_000) };
         let worker = crate::workflow::worker(self.engine.clone(), &name, watch)
             .lease(Duration::from_millis(lease_ms))
             .concurrency(if for_all { slots + 1 } else { slots })
-            // With so few of them in memory, others are replayed.
+            // With such a small cache, other workflows are replayed.
             .workflow_cache_size(slots)
             .heartbeat_interval(if for_all {
                 CALM
@@ -328,13 +328,13 @@ impl Process {
     }
 }
 
-/// What the worker for workflows is called in this life of a node.
+/// The name of the workflow worker in this boot of a node.
 pub(crate) fn player(number: usize, boots: u64) -> String {
     format!("player-{number}-{boots}")
 }
 
-/// Reads the log from where the last reader was. Only one of them reads at a time: the others find
-/// that it has gone on without them.
+/// Reads the log from the position of the last reader. Only one reads at a time: the others find
+/// that the position has advanced.
 async fn read(engine: Engine, watch: Watch) {
     let start = watch.see().shown.len() as u64;
     let Ok(description) = engine.describe().await else { return };
@@ -352,7 +352,7 @@ async fn read(engine: Engine, watch: Watch) {
             }
             Err(Error::Disconnected { .. }) => return,
             Err(error) => {
-                let what = format!("a reader at {before} was told: {error}");
+                let what = format!("a reader at {before} failed: {error}");
                 let kind = crate::violation::Kind::Reader;
                 return watch.see().judge(crate::violation::breach(kind, what));
             }

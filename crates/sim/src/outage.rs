@@ -1,5 +1,5 @@
-//! Outages: the store of one node is away while its worker holds leases, for longer than anybody
-//! takes the worker for alive without a heartbeat.
+//! Outages: the store of one node is unavailable while its worker holds leases, for longer than a
+//! worker without heartbeats stays alive.
 
 use windlass_core::LaneState;
 use windlass_store_test::{CrashPoint, Random};
@@ -7,7 +7,7 @@ use windlass_store_test::{CrashPoint, Random};
 use crate::scene::ask;
 use crate::script::{Action, Mishap, NodeSpec, Step, Wish};
 
-/// More lookups than an engine makes before it says that an outcome is not known.
+/// More lookups than an engine makes before it reports an unknown outcome.
 const LOOKUPS: u64 = 9;
 
 /// The node that is cut off.
@@ -20,8 +20,8 @@ pub(crate) struct Outages {
 }
 
 impl Outages {
-    /// Gives the node that is cut off a worker with leases that outlast an outage, and with so few
-    /// heartbeats that it is not declared dead meanwhile, or with so many that it is.
+    /// Gives the node that is cut off a worker with leases that outlast an outage, and with a
+    /// heartbeat interval so long that it is not declared dead meanwhile, or so short that it is.
     pub(crate) fn new(seed: u64, nodes: &mut [NodeSpec]) -> Self {
         let mut random = Random::new(seed.rotate_left(48) ^ seed);
         if seed % 4 != 1 {
@@ -34,7 +34,7 @@ impl Outages {
         Self { random, often }
     }
 
-    /// What comes next, if anything.
+    /// The next steps, if any.
     pub(crate) fn steps(&mut self) -> Vec<Step> {
         if self.often == 0 || !self.random.percent(self.often) {
             return Vec::new();
@@ -50,8 +50,8 @@ impl Outages {
         let create = Wish::Create { task, id: 0, variant: 0 };
         let fault = |fault| Action::Fault { node: NODE, fault };
         if self.random.percent(60) {
-            // The answer to the commit that creates the task, and leases it to the worker that
-            // waits beside it, is never heard.
+            // The answer to the commit that creates the task, and leases it to the waiting worker
+            // of the node, is lost.
             let point = CrashPoint::AfterCommit;
             then(fault(Mishap::Unknown { nth: 1, point, lookups: LOOKUPS }), 0);
             then(ask(NODE, create), 20);

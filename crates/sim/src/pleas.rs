@@ -1,5 +1,5 @@
-//! What scripts do with requests, calls and limiters, and the scenes in which clients on several
-//! nodes meet over the same key.
+//! Requests, effects and limiters in scripts, and scenes in which clients on several nodes race
+//! for the same key.
 
 use windlass_store_test::Random;
 
@@ -8,7 +8,7 @@ use crate::requests::{Handling, Holder, TERMS};
 use crate::scene::ask;
 use crate::script::{Action, Deed, Fate, Point, Wish, exactly};
 
-/// A handler that calls somebody.
+/// A handler that makes an external call.
 pub(crate) fn call(random: &mut Random) -> Deed {
     let name = u8::from(random.percent(30));
     Deed::Call { name, idempotent_provider: random.percent(40) }
@@ -28,7 +28,7 @@ impl Writer {
         }
     }
 
-    /// Mostly the same, so that many meet over it.
+    /// Mostly the same key, so that clients race for it.
     fn some_key(&mut self) -> u8 {
         u8::try_from(*self.random.pick(&[0, 0, 0, 0, 1, 2, 3, 4, 5])).unwrap_or(0)
     }
@@ -69,7 +69,7 @@ impl Writer {
         Wish::Send { key, variant, deed }
     }
 
-    /// What a client does with the lease it is about to get, when it is one that calls.
+    /// Plans an effect for the lease that a client is about to get.
     pub(crate) fn plan_call(&mut self) {
         let (by, name, variant) = (Holder::Lease(0), 0, 0);
         self.plans.push_back(Wish::ClaimEffect { by, name, variant });
@@ -85,7 +85,7 @@ impl Writer {
         }
     }
 
-    /// A leased task calls; it is given back or lost, and its next holder asks for the same call.
+    /// A leased task makes a call and is released or lost; its next holder repeats the call.
     fn plan_called_again(&mut self, node: u8) {
         let task = usize::from(self.small()) % self.tasks.len();
         let lease = exactly(task, 0);
@@ -129,7 +129,7 @@ impl Writer {
         }
     }
 
-    /// The same is asked of two nodes at once, and something else under the same key.
+    /// The same request is sent to two nodes at once, with conflicting ones under the same key.
     fn plan_storm(&mut self, node: u8, key: u8) {
         let first = self.send(key, 0);
         let mut others = vec![self.send(key, 0), Wish::Admit { key, variant: 1 }];
@@ -139,7 +139,7 @@ impl Writer {
         if self.random.percent(60) {
             others.push(Wish::Admit { key, variant: 0 });
         }
-        // Of the same principal, so that its limit is met.
+        // Of the same principal, so that its rate limit is reached.
         for more in 1..1 + u8::try_from(self.random.below(3)).unwrap_or(0) {
             let key = key.wrapping_add(2 * more);
             let admit = Wish::Admit { key, variant: 0 };
@@ -159,7 +159,7 @@ impl Writer {
         }
     }
 
-    /// Somebody takes longer over a request than it may, and is answered when another one has it.
+    /// An owner exceeds its in-flight time, and completes when another owner is admitted.
     fn plan_late_owner(&mut self, node: u8, key: u8) {
         let rival = node.wrapping_add(1);
         self.then(ask(node, Wish::Admit { key, variant: 0 }), 16);
@@ -186,7 +186,7 @@ impl Writer {
         self.then(ask(node, Wish::Withdraw { ticket: 0 }), 8);
     }
 
-    /// A request is answered; its answer is asked for until it is gone, and for longer than that.
+    /// A request is answered; it is repeated until its response expires, and after that.
     fn plan_expiry(&mut self, node: u8, key: u8) {
         let rival = node.wrapping_add(1);
         self.then(Action::Advance { ms: 2_000 }, 4);
@@ -212,7 +212,7 @@ impl Writer {
         }
     }
 
-    /// The process that handles a request ends or is stopped, and the request is sent elsewhere.
+    /// The process that handles a request crashes or stops, and the request is sent elsewhere.
     fn plan_lost_handler(&mut self, node: u8, key: u8) {
         let rival = node.wrapping_add(1);
         let idempotent_provider = self.random.percent(35);
@@ -243,7 +243,7 @@ impl Writer {
         self.then(Action::Resume { node }, 20);
     }
 
-    /// A call that was made is asked for again just before it would be forgotten.
+    /// A call is repeated just before its record would be deleted.
     fn plan_long_errand(&mut self, node: u8, key: u8) {
         let handling = Handling { before_ms: 0, call: Some((0, false)), after_ms: 0, fails: true };
         let try_it = Wish::Send { key, variant: 0, deed: handling };

@@ -1,4 +1,4 @@
-//! Requests, calls and limiters in scripts: what is asked, and the handlers that answer.
+//! Requests, effects and limiters in scripts: the commands, and the handlers of requests.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::script::Wish;
 use crate::violation::{Kind, breach};
 use crate::watch::Watch;
 
-/// For how long everything about a request is kept: as short as it can be.
+/// The retention of requests: as short as allowed.
 pub(crate) const TERMS: RequestTtls = RequestTtls {
     replay_ms: 3_600_000,
     in_flight_ms: 2_000,
@@ -29,7 +29,7 @@ pub(crate) const TERMS: RequestTtls = RequestTtls {
     retry_after_ms: 1_000,
 };
 
-/// How many requests of one principal are let in.
+/// The rate limit for requests of one principal.
 pub(crate) const GROWTH: Rate = Rate { starts: 2, window_ms: 1_600 };
 
 const KEYS: [&str; 6] = [
@@ -48,32 +48,32 @@ const LIMITERS: [(&str, Rate); 2] = [
     ("bytes", Rate { starts: 5, window_ms: 6_400 }),
 ];
 
-/// Whom tasks call. Whom a request calls is told by its key.
+/// The provider of tasks. The provider of a request follows from its key.
 const PROVIDER: &str = "bank";
 
-/// What calls are named.
+/// The names of effects.
 const CALLS: [&str; 2] = ["charge", "refund"];
 
-/// On whose behalf a call is made: the lease or the ticket of so many ago.
+/// The owner of a call: the lease or the admission of `n` ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     Lease(u8),
     Ticket(u8),
 }
 
-/// What the handler of a request does.
+/// The behaviour of a request's handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handling {
-    /// How long it takes before it does anything.
+    /// The delay before it does anything.
     pub before_ms: u64,
-    /// Which call it makes, if any, and whether under a threaded key.
+    /// The call it makes, if any, and whether with an idempotent provider.
     pub call: Option<(u8, bool)>,
-    /// How long it takes after that.
+    /// The delay after the call.
     pub after_ms: u64,
     pub fails: bool,
 }
 
-/// A request as it is sent: the same again when it is sent again.
+/// A request as it is sent: identical when it is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     key: usize,
@@ -92,7 +92,7 @@ pub(crate) fn policy(node: usize) -> RequestPolicy {
     }
 }
 
-/// Whether this is the name that a client gave itself. Those of handlers are random.
+/// Whether the owner name was given by a client. Those of handlers are random.
 pub(crate) fn is_named(owner: &str) -> bool {
     owner.starts_with("client-")
 }
@@ -101,7 +101,7 @@ fn principal(key: usize) -> &'static str {
     PRINCIPALS[key % PRINCIPALS.len()]
 }
 
-/// What counts the requests of whoever has a key.
+/// The rate limiter that counts a key's requests.
 pub(crate) fn limiter_of(key: &str) -> String {
     let number = KEYS.iter().position(|known| *known == key);
     number.map_or_else(String::new, |number| format!("requests/{}", principal(number)))
@@ -141,7 +141,7 @@ fn pick<T: Copy, const N: usize>(from: [T; N], number: u8) -> T {
     from[usize::from(number) % N]
 }
 
-/// A request that is to be sent, if this is one.
+/// The request to send, if this is one.
 pub(crate) fn sent(wishes: &[Wish]) -> Option<Sent> {
     match wishes {
         [Wish::Send { key, variant, deed }] => {
@@ -212,7 +212,7 @@ impl Client<'_> {
     }
 }
 
-/// Sees to it that there is a key to make others of. It is always the same.
+/// Ensures a signing key to derive others from. It is always the same.
 pub(crate) async fn seed_key(engine: &Engine) -> Result<(), Error> {
     let (tenant, id, secret) = (Tenant::default(), "seed".to_owned(), Secret::new("a5".repeat(32)));
     engine.submit(RotateKey { tenant, id, secret, grace_ms: 60_000, seed: true }).await.map(drop)
@@ -237,12 +237,12 @@ pub(crate) async fn call_for_task(
     teller.run(effect).await
 }
 
-/// The handler of a request, however it ends.
+/// The handler of a request; releases it on drop.
 struct Handler {
     watch: Watch,
     key: &'static str,
     giver: Option<Giver>,
-    /// How many commits there were when it began.
+    /// The number of commits when it began.
     moment: u64,
     is_over: bool,
 }
@@ -255,7 +255,7 @@ impl Drop for Handler {
     }
 }
 
-/// Sends a request, and shows the model what came of it.
+/// Sends a request, and shows the result to the model.
 pub(crate) async fn send(engine: Engine, sent: Sent, place: Place, watch: Watch) {
     let Sent { key, body, .. } = sent;
     let (fingerprint, name) = (asks(body), KEYS[key]);
@@ -273,7 +273,7 @@ pub(crate) async fn send(engine: Engine, sent: Sent, place: Place, watch: Watch)
     let plea = plea(name, fingerprint, since);
     let mut handler = None;
     let scope = RequestScope::new(principal(key), OPERATION);
-    let request: serde_json::Value = serde_json::from_str(body).expect("it is JSON");
+    let request: serde_json::Value = serde_json::from_str(body).expect("the body is JSON");
     let answer = engine
         .admit(&scope, name, &request, |context| {
             whole.is_over = true;
@@ -293,7 +293,7 @@ fn plea(key: &'static str, fingerprint: Digest, since: Since) -> Plea<'static> {
     Plea { key, fingerprint, owner: None, moment: since.moment, at: since.at }
 }
 
-/// Does what there is to do. What fails is given up.
+/// Handles the request. A failed one is released.
 async fn handle(
     own: (Engine, RequestContext),
     sent: Sent,
@@ -339,7 +339,7 @@ async fn act(
     }
     tokio::time::sleep(Duration::from_millis(handling.after_ms)).await;
     if handling.fails && !healed {
-        return Err("it did not work".to_owned());
+        return Err("transient failure".to_owned());
     }
     let text = format!("answer of call {}", place.call);
     let giver = Giver::Until(until);
@@ -373,7 +373,7 @@ fn judge(watch: &Watch, place: Place, plea: &Plea<'_>, handler: Option<&Handler>
             let judged = seen.model.answer_told(plea, &text);
             match admitted.replayed || text == own {
                 true => judged,
-                false => breach(Kind::Request, format!("call {call} has done nothing for {text}")),
+                false => breach(Kind::Request, format!("call {call} did not produce {text}")),
             }
         }
         Err(AdmitError::Refused(Error::Rejected(rejection))) => {
@@ -383,7 +383,7 @@ fn judge(watch: &Watch, place: Place, plea: &Plea<'_>, handler: Option<&Handler>
                 }
                 _ => seen.model.may_refuse_plea(plea, &rejection),
             };
-            let what = format!("call {call} was told {rejection:?}");
+            let what = format!("call {call} was rejected: {rejection:?}");
             if just { Ok(()) } else { breach(Kind::UnjustRefusal, what) }
         }
         Err(AdmitError::Refused(Error::Bug { command })) => {

@@ -1,5 +1,4 @@
-//! Scenes: short stories in which two nodes meet over the same thing, and the children that some
-//! of them are about.
+//! Scenes: short sequences in which two nodes race for the same record; and children.
 
 use windlass_core::command::Create;
 use windlass_core::{Command, LaneState, OnTimeout, Tenant};
@@ -26,7 +25,7 @@ pub(crate) fn ask(node: u8, wish: Wish) -> Action {
 }
 
 impl Writer {
-    /// What a client does with the lease it is about to get, when it is one that has children.
+    /// Plans children for the lease that a client is about to get.
     pub(crate) fn plan_children(&mut self) {
         self.plans.push_back(Wish::Spawn { lease: 0 });
         if self.random.percent(80) {
@@ -60,7 +59,7 @@ impl Writer {
         }
     }
 
-    /// Opens the lane of a task, makes it afresh, and leases what is there.
+    /// Opens the lane of a task, recreates the task, and leases all tasks of the lane.
     pub(crate) fn lease_of(&mut self, node: u8, task: usize, id: usize) {
         let lane = u8::try_from(self.tasks[task].lane).unwrap_or(0);
         let named = exactly(task, id % self.tasks[task].ids.len());
@@ -91,8 +90,8 @@ impl Writer {
         self.race.push_back(Step { action, rounds });
     }
 
-    /// One node has decided on the first when the others come to pass at another node; then it
-    /// goes on.
+    /// One node has decided on the first wish when the others commit at another node; then it
+    /// resumes.
     pub(crate) fn meet(&mut self, node: u8, first: Wish, others: &[Wish]) {
         let point = *self.random.pick(&[Point::Decided, Point::Decided, Point::Loaded]);
         self.then(Action::Trap { node, point, fate: Fate::Stop }, 0);
@@ -112,8 +111,8 @@ impl Writer {
         }
     }
 
-    /// Two nodes end the last two children at once: each has decided while the other one was
-    /// still open. Or the parent is called off meanwhile, or waits only then.
+    /// Two nodes end the last two children concurrently: each has decided while the other child
+    /// was open. Or the parent is cancelled meanwhile, or waits only then.
     fn plan_last_two(&mut self) {
         let pairs = (0..self.tasks.len()).filter_map(|child| {
             let parent = self.tasks[child].parent.as_deref()?;
@@ -155,8 +154,8 @@ impl Writer {
         self.meet(node, first, &ends);
     }
 
-    /// A task is suspended, signalled, resumed, cancelled or taken back by time, two of these at
-    /// once.
+    /// A task is suspended, signalled, resumed, cancelled or timed out, two of these
+    /// concurrently.
     fn plan_signal(&mut self) {
         let node = self.small();
         let task = usize::from(self.small()) % self.tasks.len();
@@ -195,7 +194,7 @@ impl Writer {
         }
         let first = rivals.swap_remove(usize::from(self.small()) % rivals.len());
         self.meet(node, first, &rivals);
-        // What let it go on does not let it go on again.
+        // A message that resumed the attempt does not resume it again.
         let again = Wish::Suspend { lease, condition: 0, timeout: None, open: false, nth: 1 };
         if self.random.percent(40) {
             self.then(ask(rival, again), 12);
@@ -217,7 +216,7 @@ impl Writer {
 }
 
 impl Client<'_> {
-    /// Every child of a leased task.
+    /// Creates every child of a leased task.
     pub(crate) fn spawn(&self, lease: u8) -> Option<Command> {
         let parent = self.fence(lease)?.task.id;
         let own = |spec: &&TaskSpec| spec.parent.as_deref() == Some(parent.as_str());

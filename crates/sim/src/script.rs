@@ -7,13 +7,13 @@ use crate::foreign::ForeignWish;
 use crate::requests::{Handling, Holder};
 use crate::workflow::{WorkflowSpec, WorkflowWish};
 
-/// A run as plain data: who takes part, which tasks there can be, and what happens in which order.
+/// A run as plain data: the nodes, the possible tasks, and the steps in order.
 ///
-/// Steps name tasks, leases, calls and nodes by a number that is taken modulo what there is, so
-/// that a script keeps its meaning when some of its steps are left out.
+/// Steps name tasks, leases, calls and nodes by a number modulo the number of choices, so that a
+/// script stays meaningful when steps are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// Where waits inside the store take their lengths from.
+    /// Seeds the delays inside the store.
     pub seed: u64,
     pub nodes: Vec<NodeSpec>,
     pub tasks: Vec<TaskSpec>,
@@ -24,23 +24,23 @@ pub struct Script {
 /// The lanes of every script.
 pub const LANES: [&str; 3] = ["a", "b", "c"];
 
-/// The stride of a node that polls every task that is ready in one turn.
+/// The stride of a node that polls every ready task in one turn.
 pub(crate) const FAST_STRIDE: u32 = 61;
 
-/// One process: an engine, and perhaps a worker beside it.
+/// One process: an engine, and perhaps a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSpec {
-    /// How many handlers its worker runs at once; none for a node without a worker.
+    /// The concurrency of its worker; zero for a node without a worker.
     pub slots: usize,
     pub lease_ms: u64,
-    /// How often its worker says that it is there.
+    /// The heartbeat interval of its worker.
     pub beat_ms: u64,
-    /// How far its own clock is from that of the store.
+    /// The skew of its clock against that of the store.
     pub skew_ms: i64,
-    /// How many tasks of its runtime are polled in one turn: with one, a crash can come between
+    /// How many tasks of its runtime are polled in one turn: with one, a crash can fall between
     /// any two polls.
     pub stride: u32,
-    /// It hears nothing of what others change.
+    /// It receives no wakes of other nodes.
     pub deaf: bool,
     pub batch_commands: usize,
     pub batches_at_once: usize,
@@ -52,7 +52,7 @@ pub struct NodeSpec {
 pub struct TaskSpec {
     pub ids: Vec<String>,
     pub key: Option<String>,
-    /// For how long its key stands for one request.
+    /// The window of its idempotency key.
     pub window_ms: u64,
     pub lane: usize,
     pub priority: i32,
@@ -69,19 +69,19 @@ pub struct TaskSpec {
     pub accept_expired_lease: bool,
     /// Demands a capability that ordinary workers do not have.
     pub special: bool,
-    /// The task that it is made for.
+    /// Its parent task.
     pub parent: Option<String>,
-    /// What it must pass before it runs.
+    /// Its concurrency key or session.
     pub gate: Option<LimitKey>,
-    /// What its handler does, attempt by attempt, over and over.
+    /// What its handler does, attempt by attempt, in a cycle.
     pub deeds: Vec<Deed>,
 }
 
-/// Numbers from here on name one task among all, and the last lease of it, where smaller ones are
-/// taken as they come.
+/// Numbers from here on name one task exactly, and its last lease; smaller ones are taken modulo
+/// the number of choices.
 const EXACTLY: usize = 100;
 
-/// How many ids a task has at most.
+/// The maximum number of ids of a task.
 const MOST_IDS: usize = 6;
 
 /// The number of a task under one of its ids.
@@ -89,7 +89,7 @@ pub(crate) fn exactly(task: usize, id: usize) -> u8 {
     u8::try_from(EXACTLY + MOST_IDS * task + id % MOST_IDS).unwrap_or(u8::MAX)
 }
 
-/// The task and the id that a number stands for, if it stands for exactly one.
+/// The task and the id of a number, if it names exactly one.
 pub(crate) fn exact(number: u8) -> Option<(usize, usize)> {
     let number = usize::from(number).checked_sub(EXACTLY)?;
     Some((number / MOST_IDS, number % MOST_IDS))
@@ -98,17 +98,17 @@ pub(crate) fn exact(number: u8) -> Option<(usize, usize)> {
 /// The kinds of tasks.
 pub const KINDS: [&str; 2] = ["first", "second"];
 
-/// How many variants of a task there are: some differ in their kinds, all in their inputs.
+/// The number of variants of a task: some differ in their kinds, all in their inputs.
 pub(crate) const VARIANTS: u8 = 3;
 
-/// How far a backoff doubles.
+/// The cap of a doubling backoff.
 pub(crate) const BACKOFF_CAP_MS: u64 = 2_000;
 
-/// The share of a backoff that doubles which chance may take away.
+/// The share of a doubling backoff that jitter may subtract.
 pub(crate) const JITTER_PERCENT: u8 = 20;
 
 impl TaskSpec {
-    /// What a variant is created with.
+    /// The input of a variant.
     pub(crate) fn input(&self, variant: u8) -> String {
         format!("input {variant} of {}", self.ids[0])
     }
@@ -119,20 +119,20 @@ impl TaskSpec {
     }
 }
 
-/// What messages are called, and where they come from.
+/// The names and sources of messages.
 pub(crate) const NAMES: [&str; 3] = ["go", "more", "other"];
 pub(crate) const SOURCES: [&str; 2] = ["ada", "bob"];
 
-/// For how long the key of a message stands for one message.
+/// The window of a message's idempotency key.
 pub(crate) const MESSAGE_WINDOW_MS: u64 = 2_000;
 
-/// For how long the waitpoints of a task can be used, one after the other.
+/// The lifetimes of a task's waitpoints.
 pub(crate) const WAITPOINT_MS: [u64; 2] = [60_000, 1_500];
 
-/// How many kinds of conditions there are to wait for.
+/// The number of different conditions.
 pub(crate) const CONDITIONS: u8 = 10;
 
-/// What only special workers offer.
+/// The capability of special workers.
 pub const CAPABILITY: &str = "special";
 
 /// What a handler does with an attempt.
@@ -149,25 +149,25 @@ pub enum Deed {
         ms: u64,
     },
     Panic,
-    /// Waits for messages, and succeeds when it goes on.
+    /// Waits for messages, and succeeds when it is resumed.
     Wait {
         condition: u8,
         timeout: Option<(u64, OnTimeout)>,
     },
-    /// Makes all children of its task, and waits for them.
+    /// Creates all children of its task, and waits for them.
     Gather,
-    /// Calls somebody else, once however often it is tried.
+    /// Makes an external call, once over all attempts.
     Call {
         name: u8,
         idempotent_provider: bool,
     },
-    /// Goes on for this long, whatever it is told.
+    /// Runs for this long, even if cancelled.
     Hang {
         ms: u64,
     },
 }
 
-/// Something that happens, and for how many rounds everybody runs after it.
+/// An action, and the number of rounds after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     pub action: Action,
@@ -176,24 +176,24 @@ pub struct Step {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A client asks; perhaps another node as well, at the same moment. With patience, it leaves
-    /// after so many rounds.
+    /// A client calls a node, perhaps a second node concurrently. With patience, it disconnects
+    /// after that many rounds.
     Ask {
         node: u8,
         also: Option<u8>,
         patience: Option<u8>,
         wishes: Vec<Wish>,
     },
-    /// Asks for what was asked before, word for word.
+    /// Repeats an earlier call exactly.
     Again {
         node: u8,
         call: u8,
     },
-    /// A client whose call is open leaves.
+    /// A client with an open call disconnects.
     Leave {
         call: u8,
     },
-    /// The process ends where it stands.
+    /// The process crashes without any shutdown.
     Crash {
         node: u8,
     },
@@ -207,7 +207,7 @@ pub enum Action {
     Resume {
         node: u8,
     },
-    /// The process ends, or is stopped, when its store next comes to this point.
+    /// The process crashes, or is stopped, when its store next reaches this point.
     Trap {
         node: u8,
         point: Point,
@@ -221,35 +221,35 @@ pub enum Action {
         node: u8,
         fault: Mishap,
     },
-    /// Time goes by for everybody.
+    /// Time advances for all nodes.
     Advance {
         ms: u64,
     },
-    /// The clock on the wall is set.
+    /// The wall clock is set.
     SetClock {
         by_ms: i64,
     },
 }
 
-/// A moment in the life of a batch.
+/// A point in the processing of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
     /// Its records are loaded.
     Loaded,
-    /// It is decided, and nothing of it is written.
+    /// It is decided, and nothing is written.
     Decided,
-    /// It is written, and nobody knows.
+    /// It is committed, and not yet answered.
     Committed,
 }
 
-/// What becomes of a process.
+/// The fate of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Crash,
     Stop,
 }
 
-/// What goes wrong under a node, with the `nth` call of its kind from then on.
+/// A fault of a node's store, at the `nth` call of its kind from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
     Conflict {
@@ -262,7 +262,7 @@ pub enum Mishap {
     },
     Refused,
     Full,
-    /// A commit whose answer is lost, and so many questions for it that fail.
+    /// A commit whose answer is lost, and the number of outcome lookups that fail.
     Unknown {
         nth: u64,
         point: CrashPoint,
@@ -275,7 +275,7 @@ pub enum Mishap {
     Recovery,
 }
 
-/// What a client wishes for. Leases and calls are counted from the last one backwards.
+/// An operation of a client. Leases and calls are counted backwards from the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     Create {
@@ -345,7 +345,7 @@ pub enum Wish {
         lease: u8,
         condition: u8,
         timeout: Option<(u64, OnTimeout)>,
-        /// With a waitpoint of its own.
+        /// With a waitpoint.
         open: bool,
         nth: u32,
     },
@@ -353,7 +353,7 @@ pub enum Wish {
         task: u8,
         id: u8,
     },
-    /// By a holder, or by an operator.
+    /// By a lease holder, or by an operator.
     MakeWaitpoint {
         lease: u8,
         number: u8,
@@ -372,7 +372,7 @@ pub enum Wish {
     RotateKey {
         grace_ms: u64,
     },
-    /// By an operator: so many at once, and so many starts in so many milliseconds.
+    /// By an operator: a limit of concurrent leases, and of starts per window in milliseconds.
     SetQuota {
         scope: u8,
         limit: Option<u32>,
@@ -381,7 +381,7 @@ pub enum Wish {
     ReleaseSession {
         session: u8,
     },
-    /// One of a few workers says that it is there, and how soon it will again.
+    /// One of a few workers sends a heartbeat, with its interval.
     Register {
         worker: u8,
         every_ms: u64,
@@ -406,18 +406,18 @@ pub enum Wish {
     Revoke {
         task: u8,
     },
-    /// Sends a request and has it handled, unless it is answered.
+    /// Sends a request, whose handler runs unless a response is stored.
     Send {
         key: u8,
         variant: u8,
         deed: Handling,
     },
-    /// Asks to be the one that answers a request.
+    /// Asks to own a request.
     Admit {
         key: u8,
         variant: u8,
     },
-    /// By whoever was let in so many times ago.
+    /// By the owner of `ticket` admissions ago.
     Answer {
         ticket: u8,
         says: u8,

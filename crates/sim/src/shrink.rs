@@ -1,11 +1,11 @@
 use crate::script::{Script, Step};
 use crate::violation::Kind;
 
-/// More tries than this are not worth their time.
+/// The maximum number of runs.
 const MOST_TRIES: usize = 3_000;
 
-/// Leaves out steps for as long as the same kind of rule is still broken: first many at once, then
-/// one by one.
+/// Removes steps as long as the same kind of rule is still broken: first many at once, then one
+/// by one.
 pub(crate) fn shrink(script: &Script, kind: Kind, run: impl Fn(&Script) -> Option<Kind>) -> Script {
     let mut best = script.clone();
     let mut tries = 0;
@@ -43,7 +43,7 @@ mod tests {
     use crate::script::Action;
 
     #[test]
-    fn only_what_matters_is_left() {
+    fn only_the_steps_that_break_the_rule_remain() {
         let script = generate::script(3);
         let crashes =
             |step: &&Step| matches!(step.action, Action::Ask { .. } | Action::Advance { .. });

@@ -5,7 +5,7 @@ use crate::script::Script;
 use crate::shrink::shrink;
 use crate::violation::{Breach, Kind, Violation};
 
-/// A run to be: a seed and its script.
+/// A seed and its script, ready to run.
 #[derive(Clone, Debug)]
 pub struct Simulation {
     seed: u64,
@@ -13,14 +13,14 @@ pub struct Simulation {
     in_words: bool,
 }
 
-/// What a run without a violation has seen.
+/// The result of a run without a violation.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub coverage: Coverage,
-    /// The same for the same script, always.
+    /// Deterministic: the same for the same script.
     pub digest: u64,
     pub events: usize,
-    /// What happened, line by line, if that was asked for.
+    /// The trace, line by line, if requested.
     pub trace: Vec<String>,
 }
 
@@ -29,14 +29,14 @@ impl Simulation {
         Self { seed, script: generate::script(seed), in_words: false }
     }
 
-    /// Another script in place of the seed's own.
+    /// Replaces the seed's own script.
     #[must_use]
     pub fn script(mut self, script: Script) -> Self {
         self.script = script;
         self
     }
 
-    /// Keeps what happens in words.
+    /// Records a trace.
     #[must_use]
     pub fn in_words(mut self) -> Self {
         self.in_words = true;
@@ -51,7 +51,7 @@ impl Simulation {
         })
     }
 
-    /// Plays the script; when it breaks a rule, finds a short one that breaks the same.
+    /// Plays the script; if it breaks a rule, finds a short script that breaks the same rule.
     pub fn run_and_shrink(&self) -> Result<Report, Box<Violation>> {
         self.run().map_err(|violation| {
             let steps = self.script.steps.len();
@@ -71,7 +71,7 @@ impl Simulation {
         self.play().1.err().map(|breach| breach.kind)
     }
 
-    /// What happens, line by line, whether or not it breaks a rule.
+    /// The trace, line by line, whether or not a rule is broken.
     pub fn trace(&self) -> Vec<String> {
         let told = Self { in_words: true, ..self.clone() };
         told.play().0

@@ -1,4 +1,4 @@
-//! Workers as records in scripts, what is kept for them, and what is taken away from them.
+//! Worker records in scripts, grants to workers, and revoked leases.
 
 use windlass_core::command::{
     Claim, ClaimGranted, DeregisterWorker, Grant, RegisterWorker, Revoke,
@@ -24,7 +24,7 @@ fn offer() -> WorkerCapabilities {
     WorkerCapabilities { capabilities, ..WorkerCapabilities::default() }
 }
 
-/// What these workers claim, always the same.
+/// The claim of these workers, always the same.
 pub(crate) fn claim(worker: &WorkerId, limit: u32) -> Claim {
     Claim {
         lanes: LANES.iter().copied().map(Into::into).collect(),
@@ -76,7 +76,7 @@ impl Writer {
         }
     }
 
-    /// One of all tasks, under one of its ids.
+    /// A random task, under one of its ids.
     fn some_task(&mut self) -> u8 {
         let task = usize::from(self.small()) % self.tasks.len();
         exactly(task, usize::from(self.small()) % self.tasks[task].ids.len())
@@ -90,7 +90,7 @@ impl Writer {
         Wish::Grant { task, worker, ttl_ms: *self.random.pick(&[100, 700, 3_000]) }
     }
 
-    /// Makes a task afresh that nobody leases at once.
+    /// Recreates a task without leasing it.
     fn make(&mut self, node: u8, task: u8) {
         let lanes = (0..3).map(|lane| {
             let state = windlass_core::LaneState::Active;
@@ -102,8 +102,8 @@ impl Writer {
         self.then(Action::Ask { node, also: None, patience: None, wishes }, 4);
     }
 
-    /// A task is kept for one worker, who comes for it when it is given to another, taken away, or
-    /// kept no more.
+    /// A task is granted to one worker, which claims it while it is granted to another, revoked,
+    /// or its grant expires.
     pub(crate) fn plan_grant(&mut self) {
         let (node, task, worker) = (self.small(), self.some_task(), self.small());
         let rival = node.wrapping_add(1);
@@ -135,8 +135,8 @@ impl Writer {
         }
     }
 
-    /// A worker takes something and is not heard of for a while. What it says then meets the sweep
-    /// that takes it for dead, and others come for what it holds.
+    /// A worker claims a task and sends no heartbeat for a while. Its next heartbeat races with
+    /// the sweep that declares it dead, and other workers claim its tasks.
     pub(crate) fn plan_death(&mut self) {
         let (node, task, worker) = (self.small(), self.some_task(), self.small());
         let (rival, every_ms) = (node.wrapping_add(1), *self.random.pick(&[100, 400]));

@@ -19,18 +19,18 @@ use crate::node::Ground;
 use crate::script::{Fate, Point};
 use crate::watch::Watch;
 
-/// The store of one node: a handle on the shared records that takes its time, goes wrong when it
-/// is told to, and shows every commit to the model.
+/// The store of one node: a handle on the shared records with random delays and injected faults,
+/// which shows every commit to the model.
 #[derive(Clone)]
 pub(crate) struct SimStore {
     pub(crate) faults: FaultStore,
     memory: Arc<MemoryStore>,
     watch: Watch,
-    /// The worker for workflows that is beside it.
+    /// The workflow worker of the same node.
     worker: String,
     waits: Arc<AtomicU64>,
     deaf: bool,
-    /// Something was committed, and whoever asked for it does not know yet.
+    /// Whether a commit succeeded whose caller has no answer yet.
     pub(crate) untold: Arc<AtomicBool>,
     trap: Arc<Mutex<Trap>>,
 }
@@ -50,7 +50,7 @@ impl SimStore {
         }
     }
 
-    /// Lets others go first: mostly a little, sometimes for long.
+    /// Yields to other tasks: mostly briefly, sometimes for long.
     async fn wait(&self) {
         let mut random = Random::new(self.waits.fetch_add(1, Ordering::Relaxed));
         let turns = *random.pick(&[0, 0, 0, 1, 1, 2, 4, 24]);
@@ -70,12 +70,12 @@ enum Trap {
 }
 
 impl SimStore {
-    /// Has the process caught when it next comes to this point.
+    /// Catches the process when it next reaches this point.
     pub(crate) fn set_trap(&self, point: Point, fate: Fate) {
         *self.trap() = Trap::Set(point, fate);
     }
 
-    /// What is to become of the process, once it is caught. The trap is open from then on.
+    /// The fate of the process, once it is caught. The trap is cleared.
     pub(crate) fn caught(&self) -> Option<Fate> {
         let mut trap = self.trap();
         let Trap::Sprung(fate) = *trap else { return None };
@@ -91,7 +91,7 @@ impl SimStore {
         self.trap.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 
-    /// Notes which counts a batch would have written that others have changed meanwhile.
+    /// Counts conflicts on the counters of children and concurrency limits.
     fn note_race(&self, changes: &ChangeSet) {
         let shelf = self.memory.snapshot();
         let stale = |update: &&Update| {
@@ -108,7 +108,7 @@ impl SimStore {
         }
     }
 
-    /// Comes to a point: with a trap, it goes on only when the driver has seen it.
+    /// Reaches a point: with a trap set, it waits until the driver has seen it.
     async fn pass(&self, point: Point) {
         {
             let mut trap = self.trap();
@@ -195,7 +195,7 @@ impl Store for SimStore {
 struct SimTx {
     inner: Box<dyn Tx>,
     store: SimStore,
-    /// How far the log had come when it began.
+    /// The position of the log when it began.
     view: u64,
 }
 
@@ -222,7 +222,7 @@ impl Tx for SimTx {
         }
         let view = (view, changes.at);
         let committed = inner.commit(changes.clone()).await;
-        // Nobody runs between a commit and this: the model sees every state there ever is.
+        // Nothing runs between a commit and this: the model sees every state.
         store.watch.see().committed(&store.memory, &changes, view, &store.worker);
         if matches!(committed, Err(StoreError::Conflict)) {
             store.note_race(&changes);

@@ -1,6 +1,6 @@
 use std::fmt::{self, Write};
 
-/// What happened, line by line: always as a digest, and in words when somebody wants to read it.
+/// The trace of a run: always as a digest, and as lines if requested.
 #[derive(Debug)]
 pub(crate) struct Trace {
     digest: Digest,

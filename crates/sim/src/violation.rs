@@ -2,91 +2,91 @@ use std::fmt;
 
 use crate::script::Script;
 
-/// What was broken.
+/// The rule that was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// The log tells of a move that the rules do not know.
+    /// The log has a transition that the rules do not allow.
     IllegalMove,
-    /// A task was handed out, or a lease counted, where its lane forbids it.
+    /// A task was leased, or a lease counted, although its lane forbids it.
     LaneIgnored,
-    /// More attempts than a task may have, or one counted wrong.
+    /// More attempts than a task may have, or a wrong count.
     Attempts,
-    /// A failure that led to another try than it should, or to none.
+    /// A failure with the wrong retry, or with none.
     Retry,
-    /// An attempt that ended too early or too late for its time limit.
+    /// An attempt that ended too early or too late for its timeout.
     Timeout,
-    /// A lease that is shorter or longer than it was asked for.
+    /// A lease that is shorter or longer than requested.
     LeaseLength,
-    /// A write under a lease that had run out.
+    /// A write was accepted under an expired lease.
     LateAccepted,
-    /// A task was handed to a claim that did not ask for such a one.
+    /// A task was leased to a claim that does not match it.
     StrangeClaim,
-    /// A task was handed out before another one that stood before it.
+    /// A task was leased before one that precedes it.
     Order,
-    /// A task was gone before its time.
+    /// A task was deleted before its retention ended.
     Reaped,
-    /// A number of the log that does not follow the one before it.
+    /// A sequence number of the log that does not follow the one before it.
     LogGap,
-    /// A record is not what the log leads to.
+    /// A record differs from the state that the log gives.
     RecordDiffers,
     /// An ended task changed.
     EndedChanged,
-    /// Something was answered that is not in the store.
+    /// An answered effect is not in the store.
     EffectMissing,
-    /// A write under an old fence was accepted.
+    /// A write under a stale fence was accepted.
     StaleAccepted,
     /// Two different settles of one lease were accepted.
     SettledTwice,
-    /// The same settle was answered differently.
+    /// A repeated settle got a different answer.
     OtherAnswer,
-    /// The same settle was refused where it had taken effect.
+    /// A repeated settle was rejected although it had taken effect.
     RepeatRefused,
-    /// A refusal for a reason that was never there.
+    /// A rejection for a reason that never held.
     UnjustRefusal,
-    /// More than one task under a key, or a wrong answer about it.
+    /// More than one task under an idempotency key, or a wrong answer about it.
     Key,
-    /// One lease was handed to two callers, or ran two handlers.
+    /// One lease was given to two callers, or ran two handlers.
     HandedTwice,
     /// A task with another input than it was created with.
     StrangeInput,
-    /// A result that nobody gave.
+    /// A result that no holder gave.
     StrangeResult,
-    /// A message that was accepted and is gone, or that a task waits for although it is there.
+    /// An accepted message is missing, or a task waits for a message that exists.
     MessageLost,
-    /// A message that is not what was sent, or that counts where it must not.
+    /// A message differs from the one sent, or meets a condition that it must not.
     Message,
-    /// A waitpoint that let something through which it must not, or nothing where it must.
+    /// A waitpoint accepted a signal that it must not, or rejected one that it must accept.
     Waitpoint,
-    /// More at once, or in a time, than a gate or a quota lets through, or a session of two owners,
-    /// or somebody who waits behind an open gate.
+    /// More leases or starts than a limit or quota allows, a session with two owners, or a task
+    /// that is blocked by a limit with capacity.
     Gate,
-    /// A worker that loses what it holds although it was heard of, or keeps it although it was not.
+    /// A worker lost its leases despite timely heartbeats, or kept them without heartbeats.
     Worker,
-    /// A key that was taken twice, an answer that is not the first, or one that came too late.
+    /// A key with two owners, a response that is not the first, or one that was given too late.
     Request,
-    /// A call that was not known before it was made, or was made again where that was known.
+    /// An external call without a claim, or one repeated by a caller that could know of it.
     Effect,
-    /// More than a limiter allows, or a charge that counts twice or not at all.
+    /// More than a rate limiter allows, or a charge that counts twice or not at all.
     Limiter,
-    /// A row of history that is not the next one, that nobody could write, or that is gone.
+    /// A history row that is not the next one, was written without a lease, or is missing.
     History,
-    /// A step whose end was told twice, or never, or a message that was taken and not told.
+    /// A step that completed twice or never, or a message that was consumed but not delivered.
     Step,
-    /// A workflow that came to something else than its code does, or left something behind.
+    /// A workflow with another outcome than its code gives, or with records left behind.
     Workflow,
-    /// A child that is counted wrong, or a parent that waits for nobody or does not wait.
+    /// A wrong count of children, or a parent that waits without open children or does not wait.
     Family,
-    /// A waiting task that no claim would find.
+    /// A ready task that no claim would find.
     Unlisted,
-    /// A reader of the log was shown something else than the log.
+    /// A log reader saw something else than the log.
     Reader,
-    /// Something that does not come to an end.
+    /// Something that does not end.
     Stuck,
-    /// An engine that does not answer, or says that it has a bug.
+    /// An engine that does not answer, or reports a bug.
     Engine,
 }
 
-/// A rule that was broken, as the model finds it.
+/// A broken rule, as the model finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Breach {
     pub(crate) kind: Kind,
@@ -97,16 +97,15 @@ pub(crate) fn breach<T>(kind: Kind, what: impl Into<String>) -> Result<T, Breach
     Err(Breach { kind, what: what.into() })
 }
 
-/// A rule that was broken, and the script that breaks it. Its text ends with one line that shows
-/// the same again.
+/// A broken rule, and the script that breaks it. Its text ends with a line that reproduces it.
 #[derive(Clone, Debug)]
 pub struct Violation {
     pub seed: u64,
     pub kind: Kind,
     pub what: String,
-    /// The script, shortened if that was asked for.
+    /// The script, shrunk if requested.
     pub script: Script,
-    /// How many steps the seed's own script has.
+    /// The number of steps in the seed's own script.
     pub steps: usize,
 }
 

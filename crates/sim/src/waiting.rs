@@ -1,5 +1,4 @@
-//! Messages, waitpoints and suspensions in scripts: which of them are wished for, and what they
-//! become.
+//! Messages, waitpoints and suspensions in scripts: the wishes, and their commands.
 
 use windlass_core::command::{
     CreateWaitpoint, IdempotencyWindow, NewMessage, NewWaitpoint, Post, Resume, RotateKey, Signal,
@@ -18,7 +17,7 @@ use crate::script::{
     CONDITIONS, Deed, MESSAGE_WINDOW_MS, NAMES, SOURCES, WAITPOINT_MS, Wish, exact,
 };
 
-/// How long a task waits that only time lets go on, if nothing else is said.
+/// The default timeout of a task whose condition is a timeout.
 const PATIENCE_MS: u64 = 900;
 
 /// A handler that waits.
@@ -34,7 +33,7 @@ fn patience(random: &mut Random) -> Option<(u64, OnTimeout)> {
     random.percent(60).then_some((ms, then))
 }
 
-/// What a handler asks for when it waits.
+/// The suspend command of a handler that waits.
 pub(crate) fn until(fence: Fence, condition: u8, timeout: Option<(u64, OnTimeout)>) -> Suspend {
     let condition = condition_of(condition, &waitpoints(&fence.task.id));
     Suspend { timeout: timeout_of(&condition, timeout), ..Suspend::new(fence, condition) }
@@ -91,7 +90,7 @@ impl Writer {
         }
     }
 
-    /// What a client does with the lease it is about to get, when it is one that waits.
+    /// Plans a suspension for the lease that a client is about to get.
     pub(crate) fn plan_wait(&mut self) {
         let wish = self.suspend();
         let suspend = match wish {
@@ -120,7 +119,7 @@ impl Writer {
 }
 
 impl Client<'_> {
-    /// A task by its number; mostly one that was leased, which is there as a rule.
+    /// A task by its number; mostly one that was leased, which usually exists.
     fn somebody(&self, task: u8, id: u8) -> TaskKey {
         let back = task.checked_sub(3).filter(|_| exact(task).is_none());
         let leased = back.and_then(|back| self.fence(back / 3));
@@ -190,7 +189,7 @@ impl Client<'_> {
     }
 }
 
-/// One of a few words, by a number that is taken modulo how many there are.
+/// Picks a word by a number modulo the number of choices.
 trait Pick {
     fn pick(&self, number: u8) -> &'static str;
 }

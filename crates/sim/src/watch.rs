@@ -17,7 +17,7 @@ use crate::trace::Trace;
 use crate::violation::{Breach, Kind};
 use crate::workflow::is_of_workflows;
 
-/// Everything that is seen in a run, shared by all who see something.
+/// Everything observed in a run, shared by all observers.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch(Arc<Mutex<Seen>>);
 
@@ -26,25 +26,25 @@ pub(crate) struct Seen {
     pub(crate) model: Model,
     pub(crate) trace: Trace,
     pub(crate) coverage: Coverage,
-    /// Leases that somebody was told of, the last one last.
+    /// Leases that a client received, the latest last.
     pub(crate) leases: Vec<Fence>,
-    /// Workers of workflows that are gone without a word.
+    /// Workflow workers that crashed.
     pub(crate) crashed: BTreeSet<String>,
-    /// Tokens that somebody was given, the last one last.
+    /// Tokens that a client received, the latest last.
     pub(crate) tokens: Vec<Token>,
-    /// Requests that somebody was let in with, and under which name, the last one last.
+    /// Admitted requests and their owners, the latest last.
     pub(crate) tickets: Vec<(RequestKey, String)>,
-    /// Whom handlers call.
+    /// The external service of handlers.
     pub(crate) bank: Bank,
-    /// What a reader of the log was shown.
+    /// The log events that a reader has read.
     pub(crate) shown: Vec<LogEvent>,
     /// The log itself.
     pub(crate) log: Vec<LogEvent>,
-    /// Nodes that were told to end, by number and boot.
+    /// Nodes that were asked to retire, by number and boot.
     pub(crate) retiring: BTreeSet<(usize, u64)>,
-    /// Handlers that run, by the leases that they run under.
+    /// Running handlers, by their leases.
     pub(crate) running: BTreeSet<Fenced>,
-    /// Nothing more goes wrong from here on: handlers succeed.
+    /// Set when all faults end: handlers succeed from then on.
     pub(crate) healed: bool,
     breach: Option<Breach>,
 }
@@ -88,7 +88,7 @@ impl Seen {
         self.coverage.count(happening);
     }
 
-    /// Keeps the first rule that was broken.
+    /// Stores the first broken rule.
     pub(crate) fn judge(&mut self, judged: Result<(), Breach>) {
         if let Err(breach) = judged
             && self.breach.is_none()
@@ -136,7 +136,7 @@ impl Seen {
         }
     }
 
-    /// Code of a workflow begins, perhaps by going through what it did before.
+    /// Records that a workflow's code begins, perhaps replaying.
     pub(crate) fn workflow_begins(&mut self, id: &str, is_replaying: bool) {
         self.note(format_args!("workflow {id} begins, replaying {is_replaying}"));
         let others = self.model.workflows.comes_to_memory(id);
@@ -215,12 +215,12 @@ impl Seen {
         }
     }
 
-    /// A reader of the log was shown more of it.
+    /// Checks the log events that a reader has read.
     pub(crate) fn read(&mut self, entries: Vec<LogEvent>) {
         for entry in entries {
             let next = self.log.get(self.shown.len());
             if next != Some(&entry) {
-                let what = format!("shown {entry:?}, where {next:?} comes next");
+                let what = format!("read {entry:?}, but {next:?} is next");
                 self.judge(Err(Breach { kind: Kind::Reader, what }));
             }
             self.shown.push(entry);
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_of_whoever_sees_is_a_breach() {
+    fn a_panic_of_an_observer_is_a_breach() {
         let watch = Watch::new(&crate::generate::script(0), false);
         assert_eq!(watch.see().breach(), None);
         let other = watch.clone();

@@ -4,10 +4,10 @@ use crate::Failure;
 use crate::options::Options;
 use crate::proof::Request;
 
-/// A row is noticed for good once so many seeds have noticed it.
+/// A row counts as noticed after this many seeds have noticed it.
 const STOP_AFTER: u64 = 3;
 
-/// `cargo xtask mutate`, with what follows it.
+/// Runs `cargo xtask mutate` with these arguments.
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     if args.iter().any(|arg| arg == "--postgres") {
         let flags = [&Request::FLAGS[..], &["--postgres"]].concat();

@@ -8,29 +8,29 @@ use crate::cargo::Cargo;
 use crate::proof::{Hash, tree_hash};
 use crate::tree;
 
-/// What a build needs.
+/// The files that a build needs.
 const EXTENSIONS: &[&str] = &["rs", "toml", "lock", "sql", "md"];
 
-/// What the results depend on.
+/// The folders that the results depend on.
 const FOLDERS: &[&str] = &["crates"];
 
-/// A copy of the tree, which stays for the next time, with a target folder of its own.
+/// A copy of the tree, reused by later runs, with a separate target folder.
 pub(super) struct TreeCopy {
-    /// Of the sources that were copied.
+    /// The hash of the copied sources.
     pub(super) hash: Hash,
     tree: PathBuf,
     target: PathBuf,
-    /// Held for as long as the copy is in use: two that mutate it at once would mix their rules.
+    /// Held while the copy is in use: two concurrent runs would mix their mutations.
     _lock: File,
 }
 
 impl TreeCopy {
-    /// The hash of the tree as it is, for results that were found on it.
+    /// The hash of the present tree, under which results are stored.
     pub(super) fn hash_of_tree() -> Result<Hash, String> {
         tree_hash(FOLDERS)
     }
 
-    /// Brings the copy up to date.
+    /// Updates the copy.
     pub(super) fn update() -> Result<Self, String> {
         let home = tree::target().join("mutate");
         std::fs::create_dir_all(&home).map_err(|error| failed(&home, &error))?;
@@ -42,12 +42,12 @@ impl TreeCopy {
         let copy = Self { hash, tree, target, _lock: lock };
         copy.copy()?;
         if Self::hash_of_tree()? != hash {
-            return Err("the tree changed while it was copied: try again".into());
+            return Err("the tree changed while it was copied: run again".into());
         }
         Ok(copy)
     }
 
-    /// What is the same stays as it is, so that it is not built again.
+    /// Unchanged files are not written, so that they are not built again.
     fn copy(&self) -> Result<(), String> {
         let mut paths = BTreeSet::new();
         for extension in EXTENSIONS {
@@ -65,7 +65,7 @@ impl TreeCopy {
             }
             write(&to, bytes)?;
         }
-        // Cargo would build a file that the tree has no more.
+        // Cargo would build a file that the tree does not have.
         for path in tree::walk(&self.tree, &|_| true)? {
             if !paths.contains(&path) {
                 let gone = self.tree.join(&path);
@@ -75,7 +75,7 @@ impl TreeCopy {
         Ok(())
     }
 
-    /// Does something while a rule is switched off.
+    /// Runs `act` while a rule is disabled.
     pub(super) fn without<T>(
         &self,
         mutation: &Mutation,
@@ -89,7 +89,7 @@ impl TreeCopy {
         done
     }
 
-    /// A call of cargo in the copy. What is switched off may leave something unused.
+    /// A call of cargo in the copy. A disabled rule may leave code unused.
     pub(super) fn command(&self, call: Cargo) -> Command {
         let call = call
             .env("CARGO_TARGET_DIR", self.target.to_string_lossy())

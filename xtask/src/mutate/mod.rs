@@ -1,5 +1,5 @@
-//! Mutation testing: switches off one rule at a time, and shows that a seed of the simulator or a
-//! test on Postgres notices.
+//! Mutation testing: disables one rule at a time, and shows that a seed of the simulator or a
+//! test on Postgres fails.
 
 mod command;
 mod copy;

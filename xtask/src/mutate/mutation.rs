@@ -1,6 +1,6 @@
 use crate::proof::Hash;
 
-/// A mutation row: a rule, and the change that switches it off.
+/// A mutation row: a rule, and the change that disables it.
 pub(super) struct Mutation {
     pub(super) rule: &'static str,
     pub(super) file: &'static str,
@@ -20,7 +20,7 @@ impl Mutation {
         }
     }
 
-    /// The key of its result. A row that is changed has no result yet.
+    /// The key of its result. A changed row has no result yet.
     pub(super) fn key(&self, how: impl AsRef<[u8]>) -> String {
         let fields = [self.rule, self.file, self.from, self.to];
         let row = fields.iter().fold(Hash::new(), |hash, field| hash.field(field));
@@ -35,7 +35,7 @@ mod tests {
     const ROW: Mutation = Mutation { rule: "r", file: "f.rs", from: "a", to: "b" };
 
     #[test]
-    fn a_patch_that_does_not_fit_says_so() {
+    fn a_patch_that_does_not_fit_is_an_error() {
         assert_eq!(ROW.patch("a c").unwrap(), "b c");
         for (text, times) in [("c", 0), ("a a", 2)] {
             let expected =
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_row_has_another_key() {
+    fn a_changed_row_has_a_different_key() {
         let key = ROW.key("10 seeds");
         assert_eq!(key, ROW.key("10 seeds"));
         assert_ne!(key, ROW.key("20 seeds"));

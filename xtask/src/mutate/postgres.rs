@@ -1,4 +1,4 @@
-//! Mutation rows that a test on Postgres is to notice: the test that is there for the rule.
+//! Mutation rows that the test which guards the rule must notice, on Postgres.
 
 use std::process::Stdio;
 
@@ -45,28 +45,28 @@ fn tests() -> Vec<&'static str> {
     tests
 }
 
-/// All these tests with nothing switched off.
+/// Runs all these tests without a mutation.
 fn control_row(copy: &TreeCopy) -> Result<(bool, Vec<String>), String> {
     let tests = tests();
     let ran = try_out(copy, &tests)?;
     let whole = ran.passed + ran.failed == tests.len() as u64;
     if !whole {
-        return Err(format!("{ran:?}, and there are {} tests", tests.len()));
+        return Err(format!("{ran:?}, expected {} tests", tests.len()));
     }
     Ok((ran.failed == 0, ran.figures("all of them")))
 }
 
-/// The test that is there for a rule, without the rule.
+/// Runs the test that guards a rule, without the rule.
 fn guard_row(copy: &TreeCopy, guard: &Guard) -> Result<(bool, Vec<String>), String> {
     let Guard { mutation, test } = guard;
     let ran = copy.without(mutation, || try_out(copy, &[test]))?;
     if ran.passed + ran.failed != 1 {
-        return Err(format!("there is no test {test}"));
+        return Err(format!("the test {test} does not exist"));
     }
     Ok((ran.failed == 1, ran.figures(test)))
 }
 
-/// Builds the copy as it is and runs these tests of it.
+/// Builds the copy and runs these tests.
 fn try_out(copy: &TreeCopy, tests: &[&str]) -> Result<Ran, String> {
     const BUILD: &str = "test --quiet --package windlass-store-postgres --test it --no-run";
     const RUN: &str = "test --quiet --package windlass-store-postgres --test it -- --exact";
@@ -76,7 +76,7 @@ fn try_out(copy: &TreeCopy, tests: &[&str]) -> Result<Ran, String> {
         return Err("the build failed".into());
     }
     let mut run = copy.command(Cargo::new(RUN));
-    // A test that fails has more to say than whether it does.
+    // The error output of failing tests is not needed.
     let output = run.args(tests).stderr(Stdio::null()).output();
     let output = output.map_err(|error| format!("cannot run {run:?}: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -105,7 +105,7 @@ mod tests {
     use crate::tree;
 
     #[test]
-    fn every_patch_fits_and_every_test_is_there() {
+    fn every_patch_fits_and_every_test_exists() {
         for Guard { mutation, test } in ROWS {
             let text = tree::read(mutation.file).unwrap();
             assert_ne!(mutation.patch(&text).unwrap(), text);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_tests_say_is_read() {
+    fn the_test_summary_is_parsed() {
         let text = "\nrunning 1 test\nF\ntest result: FAILED. 0 passed; 1 failed; 0 ignored\n";
         assert_eq!(Ran::read(text), Some(Ran { passed: 0, failed: 1 }));
         let text = "test result: ok. 31 passed; 0 failed; 0 ignored; 0 measured; 4 filtered out\n";

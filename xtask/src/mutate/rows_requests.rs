@@ -1,40 +1,40 @@
-//! The rules of requests, of calls to others and of limiters.
+//! The rules of requests, effects and rate limiters.
 
 use super::mutation::Mutation;
 
 pub(super) const ROWS: &[Mutation] = &[
     Mutation {
-        rule: "a request is answered by whoever was let in",
+        rule: "a request rejects a response of another owner",
         file: "crates/core/src/command/answer.rs",
         from: "let own = known.filter(|known| known.first == self.owner);",
         to: "let own = known;",
     },
     Mutation {
-        rule: "a request is given up by whoever was let in",
+        rule: "a request ignores a release by another owner",
         file: "crates/core/src/command/withdraw.rs",
         from: "if let Some(own) = known.filter(|known| known.first == self.owner) {",
         to: "if let Some(own) = known {",
     },
     Mutation {
-        rule: "another body under a key of a request is a conflict",
+        rule: "a request key rejects a different body",
         file: "crates/core/src/command/admit.rs",
         from: "if known.fingerprint != self.fingerprint {",
         to: "if false {",
     },
     Mutation {
-        rule: "whoever takes too long over a request loses it",
+        rule: "an owner loses a request after its in-flight time",
         file: "crates/core/src/request.rs",
         from: "RequestState::InFlight if self.expires_at <= now => return None,",
         to: "RequestState::InFlight if false => return None,",
     },
     Mutation {
-        rule: "a key stays known when its answer is gone",
+        rule: "a key is retained after its response expires",
         file: "crates/core/src/command/sweep/admission.rs",
         from: "if matches!(request.state, RequestState::Answered { .. }) => {",
         to: "if false => {",
     },
     Mutation {
-        rule: "an answer that is repeated is not counted",
+        rule: "a replayed response is not counted by the rate limit",
         file: "crates/core/src/command/admit.rs",
         from: "RequestState::Answered { .. } => Ok(Outcome::Answered(self.request.answer_key())),",
         to: "RequestState::Answered { .. } => {
@@ -47,49 +47,49 @@ pub(super) const ROWS: &[Mutation] = &[
             }",
     },
     Mutation {
-        rule: "what is taken under a key is taken once",
+        rule: "a key is charged once",
         file: "crates/core/src/primitive/spend.rs",
         from: "if let Reserved::Before(_) = reserve(world, &reservation)? {",
         to: "if let (Reserved::Before(_), true) = (reserve(world, &reservation)?, false) {",
     },
     Mutation {
-        rule: "a limiter gives what it has",
+        rule: "a rate limiter rejects a charge beyond its limit",
         file: "crates/core/src/primitive/spend.rs",
         from: "if wish.units > limiter.left(now) {",
         to: "if false {",
     },
     Mutation {
-        rule: "a call keeps its first id",
+        rule: "an effect keeps its first request id",
         file: "crates/core/src/command/claim_effect.rs",
         from: "if let Some(known) = call.known {",
         to: "if let Some(known) = call.known.filter(|_| false) {",
     },
     Mutation {
-        rule: "a call that asks for something else is a conflict",
+        rule: "an effect rejects a different fingerprint",
         file: "crates/core/src/command/claim_effect.rs",
         from: "if known.fingerprint != self.fingerprint {",
         to: "if false {",
     },
     Mutation {
-        rule: "a call is kept for as long as its last request",
+        rule: "an effect is retained as long as its last request",
         file: "crates/core/src/command/claim_effect.rs",
         from: "if known.due_at < call.due_at {",
         to: "if false {",
     },
     Mutation {
-        rule: "the first answer of a call stays",
+        rule: "a settled effect rejects a different answer",
         file: "crates/core/src/command/settle_effect.rs",
         from: "Some(_) => return Err(Rejection::SettledOtherwise.into()),",
         to: "Some(_) => {}",
     },
     Mutation {
-        rule: "whoever calls has the request that it calls for",
+        rule: "an effect rejects a caller that does not own its request",
         file: "crates/core/src/primitive/call.rs",
         from: "let own = known.filter(|known| known.first == *owner);",
         to: "let own = known;",
     },
     Mutation {
-        rule: "a call is asked for before it is made again",
+        rule: "a repeated call is looked up before it is made again",
         file: "crates/engine/src/effects.rs",
         from: "let found = if known && !self.is_threaded {",
         to: "let found = if false {",

@@ -1,4 +1,4 @@
-//! Mutation rows that the simulator is to notice.
+//! Mutation rows that the simulator must notice.
 
 use std::process::Stdio;
 
@@ -9,15 +9,15 @@ use crate::proof::{Hash, Report, Request, Results, Row, run_rows};
 
 const TITLES: [&str; 4] = ["seeds", "that notice", "first", "by what"];
 
-/// How many seeds a row is given.
+/// The seeds of a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seeds {
     pub(super) most: u64,
-    /// The row ends once so many have noticed: whether it is noticed is known by then.
+    /// The row ends after this many violations: it is known to be noticed by then.
     pub(super) stop_after: Option<u64>,
 }
 
-/// What the simulator said.
+/// The output of the simulator.
 #[derive(Debug, Default, PartialEq)]
 struct Found {
     seeds: u64,
@@ -66,7 +66,7 @@ fn simulate(copy: &TreeCopy, seeds: Seeds) -> Result<Found, String> {
     if let Some(enough) = seeds.stop_after {
         simulator.args(["--stop-after", &enough.to_string()]);
     }
-    // A rule that is missed may well be missed with a panic.
+    // A disabled rule may well show as a panic.
     let output = simulator.stderr(Stdio::null()).output();
     let output = output.map_err(|error| format!("cannot run {simulator:?}: {error}"))?;
     let found = Found::read(&String::from_utf8_lossy(&output.stdout));
@@ -93,7 +93,7 @@ impl Found {
         found
     }
 
-    /// Whether as many seeds were run as there are to be.
+    /// Whether all seeds of the row were run.
     fn is_whole(&self, seeds: Seeds) -> bool {
         let enough = seeds.stop_after.is_some_and(|enough| self.violations >= enough);
         enough || self.seeds == seeds.most
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_simulator_says_is_read() {
+    fn the_simulator_output_is_parsed() {
         let text = "seeds 9\nevents 70\nviolations 2\nfirst 3\nkind Stuck 1\nkind Key 1\n";
         let kinds = vec!["Stuck 1".into(), "Key 1".into()];
         let expected = Found { seeds: 9, violations: 2, first: Some(3), kinds };

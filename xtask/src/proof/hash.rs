@@ -11,7 +11,7 @@ impl Hash {
         Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
     }
 
-    /// Adds one field. Its length goes first, so that no two lists of fields read the same.
+    /// Adds one field. Its length goes first, so that no two lists of fields hash the same input.
     #[must_use]
     pub(crate) fn field(self, bytes: impl AsRef<[u8]>) -> Self {
         let bytes = bytes.as_ref();
@@ -28,12 +28,12 @@ impl Hash {
 
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Sixteen digits are enough to tell trees apart.
+        // Sixteen digits are enough to distinguish trees.
         write!(f, "{:016x}", (self.0 >> 64) as u64 ^ self.0 as u64)
     }
 }
 
-/// The hash of the names and contents of the files in these folders and of what pins the
+/// The hash of the names and contents of the files in these folders and of the files that pin
 /// dependencies, tracked or not. Commits and documents do not change it.
 pub(crate) fn tree_hash(folders: &[&str]) -> Result<Hash, String> {
     let counts = |path: &str| {
@@ -55,14 +55,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_is_that_of_fnv() {
+    fn the_hash_is_fnv() {
         // The reference value for the empty input and for "a".
         assert_eq!(Hash::new().bytes(b"").0, 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
         assert_eq!(Hash::new().bytes(b"a").0, 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
     }
 
     #[test]
-    fn fields_do_not_run_together() {
+    fn field_boundaries_change_the_hash() {
         let hash = |fields: &[&str]| fields.iter().fold(Hash::new(), |hash, text| hash.field(text));
         assert_eq!(hash(&["ab", "c"]), hash(&["ab", "c"]));
         assert_ne!(hash(&["ab", "c"]), hash(&["a", "bc"]));

@@ -1,5 +1,5 @@
-//! Proofs that take longer than one sitting: rows that are run in parts, and whose results are
-//! kept for the tree that they were found on.
+//! Proofs that take longer than one session: rows that are run in parts, and whose results are
+//! stored under the hash of the tree.
 
 mod hash;
 mod part;

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// One of several parts that together are the whole: every row is in exactly one of them.
+/// One of several parts: every row is in exactly one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     /// From one to `of`.
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_read_or_refused() {
+    fn parts_are_parsed_or_rejected() {
         assert_eq!(Part::parse("2/5"), Ok(Part { number: 2, of: 5 }));
         assert_eq!(Part::parse("1/1"), Ok(Part::WHOLE));
         for text in ["0/3", "4/3", "x", "", "1", "1/", "/3", "1/0", "0/0", "1/x", "-1/3", "1/2/3"] {

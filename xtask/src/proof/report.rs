@@ -9,14 +9,14 @@ use crate::table::table;
 pub(crate) struct Report {
     tree: Hash,
     lines: Vec<Vec<String>>,
-    /// The names of the rows that have a result.
+    /// The number of rows with a result.
     done: usize,
     failed: Vec<String>,
     missing: usize,
 }
 
 impl Report {
-    /// Reads what is kept for these rows. The titles name the figures of a row.
+    /// Reads the stored results of these rows. The titles name the figures of a row.
     pub(crate) fn new(tree: Hash, results: &Results, rows: &[Row], titles: &[&str]) -> Self {
         let titles = ["row", "verdict", "seconds"].iter().chain(titles);
         let lines = vec![titles.map(ToString::to_string).collect()];
@@ -38,7 +38,7 @@ impl Report {
         report
     }
 
-    /// Prints it. It is an error if a row failed, and none if rows are missing.
+    /// Prints it. A failed row is an error, a missing one is not.
     pub(crate) fn print(&self) -> Result<(), String> {
         print!("\n{self}");
         if self.failed.is_empty() { Ok(()) } else { Err(self.failed.join("\n")) }
@@ -64,7 +64,7 @@ mod tests {
     use crate::proof::Outcome;
 
     #[test]
-    fn a_report_is_the_union_and_names_what_failed() {
+    fn a_report_is_the_union_and_names_failures() {
         let folder = std::env::temp_dir().join(format!("xtask-report-{}", std::process::id()));
         let results = Results::in_folder(folder.clone());
         let rows: Vec<Row> = ["a", "b", "c"].map(|name| Row::mutation(name, name.into())).into();

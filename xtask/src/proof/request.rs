@@ -3,10 +3,10 @@ use crate::options::Options;
 
 use super::part::Part;
 
-/// What is to be done of a proof.
+/// The options of a proof.
 pub(crate) struct Request {
     pub(crate) part: Part,
-    /// Whether rows that have a result on this tree are run again.
+    /// Whether rows with a result on this tree are run again.
     pub(crate) again: bool,
     /// Whether nothing is run, and only the results on this tree are shown.
     pub(crate) report: bool,

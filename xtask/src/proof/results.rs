@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use super::hash::Hash;
 use crate::tree;
 
-/// What a row came to.
+/// The result of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) passed: bool,
@@ -13,7 +13,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// One line: verdict, seconds, the row's name, and the figures, with tabs in between.
+    /// One line: verdict, seconds, the row's name, and the figures, separated by tabs.
     fn line(&self, name: &str) -> String {
         let verdict = if self.passed { "passed" } else { "failed" };
         let seconds = format!("{:.1}", self.seconds);
@@ -58,7 +58,7 @@ impl Results {
         std::fs::read_to_string(self.folder.join(key)).ok()
     }
 
-    /// Renames a file that is complete, so that a run that is killed leaves no half a result.
+    /// Renames a complete file, so that a killed run leaves no partial result.
     pub(crate) fn put_text(&self, key: &str, text: &str) -> Result<(), String> {
         let path = self.folder.join(key);
         let started = self.folder.join(format!(".{key}"));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_kept_by_tree_and_row() {
+    fn results_are_stored_by_tree_and_row() {
         let proof = format!("test-{}", std::process::id());
         let (tree, other) = (Hash::new().field("tree"), Hash::new().field("other tree"));
         let results = Results::new(&proof, tree);

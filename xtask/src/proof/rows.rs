@@ -6,9 +6,9 @@ use super::results::{Outcome, Results};
 /// A row of a proof.
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// Of all that the result depends on besides the tree.
+    /// The hash of all that the result depends on besides the tree.
     pub(crate) key: String,
-    /// What to call its verdicts.
+    /// The names of its verdicts.
     pub(crate) passed: &'static str,
     pub(crate) failed: &'static str,
 }
@@ -29,8 +29,8 @@ impl Row {
     }
 }
 
-/// Runs the rows of a part, and keeps what each of them comes to. A row that cannot be run has no
-/// result, and does not stop those behind it.
+/// Runs the rows of a part, and stores their results. A row that cannot be run has no result, and
+/// does not stop the next ones.
 pub(crate) fn run_rows(
     rows: &[Row],
     request: &Request,
@@ -43,7 +43,7 @@ pub(crate) fn run_rows(
         let row = &rows[index];
         let place = format!("{} of {}, part {}", position + 1, part.len(), request.part);
         if let Some(kept) = results.get(&row.key).filter(|_| !request.again) {
-            println!("==> row {place}: {}: kept: {}", row.name, row.verdict(&kept));
+            println!("==> row {place}: {}: stored: {}", row.name, row.verdict(&kept));
             continue;
         }
         println!("==> row {place}: {}", row.name);
@@ -71,7 +71,7 @@ pub(crate) fn run_rows(
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
 }
 
-/// An estimate from the rows that were run in this sitting.
+/// An estimate from the rows of this session.
 fn left(spent: Duration, tried: u32, open: usize) -> String {
     if open == 0 {
         return String::new();
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(run("1/2", false), (vec![0, 2, 4], Ok(())));
         assert_eq!(run("1/2", false), (vec![], Ok(())));
         assert_eq!(run("1/2", true), (vec![0, 2, 4], Ok(())));
-        // What has no result is tried again, and nothing else.
+        // Only rows without a result are run again.
         assert_eq!(run("1/1", false), (vec![1, 3], Err("r: no build".into())));
         assert_eq!(run("2/2", false), (vec![3], Err("r: no build".into())));
         assert!(results.get("2").is_some_and(|outcome| !outcome.passed));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_estimated() {
+    fn the_remaining_time_is_estimated() {
         assert_eq!(left(Duration::from_secs(90), 3, 4), "; 4 rows left, about 2 min");
         assert_eq!(left(Duration::from_secs(90), 3, 0), "");
     }

@@ -1,4 +1,4 @@
-//! The long proofs: every test again, in release, with as many seeds as it takes to believe it.
+//! The long proofs: every test again, in release, with many more seeds.
 
 mod run;
 mod union;

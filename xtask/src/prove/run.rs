@@ -9,13 +9,13 @@ use crate::cargo::{Cargo, has_nextest, seconds};
 use crate::options::Options;
 use crate::proof::{Hash, Outcome, Part, Request, Results, tree_hash};
 
-/// What the results depend on.
+/// The folders that the results depend on.
 const FOLDERS: &[&str] = &["crates", "adapters", "xtask"];
 
 /// Three engine processes on one Postgres, through sixty faults.
 const CHAOS: &str = "run --release -p windlass-sim --bin chaos";
 
-/// `cargo xtask prove`, with what follows it.
+/// Runs `cargo xtask prove` with these arguments.
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     let values = [&Request::VALUES[..], &["--seeds"]].concat();
     let options = Options::parse_with_flags(args, &values, &Request::FLAGS)?;
@@ -35,7 +35,7 @@ fn prove(seeds: u64, request: &Request) -> Result<(), String> {
     }
     let begun = Instant::now();
     let tested = keep_tests(&results, tree, seeds, request);
-    // Whatever the tests say: its figures belong to the proofs, and it is judged by itself.
+    // Run even if tests failed: its figures belong to the proofs, and it has a separate verdict.
     let survived =
         if request.part.is_last() { keep_chaos(&results, tree, request) } else { Ok(()) };
     let union = shown();
@@ -43,11 +43,11 @@ fn prove(seeds: u64, request: &Request) -> Result<(), String> {
     tested.and(survived).and(union)
 }
 
-/// Runs the tests of a part, unless there is a result, and keeps what each of them says.
+/// Runs the tests of a part, unless there is a result, and stores their verdicts.
 fn keep_tests(results: &Results, tree: Hash, seeds: u64, request: &Request) -> Result<(), String> {
     let (part, key) = (request.part, key(seeds, request.part));
     if results.text(&key).is_some() && !request.again {
-        println!("==> tests, part {part}: kept");
+        println!("==> tests, part {part}: stored");
         return Ok(());
     }
     let tests = tests(seeds, part);
@@ -66,10 +66,10 @@ fn tests(seeds: u64, part: Part) -> Cargo {
     tests.arg("--partition").arg(format!("count:{part}"))
 }
 
-/// Runs chaos, unless there is a result, and keeps whether it was survived.
+/// Runs chaos, unless there is a result, and stores its verdict.
 fn keep_chaos(results: &Results, tree: Hash, request: &Request) -> Result<(), String> {
     if results.get("chaos").is_some() && !request.again {
-        println!("==> chaos: kept");
+        println!("==> chaos: stored");
         return Ok(());
     }
     let chaos = Cargo::new(CHAOS);
@@ -83,16 +83,16 @@ fn keep_chaos(results: &Results, tree: Hash, request: &Request) -> Result<(), St
     survived.map_err(|problem| format!("chaos broke a rule: {problem}\nreproduce: {chaos}"))
 }
 
-/// A result counts for the sources that it was found on.
+/// Checks that the sources did not change: a result counts only for the sources it was found on.
 fn unchanged(tree: Hash) -> Result<(), String> {
     if tree_hash(FOLDERS)? == tree {
         return Ok(());
     }
-    Err("the sources were changed during the run: its result counts for none".into())
+    Err("the sources changed during the run: its result is discarded".into())
 }
 
-/// Passes on what nextest says, and gives the verdicts as lines. Tests that were not run make it
-/// an error, tests that fail do not.
+/// Prints the output of nextest, and returns the verdicts as lines. Tests that were not run are
+/// an error, failed tests are not.
 fn watch(tests: &Cargo) -> Result<String, String> {
     let failed = |error: std::io::Error| format!("cannot run cargo: {error}");
     let mut child = tests.command().stderr(Stdio::piped()).spawn().map_err(failed)?;
@@ -100,7 +100,7 @@ fn watch(tests: &Cargo) -> Result<String, String> {
     for line in child.stderr.take().map(BufReader::new).into_iter().flat_map(BufReader::lines) {
         let line = line.map_err(failed)?;
         eprintln!("{line}");
-        // After the summary, failures are named a second time.
+        // After the summary, failures are listed a second time.
         if line.trim_start().starts_with("Summary") {
             summary = Some(line);
         } else if summary.is_none()
@@ -116,8 +116,8 @@ fn watch(tests: &Cargo) -> Result<String, String> {
     }
 }
 
-/// Reads `Summary [ 0.9s] 7 tests run: 6 passed, 1 failed, 2 skipped`; none if some were left out,
-/// which reads `5/7 tests run`.
+/// Parses `Summary [ 0.9s] 7 tests run: 6 passed, 1 failed, 2 skipped`; none for `5/7 tests run`,
+/// where some were not run.
 fn tests_run(summary: &str) -> Option<usize> {
     let (_, rest) = summary.split_once(']')?;
     rest.split_whitespace().next()?.parse().ok()
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_that_were_left_out_are_noticed() {
+    fn tests_that_were_not_run_are_detected() {
         for (summary, expected) in [
             ("     Summary [   0.874s] 71 tests run: 70 passed, 1 failed, 0 skipped", Some(71)),
             ("     Summary [   0.010s] 1 test run: 1 passed, 3 skipped", Some(1)),

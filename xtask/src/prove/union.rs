@@ -6,7 +6,7 @@ use crate::cargo::seconds;
 use crate::proof::{Hash, Outcome, Part, Results};
 use crate::table::{row, table};
 
-/// What the tests of one row came to.
+/// The results of the tests of one row.
 #[derive(Debug, Default, PartialEq)]
 struct Tally {
     passed: usize,
@@ -15,18 +15,18 @@ struct Tally {
     slowest: (Duration, String),
 }
 
-/// All parts that there are results of.
+/// All parts with results.
 #[derive(Debug)]
 pub(super) struct Union {
     tallies: BTreeMap<String, Tally>,
-    /// Into how many parts the whole was cut, and which of them have no result.
+    /// The number of parts, and those without a result.
     of: usize,
     missing: Vec<usize>,
     chaos: Option<Outcome>,
     failed: Vec<String>,
 }
 
-/// Under what the result of a part is kept.
+/// The key of a part's result.
 pub(super) fn key(seeds: u64, part: Part) -> String {
     format!("{seeds}-seeds-part-{}-of-{}", part.number, part.of)
 }
@@ -37,7 +37,7 @@ fn part_of(key: &str, seeds: u64) -> Option<Part> {
 }
 
 impl Union {
-    /// Reads the parts of the cut of which the largest share is there.
+    /// Reads the parts of the partition with the largest share of results.
     pub(super) fn read(results: &Results, seeds: u64) -> Self {
         let mut cuts = BTreeMap::<usize, Vec<Part>>::new();
         for part in results.keys().iter().filter_map(|key| part_of(key, seeds)) {
@@ -64,7 +64,7 @@ impl Union {
         union
     }
 
-    /// A failure counts in whatever cut it was found.
+    /// A failure counts in any partition.
     fn add(&mut self, verdict: &Verdict<'_>, part: Part) {
         if part.of == self.of {
             self.tallies.entry(verdict.proof()).or_default().add(verdict);
@@ -74,7 +74,7 @@ impl Union {
         }
     }
 
-    /// Prints it. It is an error if a test failed, and none if parts are missing.
+    /// Prints it. A failed test is an error, a missing part is not.
     pub(super) fn print(&self, tree: Hash, seeds: u64) -> Result<(), String> {
         print!("\n{}", self.table());
         println!("tree {tree}, {seeds} seeds: {}", self.state());
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_union_names_what_is_missing_and_what_failed() {
+    fn a_union_names_missing_parts_and_failed_tests() {
         let folder = std::env::temp_dir().join(format!("xtask-union-{}", std::process::id()));
         let results = Results::in_folder(folder.clone());
         let state = || Union::read(&results, 9).state();

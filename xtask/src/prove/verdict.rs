@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-/// The tests with processes of their own.
+/// The tests that start processes.
 const PROCESSES: &str = "windlass-sim::it";
 
-/// What nextest says about one test.
+/// The verdict of nextest on one test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Verdict<'a> {
     pub(super) passed: bool,
@@ -30,14 +30,14 @@ impl<'a> Verdict<'a> {
         Some(Self { passed, time, binary, test })
     }
 
-    /// As it is kept: verdict, seconds, binary and test, with tabs in between.
+    /// Its stored form: verdict, seconds, binary and test, separated by tabs.
     pub(super) fn line(&self) -> String {
         let Self { passed, time, binary, test } = self;
         let verdict = if *passed { "passed" } else { "failed" };
         format!("{verdict}\t{:.3}\t{binary}\t{test}\n", time.as_secs_f64())
     }
 
-    /// Reads what [`Self::line`] wrote.
+    /// Parses the output of [`Self::line`].
     pub(super) fn read(line: &'a str) -> Option<Self> {
         let [verdict, time, binary, test] = line.split('\t').collect::<Vec<_>>()[..] else {
             return None;
@@ -46,7 +46,7 @@ impl<'a> Verdict<'a> {
         Some(Self { passed: verdict == "passed", time, binary, test })
     }
 
-    /// The row it counts in: its binary, or where processes are killed and stopped, its subject.
+    /// The row it counts in: its binary, or for tests that start processes, its subject.
     pub(super) fn proof(&self) -> String {
         match self.test.split_once("::") {
             Some((subject, _)) if self.binary == PROCESSES => format!("{PROCESSES} {subject}"),
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kills_have_a_row_of_their_own() {
+    fn kills_have_a_separate_row() {
         for (line, proof) in [
             ("PASS [ 0.1s] (1/3) windlass-core name::tests::table", "windlass-core"),
             ("PASS [ 0.1s] (2/3) windlass-sim::it requests::a_kill", "windlass-sim::it requests"),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_kept_as_a_line() {
+    fn a_verdict_is_stored_as_a_line() {
         for line in ["PASS [ 0.1s] (1/3) core a::b", "FAIL [ 0.25s] windlass-sim::it kill::c d"] {
             let verdict = Verdict::parse(line).unwrap();
             assert_eq!(Verdict::read(verdict.line().trim_end()), Some(verdict));

@@ -1,8 +1,8 @@
-//! Whether a comment tells what was, or what is to be, where it should say why.
+//! Whether a comment describes history or plans instead of reasons.
 
 use crate::source::is_word;
 
-/// Found at the start of a word, whatever follows.
+/// Found at the start of a word.
 const STEMS: &[&str] = &["todo", "fixme", "xxx", "hack", "legacy", "milestone"];
 
 /// Found as whole words.
@@ -28,7 +28,7 @@ fn begins_with_history(text: &str) -> bool {
 
 fn begins_with_phrase(text: &str, phrase: &str) -> bool {
     let Some(rest) = text.strip_prefix(phrase) else { return false };
-    // Said of a length, it compares.
+    // About a length, it compares.
     let compares = phrase == "no longer" && rest.starts_with(" than");
     !compares && !rest.starts_with(is_word)
 }
@@ -68,7 +68,7 @@ fn begins_with_version(text: &str) -> bool {
     true
 }
 
-/// How many digits a text begins with, and what follows them.
+/// The number of leading digits, and the rest.
 fn digits(text: &str) -> (usize, &str) {
     let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
     (text.len() - rest.len(), rest)

@@ -1,4 +1,4 @@
-//! The cut: core knows no world outside, stores know no rules.
+//! The layering: core has no I/O, stores have no domain rules.
 
 use super::rule::Rule;
 use crate::source::{Kind, Source, mentions, unquoted};
@@ -22,7 +22,7 @@ const IMPURE: &[&str] = &[
     "rand",
 ];
 
-/// What a test in core may do: a random test prints how to repeat it.
+/// Allowed in tests of core: a random test prints how to reproduce it.
 const IMPURE_OUTSIDE_TESTS: &[&str] = &["println!", "eprintln!", "print!", "eprint!"];
 
 const STATES: &[&str] = &[
@@ -66,7 +66,7 @@ fn dependency_findings(manifest: &str) -> Vec<String> {
     extra.chain(absent).collect()
 }
 
-/// The names in every section of dependencies but those of tests.
+/// The names in every section of dependencies except those of tests.
 fn dependencies(manifest: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut inside = false;
@@ -112,7 +112,7 @@ fn domain_words(source: &Source) -> Vec<String> {
     once_per_line(source, found.chain(literals))
 }
 
-/// A path such as `std::fs::read` is named by more than one of the words.
+/// A path such as `std::fs::read` contains more than one of the words.
 fn once_per_line<'a>(
     source: &Source,
     found: impl Iterator<Item = (usize, &'a str)>,

@@ -1,4 +1,4 @@
-//! What stands at the root, and what the migrations may hold.
+//! The files at the root, and the content of migrations.
 
 use super::rule::Rule;
 use crate::source::mentions;
@@ -15,7 +15,7 @@ const ROOT_FILES: &[&str] = &[
 
 const ARCHITECTURE_MAX: usize = 300;
 
-/// Rules belong to core: the database runs none.
+/// Rules belong to core: the database runs no programs.
 const PROGRAMS: &[&str] = &["trigger", "function", "procedure"];
 
 pub(super) fn rules() -> Result<Vec<Rule>, String> {

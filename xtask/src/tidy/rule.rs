@@ -1,13 +1,13 @@
 use crate::source::Source;
 
-/// What is asked, and every place that does not comply.
+/// A rule, and every place that breaks it.
 pub(super) struct Rule {
     pub(super) title: &'static str,
     pub(super) findings: Vec<String>,
 }
 
 impl Rule {
-    /// A rule that looks at one file at a time.
+    /// A rule that checks one file at a time.
     pub(super) fn over<'a>(
         title: &'static str,
         sources: impl IntoIterator<Item = &'a Source>,

@@ -1,4 +1,4 @@
-//! What can be counted: length, names, words.
+//! Rules on counts: length, names, words.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ fn long_file(source: &Source) -> Vec<String> {
 }
 
 fn long_lines(source: &Source) -> Vec<String> {
-    // An address cannot be broken.
+    // A URL cannot be wrapped.
     let long = |line: &str| line.chars().count() > LINE_MAX && !line.contains("http");
     let lines = source.lines().enumerate().filter(|(_, line)| long(line));
     lines.map(|(index, _)| format!("{}:{}", source.path, index + 1)).collect()
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn words_count_where_they_are_meant() {
+    fn words_are_found_outside_literals_and_tests() {
         for (text, expected) in [
             ("x.unwrap();", "unwrap outside tests: src/a.rs:1"),
             ("\nx(); // a hack", "comments that tell history: src/a.rs:2 a hack"),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_says_what_is_inside() {
+    fn vague_file_names_are_found() {
         for path in ["src/util.rs", "src/helpers/lease.rs", "crates/common/src/lib.rs"] {
             assert_eq!(found(path, ""), [format!("vague file names: {path}")]);
         }

@@ -1,15 +1,15 @@
-//! Somebody else's service, for the proofs that a call to it is made once.
+//! The external service, for the proofs that a call to it is made once.
 //!
-//! `bank BOOKS` listens on a port of this machine, which it says, and speaks one line of JSON for
-//! one line of JSON: `{"invoke": {"id", "order", "cents"}}` and `{"lookup": {"id"}}`. It does not
-//! deduplicate: each invoke that it hears is a line in its books and has a receipt of its own. It
-//! ends when its input does.
+//! `bank BOOKS` listens on a local port, which it prints, and answers one line of JSON with one
+//! line of JSON: `{"invoke": {"id", "order", "cents"}}` and `{"lookup": {"id"}}`. It does not
+//! deduplicate: each invoke adds a line to its books and has a separate receipt. It exits when
+//! its input ends.
 //!
-//! That there is no record must be certain. What a process wrote before it was killed is in a
-//! socket of this machine by then, perhaps of a connection that nobody has accepted. So a lookup
-//! is answered only after everything has been read that had come when it was heard. That needs no
-//! time to pass, except for what the kernel takes to hand bytes from one socket to another; the
-//! second for which a request of the dead stays in flight is far longer.
+//! A lookup without a record must be certain. A killed process has written its bytes to a local
+//! socket, perhaps on a connection that is not accepted yet. So a lookup is answered only after
+//! reading all bytes that had arrived when it was read. This needs no delay, except for the
+//! kernel to move bytes between sockets; a request of a killed process stays in flight for a
+//! second, which is far longer.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -35,9 +35,9 @@ struct Entry {
 
 struct Line {
     stream: TcpStream,
-    /// What came of a line that is not whole.
+    /// The bytes of an incomplete line.
     rest: Vec<u8>,
-    /// What it asked to be looked up.
+    /// The ids to look up.
     lookups: Vec<String>,
     is_open: bool,
 }
@@ -73,7 +73,7 @@ fn main() -> io::Result<()> {
 }
 
 impl Bank {
-    /// Waits until there is something to hear.
+    /// Waits until a socket is readable.
     fn wait(&self) -> io::Result<()> {
         if self.lines.iter().any(|line| !line.lookups.is_empty()) {
             return Ok(());
@@ -84,7 +84,7 @@ impl Bank {
         Ok(())
     }
 
-    /// Reads all that has come, on every connection that was made, and does what it says.
+    /// Reads all pending bytes of every connection, and executes the commands.
     fn hear(&mut self) -> io::Result<()> {
         loop {
             match self.listener.accept() {
@@ -153,9 +153,9 @@ impl Line {
         Ok(lines.map(serde_json::from_slice).collect::<Result<_, _>>()?)
     }
 
-    /// Answers a few bytes, which a socket always has room for. Who is dead does not hear them.
+    /// Writes a few bytes, which fit in the socket buffer. Ignores errors of a dead client.
     fn say(&mut self, receipt: &Option<&String>) {
-        let text = serde_json::to_string(receipt).expect("a receipt is written without fail");
+        let text = serde_json::to_string(receipt).expect("a receipt is serializable");
         self.is_open &= writeln!(self.stream, "{text}").is_ok();
     }
 }

@@ -12,13 +12,13 @@ use crate::client::{Client, back_from};
 use crate::foreign::wish::{FLOWS, ForeignWish, HANDS, KEEP_MS, LOCKS, SENDER, TENANT};
 use crate::foreign::wish::{TURNS, WORKS};
 
-/// How long leases last that are renewed.
+/// The duration of renewed leases.
 const RENEWED_MS: u64 = 1_500;
 
-/// More than a run has: no work fails because its workers are lost.
+/// More than a run has: no activity fails because of lost leases.
 const PLENTY: u32 = 1_000;
 
-/// Whether a command is about workflows of the other runtime.
+/// Whether a command is about workflows of the external runtime.
 pub(crate) fn is_foreign(command: &Command) -> bool {
     let tenant = match command {
         Command::Send(send) => &send.tenant,
@@ -36,7 +36,7 @@ pub(crate) fn is_foreign(command: &Command) -> bool {
     tenant.as_str() == TENANT
 }
 
-/// What turns of a workflow make, in the order of their steps.
+/// The activities of a turn, in the order of their steps.
 pub(crate) fn made_by(turn: &CommitTurn) -> impl Iterator<Item = &NewTask> {
     turn.commands.iter().filter_map(|deed| match deed {
         WorkflowCommand::Activity { task, .. } => Some(task),
@@ -74,7 +74,7 @@ impl Client<'_> {
                 Complete { fence, result: Some(Payload::json("1")) }.into()
             }
             ForeignWish::Discard { lease } => {
-                DropActivity { fence: self.held(lease, false)?.fence(), reason: "no use".into() }
+                DropActivity { fence: self.held(lease, false)?.fence(), reason: "unused".into() }
                     .into()
             }
             ForeignWish::RenewLocks { hand, lock_ms, idle_ms } => {
@@ -88,7 +88,7 @@ impl Client<'_> {
         })
     }
 
-    /// A workflow or a piece of work as it was handed to somebody so many times ago.
+    /// A workflow or an activity as it was leased `back` leases ago.
     fn held(&self, back: u8, is_flow: bool) -> Option<Arc<Task>> {
         let handed = self.known.foreign.handed();
         let of_it = handed.iter().filter(|task| task.workflow.is_some() == is_flow);
@@ -141,7 +141,7 @@ pub(super) fn work(worker: &str, limit: u32, lease_ms: u64, lock_ms: u64) -> Cla
     }
 }
 
-/// What a turn does.
+/// The content of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Doing {
     pub(super) whole: bool,
@@ -150,7 +150,7 @@ pub(super) struct Doing {
     pub(super) next: bool,
 }
 
-/// The turn of a workflow as it was handed to somebody. Its row says by which name it goes.
+/// The turn of a leased workflow. Its history row is its name.
 pub(super) fn turn(flow: &Task, doing: Doing, name: &str) -> Option<CommitTurn> {
     let Lifecycle::Active(lease) = &flow.lifecycle else { return None };
     let known = flow.workflow.as_deref()?;

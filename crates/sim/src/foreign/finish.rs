@@ -9,11 +9,11 @@ use crate::watch::Watch;
 
 const AGAIN: Duration = Duration::from_secs(1);
 const LEASE_MS: u64 = 60_000;
-/// A lock that keeps nobody waiting for long.
+/// Short enough that no task waits long for the lock.
 const LOCK_MS: u64 = 1_000;
 const MOST: u32 = 50;
 
-/// Takes everything that was sent, and does all that is to be done.
+/// Consumes every message, and completes every activity.
 pub(crate) async fn finish(engine: Engine, watch: Watch) {
     for round in 0_u64.. {
         let name = format!("finisher-{round}");
@@ -37,7 +37,7 @@ async fn claimed(
 ) -> Vec<std::sync::Arc<windlass_core::Task>> {
     match ask(engine, watch, claim.into()).await {
         Some(Outcome::Claimed(tasks)) => tasks,
-        // What cannot be had at the moment is had the next time.
+        // A failed claim is repeated in the next round.
         _ => Vec::new(),
     }
 }

@@ -4,11 +4,11 @@ use crate::foreign::wish::ForeignWish;
 use crate::script::{Action, Step, Wish};
 use crate::workflow::strike;
 
-/// Writes what clients do to workflows of the other runtime, from a source of numbers of its own:
-/// the rest of a script is the same without it.
+/// Writes steps about workflows of the external runtime, from a separate random source: the rest
+/// of a script does not depend on it.
 pub(crate) struct Guest {
     random: Random,
-    /// In so many of a hundred cases something comes next.
+    /// The chance of another step, in percent.
     often: u64,
 }
 
@@ -24,7 +24,7 @@ impl Guest {
         Self { random, often }
     }
 
-    /// What comes next, if anything.
+    /// The next steps, if any.
     pub(crate) fn steps(&mut self) -> Vec<Step> {
         let mut steps = Vec::new();
         while self.random.percent(self.often) {
@@ -71,7 +71,7 @@ impl Guest {
         *self.random.pick(&[0, 0, 0, 1, 2])
     }
 
-    /// How the turn of a lease ends.
+    /// A way to end the turn of a lease.
     fn end(&mut self, lease: u8) -> ForeignWish {
         let delay_ms = *self.random.pick(&[0, 0, 300, 2_000]);
         match self.random.below(10) {
@@ -87,7 +87,7 @@ impl Guest {
         }
     }
 
-    /// Somebody receives, and makes something of it.
+    /// A client receives messages, and ends the turn.
     fn turn(&mut self, steps: &mut Vec<Step>) {
         let receive = ForeignWish::Receive {
             limit: *self.random.pick(&[1, 1, 2]),
@@ -101,7 +101,7 @@ impl Guest {
         if self.random.percent(80) {
             let lease = self.lease();
             let end = self.end(lease);
-            // Whoever gives it back may come for it again at once.
+            // The client that returns it may claim it again immediately.
             let wishes = if self.random.percent(20) { vec![end, receive] } else { vec![end] };
             steps.push(self.step(wishes, &[2, 8]));
         }
@@ -112,7 +112,7 @@ impl Guest {
         }
     }
 
-    /// Somebody takes work and is done with it, or is not.
+    /// A client claims activities, and completes them or not.
     fn work(&mut self, steps: &mut Vec<Step>) {
         let (hand, lock_ms) = (self.number(3), *self.random.pick(&[200, 1_000, 4_000]));
         let lease_ms = *self.random.pick(&[100, 600, 3_000]);
@@ -135,7 +135,7 @@ impl Guest {
         }
     }
 
-    /// Somebody ends what it had after its time, when others may have it.
+    /// A client settles a lease after its expiry, when other clients may hold the task.
     fn late(&mut self, steps: &mut Vec<Step>) {
         let action = Action::Advance { ms: *self.random.pick(&[150, 700, 3_500]) };
         steps.push(Step { action, rounds: 4 });

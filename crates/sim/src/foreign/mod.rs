@@ -1,8 +1,8 @@
-//! Workflows of another runtime than Windlass's own, in scripts: clients send to them, receive what
-//! was sent, make their turns or give them back, and do the work that turns make, some of it bound
-//! to whoever has a lock.
+//! Workflows of an external runtime in scripts: clients send messages to them, receive messages,
+//! commit or return turns, and do the activities of turns, some of them bound to an affinity
+//! lock.
 //!
-//! They live in a tenant of their own, as the workflows of Windlass's runtime do.
+//! They have a separate tenant, like the workflows of Windlass's own runtime.
 
 mod client;
 mod finish;

@@ -1,34 +1,34 @@
-/// Where everything of the other runtime is.
+/// The tenant of the external runtime.
 pub(crate) const TENANT: &str = "foreign";
-/// Where its workflows are, and the work that they make.
+/// The lanes of its workflows and of their activities.
 pub(super) const TURNS: &str = "turns";
 pub(super) const WORKS: &str = "works";
 pub(super) const FLOWS: [&str; 3] = ["f0", "f1", "f2"];
-/// Who does the work, and what some of it is bound to.
+/// The workers for activities, and the affinities of some activities.
 pub(super) const HANDS: [&str; 3] = ["hand-0", "hand-1", "hand-2"];
 pub(super) const LOCKS: [&str; 2] = ["l0", "l1"];
-/// Who sends.
+/// The source of messages.
 pub(crate) const SENDER: &str = "sender";
-/// For how long a message is kept for a workflow that is not there.
+/// How long a message is buffered for a workflow that does not exist.
 pub(super) const KEEP_MS: u64 = 20_000;
 
-/// What a client wishes for. Leases are counted from the last one backwards, everything else modulo
-/// what there is.
+/// An operation of a client. Leases are counted backwards from the last one, everything else
+/// modulo the number of choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForeignWish {
-    /// To a workflow that is made for it, that it waits for, or that must be there.
+    /// To a workflow that the message creates, that it is buffered for, or that must exist.
     Send {
         to: u8,
         absent: u8,
         after_ms: u64,
     },
-    /// Takes turns, with what is there for them.
+    /// Claims turns, with their visible messages.
     Receive {
         limit: u32,
         lease_ms: u64,
     },
-    /// Makes the turn of a lease: takes all that it has in hand or only the first, makes so much
-    /// work, sends to another, and may begin another execution.
+    /// Commits the turn of a lease: consumes all messages in flight or only the first, creates
+    /// activities, sends a message, and may begin another execution.
     Turn {
         lease: u8,
         whole: bool,
@@ -41,11 +41,11 @@ pub enum ForeignWish {
         delay_ms: u64,
         counts: bool,
     },
-    /// Gives a turn back as if it had not been taken.
+    /// Returns a turn without counting it.
     Release {
         lease: u8,
     },
-    /// Takes work as one of a few workers, which has the lock of what it takes for so long.
+    /// Claims activities as one of a few workers, which then holds their affinity locks.
     Work {
         hand: u8,
         limit: u32,
@@ -66,7 +66,7 @@ pub enum ForeignWish {
         lock_ms: u64,
         idle_ms: u64,
     },
-    /// Has a lock forgotten, if its time is over.
+    /// Deletes a lock, if it has expired.
     ForgetLock {
         lock: u8,
     },

@@ -1,5 +1,5 @@
-//! Requests: one answer under a key, given in time by whoever was let in, and nobody let in again
-//! for as long as the key is remembered.
+//! Idempotent requests: one response per key, given in time by the admitted owner. The key admits
+//! no second owner while it is retained.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::model::state::Model;
 use crate::requests::{GROWTH, TERMS, is_named, limiter_of};
 use crate::violation::{Breach, Kind, breach};
 
-/// How far a request has come.
+/// Progress of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stage {
     pub(super) owner: String,
@@ -33,7 +33,7 @@ enum Hand {
     Expired,
 }
 
-/// Who gives an answer: a client under its name, or a handler that has until a time.
+/// The source of a response: a client under its owner name, or a handler with a deadline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Giver {
     Owner(String),
@@ -42,37 +42,37 @@ pub(crate) enum Giver {
 
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    /// What each key stood for; counted in commits, as the log does not tell of requests.
+    /// By key, the stages of its record, per commit: the log has no request events.
     rows: BTreeMap<String, Track<Option<Stage>>>,
-    /// What was asked under a key, and by whom if that is known.
+    /// Every admission that was requested: key, owner if known, and fingerprint.
     wanted: BTreeSet<(String, Option<String>, String)>,
-    /// What may be given up: by a client under its name, or by a handler that had until a time.
+    /// Requests that may be released: by a named client, or by a handler with a deadline.
     given_up: BTreeSet<(String, Giver)>,
-    /// Keys of which a caller went before its handler began.
+    /// Keys whose caller disconnected before its handler began.
     left: BTreeSet<String>,
     given: BTreeMap<(String, Giver), Vec<String>>,
-    /// What an answer may say: what it does as soon as somebody is told.
+    /// The responses that may be stored; narrowed to one as soon as a caller receives it.
     answers: BTreeMap<(String, String, Timestamp), Vec<String>>,
-    /// How often a key was taken until a time, and how many handlers ran for it.
+    /// By key and deadline: how many owners were admitted, and how many handlers ran.
     taken: BTreeMap<(String, Timestamp), (u32, u32)>,
-    /// What the commit under observation has let in.
+    /// Keys that the observed commit admitted.
     pub(super) fresh: Vec<String>,
     pub(super) met: Vec<Happening>,
 }
 
-/// A question under a key.
+/// A call under an idempotency key.
 #[derive(Clone, Debug)]
 pub(crate) struct Plea<'a> {
     pub(crate) key: &'a str,
     pub(crate) fingerprint: Digest,
     pub(crate) owner: Option<&'a str>,
-    /// How many commits there were when it was asked.
+    /// The number of commits when the call was made.
     pub(crate) moment: u64,
     pub(crate) at: Timestamp,
 }
 
 impl Stage {
-    /// Until when it can be answered.
+    /// The deadline for its response.
     pub(super) fn until(&self) -> Timestamp {
         self.accepted_at.plus_ms(TERMS.in_flight_ms)
     }
@@ -103,7 +103,7 @@ impl Stage {
     }
 }
 
-/// Reads a record, whose times must follow from when the request was accepted.
+/// Reads a record. Its times must follow from the time of admission.
 fn stage_of(admission: &Admission) -> Result<Stage, Breach> {
     let Some(request) = &admission.request else {
         return breach(Kind::Request, "a request without its state");
@@ -122,7 +122,7 @@ fn stage_of(admission: &Admission) -> Result<Stage, Breach> {
     };
     let times = (request.replay_until, request.forget_at, admission.expires_at);
     if times != (stage.replay_until(), stage.forget_at(), ends) {
-        return breach(Kind::Request, format!("{admission:?} has other times than its terms"));
+        return breach(Kind::Request, format!("{admission:?} does not match its TTLs"));
     }
     Ok(stage)
 }
@@ -141,18 +141,18 @@ pub(super) fn key_of(row: &RowKey) -> String {
 }
 
 impl Model {
-    /// Somebody asks for something under a key.
+    /// Records that a caller wants admission under a key.
     pub(crate) fn wants(&mut self, key: &str, owner: Option<&str>, fingerprint: Digest) {
         let owner = owner.map(ToOwned::to_owned);
         self.requests.wanted.insert((key.to_owned(), owner, fingerprint.to_string()));
     }
 
-    /// An answer is given, which may be kept from here on.
+    /// Records a response, which may be stored from this point.
     pub(crate) fn gives(&mut self, key: &str, giver: Giver, text: &str) {
         self.requests.given.entry((key.to_owned(), giver)).or_default().push(text.to_owned());
     }
 
-    /// A request may be given up from here on.
+    /// Records that a request may be released from this point.
     pub(crate) fn gives_up(&mut self, key: &str, giver: Option<Giver>) {
         match giver {
             Some(giver) => drop(self.requests.given_up.insert((key.to_owned(), giver))),
@@ -171,7 +171,7 @@ impl Model {
         }
     }
 
-    /// Whether a key may be taken by whoever comes.
+    /// Whether any caller may take the key.
     fn is_free(&self, key: &str, stage: Option<&Stage>) -> bool {
         stage.is_none_or(|stage| {
             let given_up = self.requests.given_up.contains(&(key.to_owned(), stage.giver()))
@@ -180,7 +180,7 @@ impl Model {
         })
     }
 
-    /// A commit wrote or removed the record of a request.
+    /// Judges a commit that wrote or removed the record of a request.
     pub(super) fn compare_request(
         &mut self,
         memory: &MemoryStore,
@@ -194,7 +194,7 @@ impl Model {
             return Ok(());
         }
         if !self.may_become(&key, was.as_ref(), is.as_ref()) {
-            let what = format!("{} of {key}: {is:?}, which was {was:?}", self.now);
+            let what = format!("at {}, {key} changed to {is:?} from {was:?}", self.now);
             return breach(Kind::Request, what);
         }
         let late = was.as_ref().filter(|was| was.is_open() && was.until() <= self.now);
@@ -227,7 +227,7 @@ impl Model {
         }
     }
 
-    /// Keeps who has taken a key, and what the answer may be.
+    /// Records who has taken a key, and the responses that may be stored.
     fn take(&mut self, key: &str, was: Option<&Stage>, is: &Stage) -> Result<(), Breach> {
         let known = was.map(|was| (&was.owner, was.accepted_at));
         if known != Some((&is.owner, is.accepted_at)) {
@@ -245,11 +245,11 @@ impl Model {
                 self.requests.answers.insert(life, given);
                 Ok(())
             }
-            None => breach(Kind::Request, format!("nobody gave the answer of {key}")),
+            None => breach(Kind::Request, format!("no caller gave the response of {key}")),
         }
     }
 
-    /// A handler begins: it was let in, and nobody else by the same.
+    /// Checks that a handler which begins was admitted, and is the only one of its admission.
     pub(crate) fn handles(&mut self, plea: &Plea<'_>, until: Timestamp) -> Result<(), Breach> {
         let own = |stage: &Stage| {
             stage.is_open() && stage.until() == until && stage.fingerprint == plea.fingerprint
@@ -263,7 +263,7 @@ impl Model {
         Ok(())
     }
 
-    /// Somebody is told an answer: it is the one there is.
+    /// Checks that a response which a caller receives is the stored one.
     pub(crate) fn answer_told(&mut self, plea: &Plea<'_>, text: &str) -> Result<(), Breach> {
         for stage in self.stages(plea.key, plea.moment).into_iter().flatten() {
             let own = stage.fingerprint == plea.fingerprint && plea.at < stage.replay_until();
@@ -277,10 +277,10 @@ impl Model {
                 return Ok(());
             }
         }
-        breach(Kind::Request, format!("{} was never answered with {text}", plea.key))
+        breach(Kind::Request, format!("{} never had the response {text}", plea.key))
     }
 
-    /// A client is shown the answer to a request.
+    /// Checks the response that a client is shown.
     pub(crate) fn replay_shown(
         &mut self,
         admit: &Admit,
@@ -292,13 +292,13 @@ impl Model {
         self.answer_told(&Plea { key, fingerprint, owner, moment, at }, text)
     }
 
-    /// Whether somebody worked on it when it was asked.
+    /// Whether the request was in flight when the call was made.
     pub(crate) fn was_open(&self, plea: &Plea<'_>) -> bool {
         let stages = self.stages(plea.key, plea.moment);
         stages.first().is_some_and(|first| first.as_ref().is_some_and(Stage::is_open))
     }
 
-    /// Whether whoever asks may be refused so.
+    /// Whether the call may be rejected with this reason.
     pub(crate) fn may_refuse_plea(&mut self, plea: &Plea<'_>, rejection: &Rejection) -> bool {
         let latest = self.latest;
         let stages = self.stages(plea.key, plea.moment);
@@ -340,10 +340,10 @@ impl Model {
         }
     }
 
-    /// Whether somebody who was let in may have been too late, or had given it up.
+    /// Whether an admitted owner may have been too late, or may have released the request.
     pub(crate) fn may_be_released(&self, key: &str, moment: u64, giver: &Giver) -> bool {
         let stages = self.stages(key, moment);
-        // One commit can release a request, refuse its answer and admit it again.
+        // One commit can release a request, reject its response and admit it again.
         let withdrawn = self.requests.given_up.contains(&(key.to_owned(), giver.clone()));
         if withdrawn && lives(&stages) > 1 {
             return true;
@@ -359,7 +359,7 @@ impl Model {
         })
     }
 
-    /// The answers to what is asked about requests; none if this is about something else.
+    /// Judges the outcomes of commands about requests; none for other commands.
     pub(super) fn requests_as_told(
         &mut self,
         asked: &Asked<'_>,
@@ -367,7 +367,7 @@ impl Model {
     ) -> Option<Result<(), Breach>> {
         let found = match (asked.command, outcome) {
             (Command::Admit(admit), Outcome::Admitted { until }) => {
-                // It may be answered or given up in the same commit.
+                // The request may be completed or released in the same commit.
                 let own = |stage: &Stage| {
                     (&stage.owner, stage.until()) == (&admit.owner, *until)
                         && stage.fingerprint == admit.fingerprint
@@ -404,16 +404,16 @@ impl Model {
                     stage.as_ref().is_none_or(|stage| stage.owner != withdraw.owner)
                 };
                 let stages = self.stages(key, asked.moment);
-                // Whoever has given it up may have taken it again in the same commit.
+                // The owner may have released it and been admitted again in the same commit.
                 stages.iter().any(other) || lives(&stages) > 1
             }
             _ => return None,
         };
-        let told = || breach(Kind::Request, "it was never so");
+        let told = || breach(Kind::Request, "not in that state");
         Some(if found { Ok(()) } else { told() })
     }
 
-    /// Whether something about requests may be refused so; none if this is about something else.
+    /// Whether a request command may be rejected with this reason; none for other commands.
     pub(super) fn may_refuse_request(
         &mut self,
         asked: &Asked<'_>,
@@ -454,13 +454,13 @@ impl Model {
         })
     }
 
-    /// Whether somebody held a request at some moment, and could act for it.
+    /// Whether an owner held the request at some time, and could act for it.
     pub(super) fn held_request(&self, key: &str, owner: &str, moment: u64) -> bool {
         let own = |stage: &Stage| stage.owner == owner;
         self.stages(key, moment).iter().flatten().any(own)
     }
 
-    /// Requests that are still known.
+    /// Requests whose record exists.
     pub(super) fn known_requests(&self) -> impl Iterator<Item = &String> {
         let known = self.requests.rows.iter().filter(|(_, track)| track.last().is_some());
         known.map(|(key, _)| key)

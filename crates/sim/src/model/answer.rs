@@ -1,4 +1,4 @@
-//! What callers are told, compared with what the log says by then.
+//! Outcomes that callers receive, compared with the log.
 
 use windlass_core::{Command, Fence, Outcome, Settled, TaskId, Timestamp, WorkerId};
 use windlass_engine::Error;
@@ -14,18 +14,18 @@ use crate::violation::{Breach, Kind, breach};
 /// A task and the epoch of a lease of it.
 pub(crate) type Fenced = (TaskId, u64);
 
-/// A command, and how far the log had come when it was first asked.
+/// A command, and the position of the log when it was first submitted.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked<'c> {
     pub(crate) command: &'c Command,
     pub(crate) seq: u64,
-    /// The time of the last entry of the log when it was asked.
+    /// The time of the last log event when it was submitted.
     pub(crate) at: Timestamp,
-    /// How many commits there had been.
+    /// The number of commits by then.
     pub(crate) moment: u64,
 }
 
-/// How far everything had come.
+/// A position: in the log, in time and in commits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Since {
     pub(crate) seq: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Since {
 }
 
 impl Model {
-    /// A client asks: from here on its settle may take effect.
+    /// Records a command that a client submits: its effect may be committed from this point.
     pub(crate) fn asked(&mut self, command: &Command) {
         let fenced = |fence: &Fence| (fence.task.id.clone(), fence.epoch);
         match command {
@@ -72,19 +72,19 @@ impl Model {
         }
     }
 
-    /// A holder gives a result, which may be stored from here on.
+    /// Records a result of a lease holder, which may be stored from this point.
     pub(crate) fn give(&mut self, fenced: Fenced, result: Option<Vec<u8>>) {
         self.given.entry(fenced).or_default().push(result);
     }
 
-    /// Whether this is a settle that had taken effect before it was asked.
+    /// Whether this is a settle that had taken effect before it was submitted.
     pub(crate) fn was_settled(&self, asked: &Asked<'_>) -> bool {
         let settle = content(asked.command).map(|(fenced, _)| fenced);
         let seen = settle.and_then(|fenced| self.settles.get(&fenced));
         seen.is_some_and(|seen| seen.seq <= asked.seq)
     }
 
-    /// A client is told.
+    /// Judges the answer that a client receives.
     pub(crate) fn answered(
         &mut self,
         asked: &Asked<'_>,
@@ -126,7 +126,7 @@ impl Model {
                     return self.nothing_as_told(asked, claim);
                 }
                 if fences.len() > claim.limit as usize {
-                    return breach(Kind::StrangeClaim, "more than it asked for");
+                    return breach(Kind::StrangeClaim, "more tasks than the claim's limit");
                 }
                 fences.into_iter().try_for_each(|fenced| self.handed(asked, fenced, &claim.worker))
             }
@@ -134,7 +134,7 @@ impl Model {
                 [task] if task.id == consume.task.id => {
                     self.handed(asked, (task.id.clone(), task.epoch), &consume.worker)
                 }
-                _ => breach(Kind::StrangeClaim, "it is another task"),
+                _ => breach(Kind::StrangeClaim, "the claim got a different task"),
             },
             (Command::Renew(renew), Outcome::Renewed { expires_at }) => {
                 let fenced = (renew.fence.task.id.clone(), renew.fence.epoch);
@@ -153,7 +153,7 @@ impl Model {
             }
             (command, Outcome::Settled(settled)) => match content(command) {
                 Some((fenced, content)) => self.settled_as_told(asked, &fenced, &content, settled),
-                None => breach(Kind::OtherAnswer, "it is no settle"),
+                None => breach(Kind::OtherAnswer, "the command is not a settle"),
             },
             (command, outcome) => self.ordered(asked, command, outcome),
         }
@@ -167,7 +167,7 @@ impl Model {
     ) -> Result<(), Breach> {
         match self.claims.get(&fenced) {
             Some(seen) if seen.seq > asked.seq && seen.worker == worker.as_str() => {}
-            other => return breach(Kind::EffectMissing, format!("{fenced:?} is {other:?}")),
+            other => return breach(Kind::EffectMissing, format!("claim {fenced:?} was {other:?}")),
         }
         if !self.handed.insert(fenced.clone()) {
             return breach(Kind::HandedTwice, format!("{fenced:?}"));
@@ -175,7 +175,7 @@ impl Model {
         Ok(())
     }
 
-    /// A handler starts.
+    /// Checks that a handler may start.
     pub(crate) fn started(
         &mut self,
         fenced: &Fenced,
@@ -194,7 +194,7 @@ impl Model {
         Ok(())
     }
 
-    /// A write under a fence was accepted: it is in the log, at `seen`.
+    /// Checks that an accepted write under a fence is in the log, at `seen`.
     fn in_effect(
         &self,
         asked: &Asked<'_>,
@@ -206,9 +206,9 @@ impl Model {
         }
         let stale = |epoch: Option<u64>| epoch.is_some_and(|epoch| epoch > fenced.1);
         if self.tasks[&fenced.0].was(asked.seq, |facts| stale(facts.epoch)) {
-            return breach(Kind::StaleAccepted, format!("{fenced:?} is not the last lease"));
+            return breach(Kind::StaleAccepted, format!("{fenced:?} is not the latest lease"));
         }
-        breach(Kind::EffectMissing, format!("the log has no such thing of {fenced:?}"))
+        breach(Kind::EffectMissing, format!("the log has no such event of {fenced:?}"))
     }
 
     pub(super) fn settled_as_told(
@@ -225,12 +225,12 @@ impl Model {
             return breach(Kind::SettledTwice, format!("it was settled with {:?}", seen.content));
         }
         if seen.answer != *settled {
-            return breach(Kind::OtherAnswer, format!("it came to {:?}", seen.answer));
+            return breach(Kind::OtherAnswer, format!("its first outcome was {:?}", seen.answer));
         }
         Ok(())
     }
 
-    /// What operators order, and what the engine orders itself.
+    /// Judges the commands of operators and of the engine.
     fn ordered(
         &self,
         asked: &Asked<'_>,
@@ -274,13 +274,13 @@ impl Model {
             (Command::SetQuota(set), Outcome::QuotaSet) => self.is_set(asked, set),
             (Command::ReleaseSession(_), Outcome::SessionReleased { .. }) => true,
             (Command::Sweep(_), Outcome::Swept { .. }) => true,
-            _ => return breach(Kind::OtherAnswer, "an answer to something else"),
+            _ => return breach(Kind::OtherAnswer, "the outcome belongs to another command"),
         };
-        if there { Ok(()) } else { breach(Kind::EffectMissing, "the log has no such thing") }
+        if there { Ok(()) } else { breach(Kind::EffectMissing, "the log has no such event") }
     }
 }
 
-/// What a settle says, and under which fence.
+/// The content of a settle, and its fence.
 pub(super) fn content(command: &Command) -> Option<(Fenced, Content)> {
     let (fence, content) = match command {
         Command::Complete(complete) => {
@@ -293,7 +293,7 @@ pub(super) fn content(command: &Command) -> Option<(Fenced, Content)> {
         Command::Suspend(suspend) => (&suspend.fence, suspend_content(suspend)),
         Command::WaitChildren(wait) => (&wait.fence, Content::WaitChildren),
         Command::CancelHeld(cancel) => {
-            assert_ne!(cancel.reason, OPERATOR, "the log tells them apart by their reasons");
+            assert_ne!(cancel.reason, OPERATOR, "the log distinguishes them by their reasons");
             (&cancel.fence, Content::Cancel(cancel.reason.clone()))
         }
         _ => return None,

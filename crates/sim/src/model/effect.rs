@@ -1,5 +1,5 @@
-//! Calls to others: each is known before it is made, under one id for as long as it is known, and
-//! made again only by somebody who could not know of the first time.
+//! Effects (external calls): each is stored before it is made and keeps one id while it is
+//! stored. It is repeated only by a caller that cannot know of the first call.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,11 +20,11 @@ use crate::requests::key_of_provider;
 use crate::script::TaskSpec;
 use crate::violation::{Breach, Kind, breach};
 
-/// How the log tells of calls.
+/// The log events of effects.
 const CLAIMED: &str = "effect_claimed";
 const SETTLED: &str = "effect_settled";
 
-/// Whose call it is, and which of its calls.
+/// The owner of an effect, and its name.
 pub(crate) type CallName = (Parent, String);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,20 +33,20 @@ pub(crate) enum Parent {
     Request(String),
 }
 
-/// Under which right a call is made: a lease, or a request until a time.
+/// The right to make a call: a lease, or a request until its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Right {
     Epoch(u64),
     Until(Timestamp),
 }
 
-/// A call as somebody makes it.
+/// A call as it reaches the external service.
 #[derive(Clone, Debug)]
 pub(crate) struct Made<'a> {
     pub(crate) call: &'a CallName,
     pub(crate) id: &'a str,
     pub(crate) right: Right,
-    /// The other side has said that it has no record of it.
+    /// The external service reported that it has no record of it.
     pub(crate) looked: bool,
     pub(crate) idempotent_provider: bool,
 }
@@ -56,29 +56,29 @@ struct Known {
     id: String,
     fingerprint: Digest,
     answered: bool,
-    /// Who claimed it, if that could be seen.
+    /// Who claimed it, if the claim was visible.
     right: Option<Right>,
-    /// How far the log had come.
+    /// The position of the log at the claim.
     seq: u64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     rows: BTreeMap<CallName, Track<Option<Known>>>,
-    /// By task, the lease under which the log tells of a call: others may follow in one commit.
+    /// By task, the lease of its latest effect event in the log; one commit may hold several.
     claimed_by: BTreeMap<TaskId, Right>,
-    /// By id, until when it must be kept at least.
+    /// By id, the time until which it must be retained.
     keep_until: BTreeMap<String, Timestamp>,
-    /// Ids under which something was done.
+    /// Ids whose call was made.
     done: BTreeSet<String>,
-    /// By id, what the first settle that somebody was told of has said.
+    /// By id, the answer of the first settle that a caller saw accepted.
     settled: BTreeMap<String, Vec<u8>>,
-    /// By call, the entry of the log of the commit under observation that tells so.
+    /// By call, the log event of the observed commit about it.
     logged: BTreeMap<(CallName, &'static str), u64>,
-    /// Calls that were claimed, and perhaps settled, and forgotten with their task by one commit,
-    /// which leaves no record, and that commit.
+    /// Calls that one commit claimed, perhaps settled, and deleted with their task, so that no
+    /// record was ever visible; and that commit.
     unrecorded: BTreeSet<(CallName, &'static str, u64)>,
-    /// By id, who claimed such a call and was told so.
+    /// By id, the claimant of such a call that saw its claim accepted.
     claimed_unrecorded: BTreeMap<String, Right>,
 }
 
@@ -104,8 +104,7 @@ fn call_by(caller: &EffectOwner, name: &str) -> CallName {
 }
 
 impl Model {
-    /// The log tells that a task calls somebody, or has called: it is held, and its attempt has
-    /// begun.
+    /// Checks a log event about an effect: its task is leased, and its attempt has begun.
     pub(super) fn calls(
         &mut self,
         at: &Step<'_>,
@@ -118,7 +117,7 @@ impl Model {
             self.effects.logged.insert((call, change.name()), at.seq);
         }
         let Some(hold) = facts.hold().copied().filter(|hold| hold.began_at.is_some()) else {
-            return breach(Kind::IllegalMove, "nobody works on it");
+            return breach(Kind::IllegalMove, "no attempt runs under a lease");
         };
         self.effects.claimed_by.insert(at.id.clone(), Right::Epoch(hold.epoch));
         super::lease::held(facts, hold.epoch, at, spec).map(drop)
@@ -128,14 +127,14 @@ impl Model {
         self.effects.rows.get(call).and_then(|track| track.last().as_ref())
     }
 
-    /// A commit wrote or removed the record of a call.
+    /// Judges a commit that wrote or removed the record of a call.
     pub(super) fn compare_effect(
         &mut self,
         memory: &MemoryStore,
         row: &RowKey,
     ) -> Result<(), Breach> {
         let Some(call) = call_of(row) else {
-            return breach(Kind::Effect, format!("a call of nobody: {row:?}"));
+            return breach(Kind::Effect, format!("an effect without an owner: {row:?}"));
         };
         let was = self.known_call(&call).cloned();
         let is = one::<Effect>(memory, row.clone());
@@ -154,10 +153,10 @@ impl Model {
         if let Some(gone) = gone
             && !self.may_be_forgotten(&call, gone)
         {
-            let kind = if is.is_some() { "claimed anew" } else { "forgotten" };
+            let kind = if is.is_some() { "claimed again" } else { "forgotten" };
             return breach(Kind::Effect, format!("{call:?} is {kind} at {}", self.now));
         }
-        // Settled and forgotten by one commit: the log tells of it, and no record does.
+        // Settled and deleted in one commit: the log has the event, and no record was visible.
         let settled = self.effects.logged.contains_key(&(call.clone(), SETTLED));
         let answered =
             gone.filter(|_| settled).map(|gone| Known { answered: true, ..gone.clone() });
@@ -172,7 +171,7 @@ impl Model {
         Ok(())
     }
 
-    /// After the records of a commit: what its log tells of calls that left no record.
+    /// After the records of a commit: finds logged calls that left no record.
     pub(super) fn find_unrecorded_calls(&mut self) {
         let logged = std::mem::take(&mut self.effects.logged);
         for (call, what) in logged.keys() {
@@ -185,7 +184,7 @@ impl Model {
         }
     }
 
-    /// A call that is known for the first time.
+    /// The state of a call that is stored for the first time.
     fn claimed_call(&mut self, call: &CallName, effect: &Effect) -> Known {
         let right = match &call.0 {
             Parent::Task(task) => self.effects.claimed_by.get(task).copied(),
@@ -207,7 +206,7 @@ impl Model {
         }
     }
 
-    /// A call is forgotten with its task, or when its request is.
+    /// Whether a call may be deleted: with its task, or after its request's retention.
     fn may_be_forgotten(&self, call: &CallName, known: &Known) -> bool {
         match &call.0 {
             Parent::Task(task) => {
@@ -221,7 +220,7 @@ impl Model {
         }
     }
 
-    /// Somebody asks the other side for a call that was claimed before.
+    /// Records a lookup of an earlier call at the external service.
     pub(crate) fn looks_up(&mut self, call: &CallName, id: &str) {
         if let Parent::Request(key) = &call.0
             && let Some(stage) = self.stage(key).filter(|stage| stage.is_open())
@@ -233,7 +232,7 @@ impl Model {
         }
     }
 
-    /// The other side does what it is asked for.
+    /// Checks a call that the external service executes.
     pub(crate) fn makes_call(&mut self, made: &Made<'_>) -> Result<(), Breach> {
         let Made { call, id, right, looked, idempotent_provider } = made;
         let track = self.effects.rows.get(call);
@@ -242,7 +241,7 @@ impl Model {
         let mut claims = claims.filter(|(_, is)| known(is)).filter_map(|(_, is)| is.as_ref());
         let unrecorded = || self.effects.claimed_unrecorded.get(*id).map(|right| Some(*right));
         let Some(first) = claims.next().map(|first| first.right).or_else(unrecorded) else {
-            return breach(Kind::Effect, format!("{call:?} is made and was not claimed"));
+            return breach(Kind::Effect, format!("{call:?} is made without a claim"));
         };
         let is_first = first.is_none_or(|first| first == *right);
         let again = !self.effects.done.insert((*id).to_owned());
@@ -264,7 +263,7 @@ impl Model {
         }
     }
 
-    /// Whether whoever asks held what it calls for.
+    /// Whether the caller held the task or request that owns the call.
     fn held_call(&self, asked: &Asked<'_>, caller: &EffectOwner) -> bool {
         match caller {
             EffectOwner::Task(fence) => {
@@ -281,7 +280,7 @@ impl Model {
         }
     }
 
-    /// The answers to what is asked about calls; none if this is about something else.
+    /// Judges the outcomes of commands about effects; none for other commands.
     pub(super) fn calls_as_told(
         &mut self,
         asked: &Asked<'_>,
@@ -315,18 +314,17 @@ impl Model {
             }
             _ => return None,
         };
-        Some(if judged { Ok(()) } else { breach(Kind::Effect, "it was never so") })
+        Some(if judged { Ok(()) } else { breach(Kind::Effect, "not in that state") })
     }
 
-    /// Whether a commit since then has claimed, or settled, this call and forgotten it with its
-    /// task.
+    /// Whether a commit since then claimed (or settled) this call and deleted it with its task.
     fn was_unrecorded(&self, asked: &Asked<'_>, call: &CallName, what: &'static str) -> bool {
         let moment = |moment: u64| (call.clone(), what, moment);
         let mut since = self.effects.unrecorded.range(moment(asked.moment + 1)..);
         since.next().is_some_and(|found| *found <= moment(self.moment))
     }
 
-    /// The same for whoever was told of the claim, and may make the call from here on.
+    /// The same for a claim. The caller that saw it accepted may make the call from this point.
     fn claimed_unrecorded(
         &mut self,
         asked: &Asked<'_>,
@@ -343,8 +341,8 @@ impl Model {
         found
     }
 
-    /// Whether something about calls may be refused so; none if this is about something else, or
-    /// about the task alone.
+    /// Whether a command about an effect may be rejected with this reason; none for other
+    /// commands, or if only the task can be the reason.
     pub(super) fn may_refuse_call(&self, asked: &Asked<'_>, rejection: &Rejection) -> Option<bool> {
         let (caller, name) = match asked.command {
             Command::ClaimEffect(claim) => (&claim.caller, &claim.name),
@@ -377,16 +375,16 @@ impl Model {
         }
     }
 
-    /// How many calls are known of which it is known what came of them.
+    /// The number of effects with a stored answer.
     pub(super) fn answered_calls(&self) -> usize {
         let last = self.effects.rows.values().filter_map(|track| track.last().as_ref());
         last.filter(|known| known.answered).count()
     }
 
-    /// Nothing of requests, calls and limits is kept for ever.
+    /// Checks that no request, effect or limiter record is retained forever.
     pub(crate) fn check_forgotten(&self, memory: &MemoryStore) -> Result<(), Breach> {
         if let Some(key) = self.known_requests().next() {
-            return breach(Kind::Request, format!("{key} is kept for ever"));
+            return breach(Kind::Request, format!("{key} is never deleted"));
         }
         let gone = |parent: &Parent| match parent {
             Parent::Task(task) => !self.facts(task).exists(),
@@ -394,7 +392,7 @@ impl Model {
         };
         let mut rows = self.effects.rows.iter();
         match rows.find(|(call, track)| track.last().is_some() && gone(&call.0)) {
-            Some((call, _)) => breach(Kind::Effect, format!("{call:?} is kept for ever")),
+            Some((call, _)) => breach(Kind::Effect, format!("{call:?} is never deleted")),
             None => self.check_spent(memory),
         }
     }

@@ -4,12 +4,12 @@ use windlass_core::{
     Condition, Kind, LaneState, Metered, PublicState, Settled, TaskId, Timeout, Timestamp,
 };
 
-/// Where a task stands, as far as the log tells.
+/// The state of a task, as far as the log shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) state: State,
     pub(crate) kind: Option<Kind>,
-    /// Which request made it; none before a record has shown it.
+    /// Which request created it; none before a record has shown it.
     pub(crate) variant: Option<u8>,
     pub(crate) generation: u32,
     /// The epoch of its last claim; none before the first.
@@ -17,40 +17,40 @@ pub(crate) struct Facts {
     pub(crate) attempts: u32,
     pub(crate) lost_leases: u32,
     pub(crate) priority: i32,
-    /// The epoch of the last lease that its holder ended.
+    /// The epoch of the last lease that its holder settled.
     pub(crate) settled: Option<u64>,
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) created_at: Option<Timestamp>,
     pub(crate) ended_at: Option<Timestamp>,
-    /// Where it stands while it waits for its turn.
+    /// Its position while it is ready.
     pub(crate) stand: Stand,
     pub(crate) parent: Option<TaskId>,
     /// Whether it ever had a child.
     pub(crate) has_children: bool,
     /// Its children that have not ended.
     pub(crate) open: BTreeSet<TaskId>,
-    /// Those of them that are to be called off, as it was called off itself.
+    /// The open children to be cancelled, because the task was cancelled or expired.
     pub(crate) doomed: BTreeSet<TaskId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Absent,
-    /// With the lease that ran out, if that is how it came here.
+    /// `lost` is the lease that expired, if that made the task ready.
     Waiting {
         lost: Option<u64>,
         since: Timestamp,
-        /// The attempt that goes on, if one does.
+        /// The attempt to resume, if any.
         pause: Option<Pause>,
     },
     Delayed {
         until: Timestamp,
-        /// The attempt that goes on after that, if one does.
+        /// The attempt to resume after the delay, if any.
         pause: Option<Pause>,
     },
     Active(Hold),
     Suspended(Stay),
-    /// Until its last child has ended.
+    /// Waits until its last child has ended.
     Gathering {
         since: Timestamp,
         pause: Pause,
@@ -58,47 +58,47 @@ pub(crate) enum State {
     Ended(PublicState),
 }
 
-/// Where a task stands that could run.
+/// The position of a task that is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stand {
-    /// Nobody has seen it yet: in the queue of its lane, or behind its gate.
+    /// Not observed yet: in the queue of its lane, or blocked by its concurrency limit.
     Unknown,
     Queue,
-    /// Behind its gate.
+    /// Blocked by its concurrency limit.
     Behind,
-    /// Kept for one worker, by a session or until a time.
+    /// Granted to one worker: by a session, or until a time.
     Kept {
         worker: String,
         until: Option<Timestamp>,
     },
 }
 
-/// A lease under way.
+/// A live lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hold {
     pub(crate) epoch: u64,
     /// When its attempt began; none before that.
     pub(crate) began_at: Option<Timestamp>,
-    /// When that attempt has taken as long as it may.
+    /// When that attempt times out.
     pub(crate) over_at: Option<Timestamp>,
     /// Whether that attempt began under an earlier lease.
     pub(crate) resumed: bool,
-    /// Whether it ends when its holder is taken for dead.
+    /// Whether it ends when its holder is declared dead.
     pub(crate) registered: bool,
     /// Whether its lane counts it.
     pub(crate) counted: bool,
-    /// Which quotas count it.
+    /// The quotas that count it.
     pub(crate) metered: Metered,
-    /// Whether the quota of its tenant may not count it, as it is so fresh.
+    /// Whether the tenant's quota may not count it, because the quota was set after the claim.
     pub(crate) may_be_unmetered: bool,
     pub(crate) expires_at: Timestamp,
 }
 
-/// An attempt that has begun and that nobody holds.
+/// An attempt that has begun and has no lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pause {
     pub(crate) began_at: Timestamp,
-    /// How much of its time it has left.
+    /// The rest of its time limit.
     pub(crate) left_ms: Option<u64>,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct Pause {
 pub(crate) struct Stay {
     pub(crate) since: Timestamp,
     pub(crate) pause: Pause,
-    /// What it waits for; none before its record has shown it.
+    /// Its condition; none before the record has shown it.
     pub(crate) condition: Option<Condition>,
     pub(crate) timeout: Option<Timeout>,
     pub(crate) escalated: bool,
@@ -171,7 +171,7 @@ impl Facts {
         }
     }
 
-    /// It rests until `at`, or not at all when that has come.
+    /// Delays the task until `at`, or makes it ready if that time has passed.
     pub(crate) fn rest(&mut self, at: Timestamp, now: Timestamp, pause: Option<Pause>) {
         self.state = if at <= now {
             State::Waiting { lost: None, since: now, pause }
@@ -181,7 +181,7 @@ impl Facts {
     }
 }
 
-/// A thing over time: what it was after which entry of the log.
+/// The values of a thing over time: each with the log event from which it holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Track<T> {
     past: Vec<(u64, T)>,
@@ -200,13 +200,13 @@ impl<T: Clone> Track<T> {
         self.past.push((seq, next));
     }
 
-    /// Completes what is known of the present without making it past.
+    /// Completes the present value without adding a past one.
     pub(crate) fn amend(&mut self, amend: impl FnOnce(&mut T)) {
         let last = self.past.len() - 1;
         amend(&mut self.past[last].1);
     }
 
-    /// Everything it was since the log had come to `seq`.
+    /// All values since the log was at `seq`.
     pub(crate) fn since(&self, seq: u64) -> &[(u64, T)] {
         let first = self.past.partition_point(|(at, _)| *at <= seq).saturating_sub(1);
         &self.past[first..]
@@ -221,7 +221,7 @@ impl<T: Clone> Track<T> {
     }
 }
 
-/// Where a lane stands.
+/// The state of a lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LaneFacts {
     pub(crate) exists: bool,
@@ -249,23 +249,23 @@ impl LaneFacts {
     }
 }
 
-/// A settle as it took effect.
+/// A settle that took effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettleSeen {
-    /// None when what was said was gone before it could be read.
+    /// None when the content was deleted before it could be read.
     pub(crate) content: Option<Content>,
     pub(crate) answer: Settled,
     pub(crate) seq: u64,
 }
 
 impl SettleSeen {
-    /// Whether it may have said this.
+    /// Whether its content may be this.
     pub(crate) fn says(&self, content: &Content) -> bool {
         self.content.as_ref().is_none_or(|known| known == content)
     }
 }
 
-/// What a holder said when it ended its lease.
+/// The content of a settle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Complete(Option<Vec<u8>>),

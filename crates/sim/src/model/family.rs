@@ -1,5 +1,5 @@
-//! Parents and children: a parent that waits goes on with the end of its last child, in the same
-//! commit and not before; the children of one that was called off are called off.
+//! Parents and children: a waiting parent resumes with the end of its last child, in the same
+//! commit and not before. Children of a parent that was cancelled or expired are cancelled.
 
 use windlass_core::command::{Create, NewTask};
 use windlass_core::{
@@ -17,7 +17,7 @@ use crate::model::state::Model;
 use crate::script::TaskSpec;
 use crate::violation::{Breach, Kind, breach};
 
-/// The reason of the engine for the children of a task that was called off.
+/// The engine's reason for cancelling the children of a cancelled or expired task.
 pub(crate) const ORPHANED: &str = "its parent was cancelled or expired";
 
 impl Facts {
@@ -30,7 +30,7 @@ impl Facts {
         self.exists() && !self.ended()
     }
 
-    /// It has ended: its children go with it, if it was called off.
+    /// Marks the open children for cancellation if the task was cancelled or expired.
     pub(super) fn doom(&mut self) {
         if self.called_off() {
             self.doomed = self.open.clone();
@@ -39,7 +39,7 @@ impl Facts {
 }
 
 impl Model {
-    /// The requests for every child that a task can have.
+    /// The create requests of every child that a task can have.
     pub(crate) fn children_to_be(&self, parent: &TaskId) -> Vec<Create> {
         let own = |spec: &&TaskSpec| spec.parent.as_deref() == Some(parent.as_str());
         let each = self.specs.iter().filter(own).flat_map(|spec| {
@@ -49,14 +49,14 @@ impl Model {
         each.collect()
     }
 
-    /// A handler that is about to wait for children may find that there are none left, and starts
-    /// again under the same lease.
+    /// A handler that waits for children may find none open. It then starts again under the same
+    /// lease.
     pub(crate) fn may_start_again(&mut self, fenced: &Fenced) {
         self.started.remove(fenced);
         self.handed.remove(fenced);
     }
 
-    /// A task is made, perhaps as a child: its parent is there and has not ended.
+    /// Checks the parent of a new task: it exists and has not ended.
     pub(super) fn joins(
         &self,
         at: &Step<'_>,
@@ -67,13 +67,13 @@ impl Model {
         facts.parent = spec.parent.as_deref().map(TaskId::new);
         match &facts.parent {
             Some(parent) if !self.facts(parent).is_open() => {
-                breach(Kind::Family, format!("{parent} can have no child"))
+                breach(Kind::Family, format!("{parent} does not exist or has ended"))
             }
             _ => Ok(()),
         }
     }
 
-    /// A task starts over. It is a child as before, unless its parent is gone.
+    /// Handles a replayed task: it stays a child, unless its parent was deleted.
     pub(super) fn joins_again(&self, facts: &mut Facts) {
         facts.doomed.clear();
         let created_at = facts.created_at;
@@ -83,7 +83,7 @@ impl Model {
         });
     }
 
-    /// Keeps count of the open children of the parent of a task.
+    /// Counts the open children of a task's parent.
     pub(super) fn count_children(
         &mut self,
         at: &Step<'_>,
@@ -96,7 +96,7 @@ impl Model {
         };
         let mut facts = self.facts(&parent).clone();
         if !facts.exists() {
-            return breach(Kind::Family, format!("{parent} is gone before its child {}", at.id));
+            return breach(Kind::Family, format!("{parent} is missing, of its child {}", at.id));
         }
         if is.is_open() {
             facts.has_children = true;
@@ -109,16 +109,16 @@ impl Model {
         Ok(())
     }
 
-    /// A child is called off by the engine: its parent was called off.
+    /// Checks that the engine cancels a child only if its parent was cancelled or expired.
     pub(super) fn check_called_off(&self, facts: &Facts) -> Result<(), Breach> {
         match &facts.parent {
             Some(parent) if self.facts(parent).called_off() => Ok(()),
-            other => breach(Kind::Family, format!("nobody called off {other:?}")),
+            other => breach(Kind::Family, format!("its parent is not cancelled: {other:?}")),
         }
     }
 
-    /// A task is kept for as long as a child of it is open, and the engine keeps a child for as
-    /// long as its parent is.
+    /// Checks that a task is retained while a child of it is open, and that the engine retains a
+    /// child while its parent is open.
     pub(super) fn check_family_done(&self, at: &Step<'_>, facts: &Facts) -> Result<(), Breach> {
         if !facts.open.is_empty() {
             return breach(Kind::Family, format!("{:?} are open", facts.open));
@@ -126,12 +126,12 @@ impl Model {
         let parent = facts.parent.as_ref().map(|parent| self.facts(parent));
         let waits = parent.is_some_and(|it| it.is_open() && it.created_at <= facts.created_at);
         if waits && !self.reaping.contains(at.id) {
-            return breach(Kind::Reaped, "its parent is to find it");
+            return breach(Kind::Reaped, "its parent is still open");
         }
         Ok(())
     }
 
-    /// A holder waits for children: so many are open.
+    /// Checks a lease holder that waits for children: `open` is their number.
     pub(super) fn gathers(
         &mut self,
         at: &Step<'_>,
@@ -156,7 +156,7 @@ impl Model {
         Ok(())
     }
 
-    /// Compares the record that counts the children of a task.
+    /// Compares the record of a task's children with the log.
     pub(super) fn compare_children(
         &self,
         memory: &MemoryStore,
@@ -176,11 +176,11 @@ impl Model {
         if agrees {
             return Ok(());
         }
-        let what = format!("{parent} has {children:?}, where the log leads to {facts:?}");
+        let what = format!("{parent} has {children:?}, but the log gives {facts:?}");
         breach(Kind::Family, what)
     }
 
-    /// No child of a task that was called off a while ago is still open.
+    /// Checks that the children of a task that was cancelled or expired do not stay open.
     pub(crate) fn check_doomed(&self, within_ms: u64) -> Result<(), Breach> {
         let late = |facts: &Facts| {
             let by = facts.ended_at.map(|ended_at| ended_at.plus_ms(within_ms));
@@ -188,13 +188,13 @@ impl Model {
         };
         match self.present().find(|(_, facts)| late(facts)) {
             Some((id, facts)) => {
-                breach(Kind::Family, format!("{:?} go on without {id}", facts.doomed))
+                breach(Kind::Family, format!("{:?} are open after the end of {id}", facts.doomed))
             }
             None => Ok(()),
         }
     }
 
-    /// Whether no child was open while somebody held the parent.
+    /// Whether no child was open while the lease existed.
     pub(super) fn are_done(&self, asked: &Asked<'_>, fence: &Fence, counts: &ChildCounts) -> bool {
         let done = |facts: &Facts| {
             facts.hold().is_some_and(|hold| hold.epoch == fence.epoch) && facts.open.is_empty()
@@ -202,7 +202,7 @@ impl Model {
         counts.open == 0 && self.tasks[&fence.task.id].was(asked.seq, done)
     }
 
-    /// Whether a child that is there may have been made for a parent before the one that is there.
+    /// Whether an existing child may belong to an earlier task with the id of its parent.
     pub(super) fn may_be_of_other_parent(
         &self,
         asked: &Asked<'_>,
@@ -221,7 +221,7 @@ impl Model {
         self.tasks[&new.id].was(asked.seq, made_after)
     }
 
-    /// Whether a child could not be made for want of its parent.
+    /// Whether a child may be rejected because its parent is missing or has ended.
     pub(super) fn may_lack_parent(
         &self,
         asked: &Asked<'_>,
@@ -238,7 +238,7 @@ impl Model {
     }
 }
 
-/// The last child has ended, and its parent goes on.
+/// Checks that a parent resumes with the end of its last child.
 pub(super) fn gathered(at: &Step<'_>, facts: &mut Facts, plain: bool) -> Result<(), Breach> {
     let State::Gathering { pause, .. } = facts.state else {
         return breach(Kind::IllegalMove, "it does not wait for children");

@@ -1,8 +1,8 @@
-//! Workflows of another runtime: a turn is kept whole or not at all, under a lease that was there,
-//! and whoever ends a piece of work ends that one.
+//! Workflows of an external runtime: a turn is committed whole or not at all, under a live lease,
+//! and a settle ends exactly the leased activity.
 //!
-//! The model keeps what it has seen of their records, so that it knows of each commit what it
-//! changed, and what clients asked under which lease.
+//! The model stores the records it has seen, so that it knows what each commit changed, and the
+//! commands that clients submitted under each lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,19 +24,19 @@ use crate::model::record::one;
 use crate::model::workflow::payload;
 use crate::violation::{Breach, Kind, breach};
 
-/// What is known of them.
+/// What the model knows of these workflows.
 #[derive(Debug, Default)]
 pub(crate) struct Foreign {
-    /// Workflows and the work that they made, as they are.
+    /// Workflows and their activities, in their present state.
     pub(super) tasks: BTreeMap<TaskId, Arc<Task>>,
     pub(super) post: Post,
     pub(super) locks: Locks,
-    /// What clients asked under each lease.
+    /// The commands that clients submitted under each lease.
     asked: BTreeMap<Fenced, Vec<Command>>,
-    /// Tasks as they were handed out, the last one last, and under which leases.
+    /// Tasks as they were leased, the latest last.
     handed: Vec<Arc<Task>>,
     known: BTreeSet<Fenced>,
-    /// Turns that were kept, by their names.
+    /// Committed turns, by name.
     kept: BTreeSet<String>,
     pub(super) latest: Timestamp,
 }
@@ -51,11 +51,11 @@ pub(super) struct Changed {
     pub(super) tasks: BTreeMap<TaskId, Pair<Task>>,
     pub(super) messages: BTreeMap<(TaskId, u64), Pair<Message>>,
     pub(super) gates: BTreeMap<String, Pair<ConcurrencyLimit>>,
-    /// Turns that it kept.
+    /// The turns that it committed.
     pub(super) turns: Vec<CommitTurn>,
 }
 
-/// The lease that a task is under.
+/// The live lease of a task.
 pub(super) fn lease(task: Option<&Task>) -> Option<(&Lease, u64)> {
     match &task?.lifecycle {
         Lifecycle::Active(lease) => Some((lease, task?.epoch)),
@@ -63,7 +63,7 @@ pub(super) fn lease(task: Option<&Task>) -> Option<(&Lease, u64)> {
     }
 }
 
-/// The lease that one of two has, and the other has not.
+/// The lease that only the first, or only the second, of a pair has.
 pub(super) fn only(of: &Pair<Task>, first: bool) -> Option<(&Lease, u64)> {
     let (before, after) = (lease(of.0.as_deref()), lease(of.1.as_deref()));
     let (it, other) = if first { (before, after) } else { (after, before) };
@@ -101,7 +101,7 @@ impl Changed {
         changed
     }
 
-    /// The messages that came with it.
+    /// The messages that the commit inserted.
     pub(super) fn came(&self) -> impl Iterator<Item = &Arc<Message>> {
         let came = self.messages.values().filter(|pair| !is_same(pair));
         came.filter_map(|(_, after)| after.as_ref())
@@ -112,13 +112,13 @@ impl Changed {
         pair.is_some_and(|pair| pair.0.is_some() && !is_same(pair))
     }
 
-    /// Whether it took this message with a turn.
+    /// Whether a turn of the commit consumed this message.
     pub(super) fn takes(&self, task: &TaskId, seq: u64) -> bool {
         self.turns.iter().any(|turn| turn.fence.task.id == *task && turn.taken.contains(&seq))
     }
 }
 
-/// Whether one message was there before and after, and not another one in its place.
+/// Whether the same message exists before and after, and no other one under its number.
 pub(super) fn is_same((before, after): &Pair<Message>) -> bool {
     let named = |message: &Arc<Message>| (message.name.clone(), message.posted_at);
     before.is_some() && before.as_ref().map(named) == after.as_ref().map(named)
@@ -133,7 +133,7 @@ fn pair<R: StoredRecord + PartialEq>(
     (before != after).then_some((before, after))
 }
 
-/// Whether a record is of the other runtime.
+/// Whether a record belongs to the external runtime.
 pub(super) fn is_foreign(key: &RowKey) -> bool {
     text(key, 0) == Some(TENANT)
 }
@@ -145,7 +145,7 @@ fn text(key: &RowKey, at: usize) -> Option<&str> {
     }
 }
 
-/// The lease that a command is asked under.
+/// The lease that a command is submitted under.
 fn fenced(command: &Command) -> Option<Fenced> {
     let fence = match command {
         Command::CommitTurn(turn) => &turn.fence,
@@ -159,12 +159,12 @@ fn fenced(command: &Command) -> Option<Fenced> {
 }
 
 impl Foreign {
-    /// Tasks as they were handed out, the last one last.
+    /// Tasks as they were leased, the latest last.
     pub(crate) fn handed(&self) -> &[Arc<Task>] {
         &self.handed
     }
 
-    /// Whether somebody was told of a lease.
+    /// Whether a client received this lease.
     pub(super) fn is_known(&self, id: &TaskId, epoch: u64) -> bool {
         self.known.contains(&(id.clone(), epoch))
     }
@@ -173,7 +173,7 @@ impl Foreign {
         self.asked.get(&(id.clone(), epoch)).into_iter().flatten()
     }
 
-    /// A client asks: from here on it may take effect.
+    /// Records a command that a client submits: it may take effect from this point.
     pub(crate) fn asked(&mut self, command: &Command) {
         self.post.asked(command);
         self.locks.asked(command);
@@ -182,7 +182,7 @@ impl Foreign {
         }
     }
 
-    /// A client is told.
+    /// Judges the answer that a client receives.
     pub(crate) fn answered(
         &mut self,
         command: &Command,
@@ -214,13 +214,13 @@ impl Foreign {
             }
             (Command::CommitTurn(turn), _) => match name_of(turn) {
                 name if self.kept.contains(name) => Ok(()),
-                name => breach(Kind::EffectMissing, format!("the turn {name} is not there")),
+                name => breach(Kind::EffectMissing, format!("the turn {name} was not committed")),
             },
             _ => match fenced(command) {
                 Some((id, epoch)) => {
                     let held = lease(self.tasks.get(&id).map(Arc::as_ref));
                     match held.filter(|(_, of)| *of == epoch) {
-                        Some(_) => breach(Kind::EffectMissing, "its lease is there"),
+                        Some(_) => breach(Kind::EffectMissing, "its lease is still live"),
                         None => Ok(()),
                     }
                 }
@@ -229,18 +229,18 @@ impl Foreign {
         }
     }
 
-    /// Nobody sends in vain but to one that need not be there.
+    /// Checks a rejection: a send is rejected only if its target may be absent.
     fn refused(&self, command: &Command, rejection: &Rejection) -> Result<(), Breach> {
         match command {
             Command::Send(send) => self.post.refused(&send.parcel, rejection),
             Command::Claim(_) | Command::RenewSessions(_) | Command::ReleaseSession(_) => {
-                breach(Kind::UnjustRefusal, "nothing was wrong with it")
+                breach(Kind::UnjustRefusal, "the command had no fault")
             }
             _ => Ok(()),
         }
     }
 
-    /// Judges what a commit changed, if it came to pass.
+    /// Judges the changes of a commit, if it took effect.
     pub(super) fn observe(
         &mut self,
         memory: &MemoryStore,
@@ -267,8 +267,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// The turn by which a workflow has another row: one that was asked under the lease that it
-    /// had.
+    /// The turn that added a row to a history: one that was submitted under the live lease.
     fn turn_of(
         &self,
         memory: &MemoryStore,
@@ -302,15 +301,15 @@ impl Foreign {
         }
     }
 
-    /// All that a turn does is there with it: what it took is gone, what it made and sent has come.
+    /// Checks that a turn was committed whole: messages consumed, activities and messages added.
     fn check_whole(&self, turn: &CommitTurn, changed: &Changed) -> Result<(), Breach> {
         let id = &turn.fence.task.id;
         if let Some(seq) = turn.taken.iter().find(|seq| !changed.is_gone(id, **seq)) {
-            return breach(Kind::Message, format!("{id} took {seq}, which is there"));
+            return breach(Kind::Message, format!("{id} consumed {seq}, which still exists"));
         }
         let is_made = |id: &TaskId| matches!(changed.tasks.get(id), Some((None, Some(_))));
         if let Some(work) = made_by(turn).find(|work| !is_made(&work.id)) {
-            return breach(Kind::Step, format!("{} was not made", work.id));
+            return breach(Kind::Step, format!("{} was not created", work.id));
         }
         let name = format!("{}-sent", name_of(turn));
         let sends = turn.commands.len() > made_by(turn).count();
@@ -320,29 +319,29 @@ impl Foreign {
         Ok(())
     }
 
-    /// What may become of a task: a workflow stays in its one attempt and loses nothing, work comes
-    /// with a turn and goes with the end that its holder asked for.
+    /// Checks the change of a task: a workflow stays in its one attempt, an activity is created
+    /// by a turn and deleted by the settle of its lease holder.
     fn check_task(&self, id: &TaskId, pair: &Pair<Task>, changed: &Changed) -> Result<(), Breach> {
         let (before, after) = (pair.0.as_deref(), pair.1.as_deref());
         if before.zip(after).is_some_and(|(before, after)| after.epoch < before.epoch) {
-            return breach(Kind::IllegalMove, format!("the epoch of {id} falls: {after:?}"));
+            return breach(Kind::IllegalMove, format!("the epoch of {id} decreased: {after:?}"));
         }
         match (before, after) {
             (_, Some(flow)) if flow.workflow.is_some() => {
                 let over = only(pair, true).is_some_and(|(held, _)| held.expires_at <= changed.now);
                 let lost_leases = before.map_or(0, |before| before.lost_leases);
                 if flow.attempts > 1 || flow.lost_leases > lost_leases && !over {
-                    return breach(Kind::Attempts, format!("{id} is counted: {flow:?}"));
+                    return breach(Kind::Attempts, format!("wrong counts of {id}: {flow:?}"));
                 }
                 Ok(())
             }
             (Some(flow), None) if flow.workflow.is_some() => {
-                breach(Kind::IllegalMove, format!("{id} is gone"))
+                breach(Kind::IllegalMove, format!("{id} was deleted"))
             }
             (None, Some(_)) => {
                 match changed.turns.iter().flat_map(made_by).any(|new| new.id == *id) {
                     true => Ok(()),
-                    false => breach(Kind::IllegalMove, format!("nobody made {id}")),
+                    false => breach(Kind::IllegalMove, format!("no turn created {id}")),
                 }
             }
             (Some(work), None) => self.check_end(work, changed),
@@ -350,8 +349,8 @@ impl Foreign {
         }
     }
 
-    /// Work is gone: whoever held it asked for that in time, and its workflow hears of it if and
-    /// only if it was done.
+    /// Checks a deleted activity: its lease holder asked for that in time, and its workflow gets
+    /// a completion message if and only if the activity completed.
     fn check_end(&self, work: &Task, changed: &Changed) -> Result<(), Breach> {
         let (mut done, mut discarded) = (false, false);
         if let Some((held, epoch)) = lease(Some(work))
@@ -378,16 +377,16 @@ impl Foreign {
         match just {
             true => Ok(()),
             false => {
-                let what = format!("{} is gone, told {is_told}: {:?}", work.id, work.lifecycle);
+                let what = format!("{} deleted, reported {is_told}: {:?}", work.id, work.lifecycle);
                 breach(Kind::Step, what)
             }
         }
     }
 
-    /// Nothing is left to be done.
+    /// Checks that no work is left.
     pub(crate) fn all_done(&self) -> Result<(), Breach> {
         if let Some(message) = self.post.messages.values().next() {
-            return breach(Kind::Stuck, format!("{message:?} is there"));
+            return breach(Kind::Stuck, format!("{message:?} was not consumed"));
         }
         let rests = |task: &Task| matches!(task.lifecycle, Lifecycle::Suspended(_));
         match self.tasks.values().find(|task| task.workflow.is_none() || !rests(task)) {
@@ -397,7 +396,7 @@ impl Foreign {
     }
 }
 
-/// The name that a turn goes by.
+/// The name of a turn.
 fn name_of(turn: &CommitTurn) -> &str {
     turn.foreign.as_ref().map_or("", |foreign| foreign.nonce.as_str())
 }

@@ -1,5 +1,5 @@
-//! Affinities: one worker at a time has the lock of each, takes what is bound to it, and keeps it
-//! only for as long as it asked for.
+//! Affinities: one worker at a time holds the lock of each affinity, receives its new tasks, and
+//! holds the lock only for the time it asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::violation::{Breach, Kind, breach};
 #[derive(Debug, Default)]
 pub(super) struct Locks {
     pub(super) gates: BTreeMap<String, Arc<ConcurrencyLimit>>,
-    /// By worker, for how long it asked to have locks: by a claim, or by renewing them.
+    /// By worker, the lock durations it asked for: by claims, and by renewals.
     claiming: BTreeMap<String, BTreeSet<u64>>,
     renewing: BTreeMap<String, BTreeSet<u64>>,
 }
@@ -40,7 +40,7 @@ impl Locks {
     }
 }
 
-/// The affinity that a task is bound to.
+/// The affinity of a task.
 fn bound(task: &Task) -> Option<&str> {
     match &task.gate {
         Some(LimitKey::Affinity(name)) => Some(name),
@@ -61,14 +61,14 @@ impl Foreign {
             let owner = gate.and_then(|gate| gate.owner.as_ref());
             let is_his = owner.is_some_and(|owner| owner.worker == lease.worker);
             if !is_his {
-                let what = format!("{} took {id}, and {owner:?} has the lock", lease.worker);
+                let what = format!("{} leased {id}, but {owner:?} holds the lock", lease.worker);
                 return breach(Kind::Gate, what);
             }
         }
         Ok(())
     }
 
-    /// A lock goes to another when its time is over, and lasts as long as was asked.
+    /// Checks that a lock changes owner only after its expiry, and lasts as requested.
     fn check_owner(
         &self,
         name: &str,
@@ -80,7 +80,7 @@ impl Foreign {
         };
         let (was, is) = (owner(before), owner(after));
         let same = |was: &Owner, is: &Owner| (&was.worker, was.until) == (&is.worker, is.until);
-        // A batch of an earlier time may come after one that let go of it.
+        // A batch with an earlier time may commit after one that released the lock.
         let is_free = was.as_ref().is_none_or(|was| was.until <= self.latest);
         let Locks { claiming, renewing, .. } = &self.locks;
         let just = match (&was, &is) {
@@ -99,11 +99,11 @@ impl Foreign {
         };
         match just {
             true => Ok(()),
-            false => breach(Kind::Gate, format!("{name} of {was:?} is of {is:?}")),
+            false => breach(Kind::Gate, format!("{name} moved from {was:?} to {is:?}")),
         }
     }
 
-    /// A gate counts what is bound to it.
+    /// Checks that the record counts the tasks of its affinity.
     fn check_counts(
         &self,
         name: &str,
@@ -122,13 +122,13 @@ impl Foreign {
         let there = (running.len() as u64, others.len() as u64);
         match counted == there {
             true => Ok(()),
-            false => breach(Kind::Gate, format!("{name}: {there:?}, and {gate:?}")),
+            false => breach(Kind::Gate, format!("{name}: {there:?}, not {gate:?}")),
         }
     }
 }
 
 impl Changed {
-    /// Whether the owner of a lock has taken something that is bound to it.
+    /// Whether the owner of a lock leased a task of its affinity.
     fn has_taken(&self, name: &str, owner: &Owner) -> bool {
         self.tasks.values().any(|pair| {
             let is_bound = pair.1.as_deref().and_then(bound) == Some(name);

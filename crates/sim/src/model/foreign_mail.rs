@@ -1,5 +1,5 @@
-//! What is sent to workflows of another runtime: it comes as often as it was sent, in the order of
-//! its numbers, and goes with a turn that takes it. Until then each lease receives it.
+//! Messages to workflows of an external runtime: each arrives as often as it was sent, in sequence
+//! order. The turn that consumes it deletes it; until then each lease receives it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::violation::{Breach, Kind, breach};
 #[derive(Debug, Default)]
 pub(super) struct Post {
     pub(super) messages: BTreeMap<(TaskId, u64), Arc<Message>>,
-    /// The last number that a mailbox has given.
+    /// By mailbox, the last sequence number.
     last: BTreeMap<TaskId, u64>,
-    /// By name, how often a message was asked to be sent, and the numbers under which it came.
+    /// By name, how often a message was sent, and the sequence numbers of its arrivals.
     sent: BTreeMap<String, Sent>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Post {
 struct Sent {
     asked: u32,
     came: Vec<(TaskId, u64)>,
-    /// How many senders were told of it.
+    /// How many senders saw it accepted.
     told: u32,
 }
 
@@ -46,10 +46,10 @@ impl Post {
         }
     }
 
-    /// A sender is told that its message is there: it is, and nobody else was told of the same.
+    /// Checks an accepted send: the message exists, and answers no other send.
     pub(super) fn told(&mut self, parcel: &Parcel, posted: &[Posted]) -> Result<(), Breach> {
         let sent = self.sent.entry(parcel.name.clone()).or_default();
-        let [posted] = posted else { return breach(Kind::OtherAnswer, "not one message") };
+        let [posted] = posted else { return breach(Kind::OtherAnswer, "expected one message") };
         sent.told += 1;
         let came = sent.came.contains(&(posted.task.clone(), posted.seq));
         if !came || sent.told as usize > sent.came.len() || posted.duplicate {
@@ -61,11 +61,11 @@ impl Post {
     pub(super) fn refused(&self, parcel: &Parcel, rejection: &Rejection) -> Result<(), Breach> {
         match (rejection, &parcel.absent) {
             (Rejection::TaskNotFound, Absent::Refuse) => Ok(()),
-            _ => breach(Kind::UnjustRefusal, "it could be sent"),
+            _ => breach(Kind::UnjustRefusal, "the message could be sent"),
         }
     }
 
-    /// A message comes under the next number, and not more often than it was sent.
+    /// Checks that a message has the next number, and arrives no more often than it was sent.
     fn comes(&mut self, message: &Message) -> Result<(), Breach> {
         if message.source != SENDER {
             return Ok(());
@@ -78,7 +78,7 @@ impl Post {
         let sent = self.sent.entry(message.name.clone()).or_default();
         sent.came.push((message.task.clone(), message.seq));
         if sent.came.len() > sent.asked as usize {
-            return breach(Kind::Message, format!("{message:?} came too often: {sent:?}"));
+            return breach(Kind::Message, format!("{message:?} arrived too often: {sent:?}"));
         }
         Ok(())
     }
@@ -89,7 +89,7 @@ impl Post {
     }
 }
 
-/// Whether a workflow is to see it.
+/// Whether a message is visible to its workflow.
 fn is_seen(message: &Message, now: Timestamp) -> bool {
     message.due_at.is_none() || message.kept_until.is_none() && message.visible_at <= now
 }
@@ -119,8 +119,8 @@ impl Foreign {
         Ok(())
     }
 
-    /// Messages come under the next numbers. Where nobody ever came for what was kept, all of it is
-    /// forgotten in the end, and the numbers may begin again.
+    /// Checks that messages have consecutive numbers. When all messages buffered for a workflow
+    /// that never started have expired, the numbers may restart.
     fn check_numbers(&mut self, changed: &Changed) -> Result<(), Breach> {
         let ids: BTreeSet<&TaskId> = changed.messages.keys().map(|(id, _)| id).collect();
         for id in ids {
@@ -135,7 +135,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// A message goes with the turn that takes it. One that was kept for nobody goes in the end.
+    /// Checks a deleted message: a turn consumed it, or its time as a buffered message expired.
     fn check_gone(&self, message: &Message, changed: &Changed) -> Result<(), Breach> {
         let over = message.kept_until.is_some_and(|until| until <= changed.now);
         match over || changed.takes(&message.task, message.seq) {
@@ -144,7 +144,7 @@ impl Foreign {
         }
     }
 
-    /// The engine tells of nothing but the end of work.
+    /// Checks that the engine reports only the end of activities.
     fn check_report(&self, message: &Message, changed: &Changed) -> Result<(), Breach> {
         let reporter = message.report.as_ref().and_then(|report| report.task.as_ref());
         let ends = |id: &TaskId| matches!(changed.tasks.get(id), Some((Some(_), None)));
@@ -154,8 +154,8 @@ impl Foreign {
         }
     }
 
-    /// A message that was in hand of a lease that is over counts that, unless it was to count for
-    /// nothing; and it is put off if that was asked.
+    /// Checks a message that was in flight under an ended lease: its delivery count rises unless
+    /// the end does not count, and it is delayed if that was requested.
     fn check_moved(
         &self,
         before: &Message,
@@ -175,12 +175,12 @@ impl Foreign {
         let same = (&before.name, before.posted_at) == (&after.name, after.posted_at);
         match counted.filter(|counted| same && ways.contains(&(*counted, moved))) {
             Some(_) => Ok(()),
-            None => breach(Kind::Message, format!("{before:?} became {after:?} by {ways:?}")),
+            None => breach(Kind::Message, format!("{before:?} to {after:?}, not {ways:?}")),
         }
     }
 
-    /// How messages that a lease had in hand may be put back: how often it counts, and when they
-    /// are seen again.
+    /// How messages in flight may be redelivered: the increment of the delivery count, and when
+    /// they become visible.
     fn put_ways(
         &self,
         id: &TaskId,
@@ -192,7 +192,7 @@ impl Foreign {
             ways.insert((1, None));
         }
         if !self.is_known(id, epoch) {
-            // Whoever was to have it was gone.
+            // The caller that claimed the task had disconnected.
             ways.insert((0, None));
         }
         for command in self.asked_under(id, epoch) {
@@ -207,7 +207,7 @@ impl Foreign {
         }
     }
 
-    /// A lease receives all that is to be seen, in its order.
+    /// Checks that a lease receives all visible messages, in order.
     fn check_received(&self, id: &TaskId, lease: &Lease, changed: &Changed) -> Result<(), Breach> {
         let received = &lease.received;
         let now = changed.now;
@@ -216,7 +216,7 @@ impl Foreign {
             None => self.post.messages.get(&(id.clone(), seq)).cloned(),
         };
         let is_there = |seq: &u64| there(*seq).is_some_and(|message| is_seen(&message, now));
-        // What has become visible since the batch began need not have been seen.
+        // Messages that became visible after the batch began may be missing.
         let is_due = |message: &&Arc<Message>| is_seen(message, now) && message.visible_at <= now;
         let mut before = self.post.of_task(id).filter(is_due);
         let missed =
@@ -227,7 +227,7 @@ impl Foreign {
         let ascends = received.is_sorted_by(|first, second| first < second);
         match ascends && received.iter().all(is_there) {
             true => Ok(()),
-            false => breach(Kind::Message, format!("{id} has in hand: {lease:?}")),
+            false => breach(Kind::Message, format!("wrong messages in flight for {id}: {lease:?}")),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Gates, quotas and sessions: never more at once and never more in a time than they let through,
-//! one owner of a session at a time, and nobody behind a gate that is open.
+//! Concurrency limits, quotas and sessions: leases and starts never exceed a limit, a session has
+//! one owner at a time, and no task stays blocked by a limit with capacity.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::model::state::Model;
 use crate::script::TaskSpec;
 use crate::violation::{Breach, Kind, breach};
 
-/// What an operator set: how many at once, and how many starts in a time.
+/// Limits set by an operator: concurrent leases, and starts per window.
 type Limits = (Option<u32>, Option<Rate>);
 
 #[derive(Debug, Default)]
@@ -26,24 +26,24 @@ pub(super) struct Gates {
     set: BTreeMap<QuotaScope, Track<Limits>>,
     starts: BTreeMap<QuotaScope, Starts>,
     owners: BTreeMap<String, Owner>,
-    /// Sessions that an operator took from their owners at some time.
+    /// Sessions that an operator released at some time.
     released: BTreeSet<String>,
 }
 
-/// When tasks were started that count against a rate.
+/// Times of the starts that count against a rate limit.
 #[derive(Debug, Default)]
 struct Starts {
     at: Vec<Timestamp>,
-    /// By so much more than the window a start may count.
+    /// How much longer than the window a start may count.
     slack_ms: u64,
-    /// Until then older starts may count that nobody knows of.
+    /// Until then, older starts that the model does not know may count.
     murky_until: Timestamp,
 }
 
 #[derive(Debug)]
 struct Owner {
     worker: String,
-    /// While nothing of the session runs, it is the worker's until then.
+    /// While no task of the session runs, the worker owns it until then.
     until: Timestamp,
     idle_ms: u64,
 }
@@ -57,12 +57,12 @@ impl Gates {
         self.limits(scope) != (None, None)
     }
 
-    /// A worker may be gone: others may take its sessions.
+    /// Forgets the sessions of a worker that may be deleted; other workers may take them.
     pub(super) fn disown(&mut self, worker: &str) {
         self.owners.retain(|_, owner| owner.worker != worker);
     }
 
-    /// How many may run at once.
+    /// The limit of concurrent leases.
     fn limit(&self, scope: &QuotaScope) -> Option<u32> {
         let one_at_a_time = matches!(scope, QuotaScope::Key(_) | QuotaScope::Session(_));
         match self.is_set(scope) {
@@ -71,7 +71,7 @@ impl Gates {
         }
     }
 
-    /// How many starts count at a time, at least and at most.
+    /// The number of counted starts at a time, at least and at most.
     fn started(&self, scope: &QuotaScope, now: Timestamp) -> (u32, u32) {
         let (Some(rate), Some(starts)) = (self.limits(scope).1, self.starts.get(scope)) else {
             return (0, 0);
@@ -88,11 +88,11 @@ fn scope_of(gate: &LimitKey) -> QuotaScope {
     match gate {
         LimitKey::Concurrency(name) => QuotaScope::Key(name.clone()),
         LimitKey::Session(name) => QuotaScope::Session(name.clone()),
-        LimitKey::Affinity(_) => unreachable!("nobody wishes for one here"),
+        LimitKey::Affinity(_) => unreachable!("scripts have no affinities here"),
     }
 }
 
-/// How much longer than a window a start may count.
+/// How much longer than its window a start may count.
 fn slack_ms(rate: Option<Rate>) -> u64 {
     rate.map_or(0, |rate| rate.window_ms / 32 + 1)
 }
@@ -103,7 +103,7 @@ impl Model {
         let starts = self.gates.starts.entry(scope.clone()).or_default();
         match (was, limits.1) {
             (Some(was), Some(is)) => {
-                // What had passed under the old rate may be forgotten, or not.
+                // Starts that had expired under the old rate may count or not.
                 starts.at.retain(|at| entry.at < at.plus_ms(was.window_ms));
                 starts.slack_ms = starts.slack_ms.max(slack_ms(Some(is)));
                 starts.murky_until = entry.at.plus_ms(is.window_ms + starts.slack_ms);
@@ -114,17 +114,17 @@ impl Model {
         track.push(entry.seq, limits);
     }
 
-    /// Where a task stands that has just come to wait for its turn.
+    /// Sets the position of a task that has just become ready.
     pub(super) fn takes_place(&self, at: &Step<'_>, was: &Facts, is: &mut Facts) {
         let waits = |facts: &Facts| matches!(facts.state, State::Waiting { .. });
-        // A late settle of a lost lease ends the grant of the task that waits.
+        // A late settle of a lost lease ends the grant of the ready task.
         if waits(is) && (!waits(was) || is.settled != was.settled) {
             let gated = self.spec(at.id).gate.is_some();
             is.stand = if gated { Stand::Unknown } else { Stand::Queue };
         }
     }
 
-    /// A gate lets a task through, or takes it back, or keeps it for the owner of its session.
+    /// Checks that a task is admitted, blocked again, or granted to the owner of its session.
     pub(super) fn moves(
         &self,
         at: &Step<'_>,
@@ -136,7 +136,7 @@ impl Model {
         let was = facts.stand.clone();
         facts.stand = match (change, &was) {
             _ if !waits || spec.gate.is_none() => {
-                return breach(Kind::IllegalMove, "it does not wait at a gate");
+                return breach(Kind::IllegalMove, "it does not wait for a concurrency limit");
             }
             (Change::Unblocked, Stand::Behind | Stand::Unknown) => Stand::Queue,
             (
@@ -151,7 +151,7 @@ impl Model {
             {
                 Stand::Queue
             }
-            _ => return breach(Kind::IllegalMove, format!("it stands at {was:?}")),
+            _ => return breach(Kind::IllegalMove, format!("its position is {was:?}")),
         };
         if was == Stand::Behind {
             self.check_line(at, facts, spec)?;
@@ -159,8 +159,8 @@ impl Model {
         Ok(())
     }
 
-    /// Nobody who has stood behind the same gate all the time stands before the one it lets
-    /// through.
+    /// Checks that no task that was blocked by the same limit all the time precedes the admitted
+    /// one.
     fn check_line(&self, at: &Step<'_>, facts: &Facts, spec: &TaskSpec) -> Result<(), Breach> {
         let rank = |facts: &Facts| match facts.state {
             State::Waiting { since, .. } => Some((-i64::from(facts.priority), since)),
@@ -173,7 +173,7 @@ impl Model {
                     && rank(other).is_some_and(|rank| (Some(rank), id) < (own, at.id))
             };
             if self.spec(id).gate == spec.gate && track.was_always(self.view, before) {
-                return breach(Kind::Order, format!("{id} stands before it"));
+                return breach(Kind::Order, format!("{id} precedes it"));
             }
         }
         Ok(())
@@ -187,7 +187,7 @@ impl Model {
         u32::try_from(held.count()).unwrap_or(u32::MAX)
     }
 
-    /// How many leases a gate or a quota counts.
+    /// The number of leases that a limit or quota counts.
     fn running(&self, scope: &QuotaScope) -> u32 {
         self.holds(|spec, hold| match scope {
             QuotaScope::Lane(name) => {
@@ -198,8 +198,8 @@ impl Model {
         })
     }
 
-    /// A task is started: its gate and the quotas of its lane and its tenant let one more run, and
-    /// one more start. Says which quotas count it.
+    /// Checks a start: the concurrency limit and the quotas of lane and tenant allow one more
+    /// lease and one more start. Returns the quotas that count it.
     pub(super) fn passes(
         &mut self,
         at: &Step<'_>,
@@ -210,7 +210,7 @@ impl Model {
         match &facts.stand {
             Stand::Queue | Stand::Unknown => {}
             Stand::Kept { worker: kept, .. } if kept == worker => {}
-            other => return breach(Kind::Gate, format!("it stands at {other:?}")),
+            other => return breach(Kind::Gate, format!("its position is {other:?}")),
         }
         let (lane, tenant) = (QuotaScope::Lane(at.lane.clone()), QuotaScope::Tenant);
         let metered =
@@ -228,7 +228,7 @@ impl Model {
             if started > rate.starts {
                 return breach(Kind::Gate, format!("{started} starts of {rate:?}: {scope:?}"));
             }
-            // A batch of an earlier time counts with those that came before it.
+            // A batch with an earlier time counts with those committed before it.
             let starts = &mut self.gates.starts.entry(scope).or_default().at;
             let last = starts.last().copied();
             starts.push(last.map_or(at.at, |last| last.max(at.at)));
@@ -236,15 +236,14 @@ impl Model {
         Ok(metered)
     }
 
-    /// Whether a claim may have begun before its tenant had a quota. It goes on as if it had come
-    /// before that.
+    /// Whether a claim may have begun before its tenant had a quota. Such a claim is not counted.
     pub(super) fn may_miss_quota(&self, metered: Metered) -> bool {
         let unset = |limits: &Limits| *limits == (None, None);
         let track = self.gates.set.get(&QuotaScope::Tenant);
         metered.tenant && track.is_some_and(|track| track.was(self.view, unset))
     }
 
-    /// A task of a session is started: nobody else owns it. Whoever starts it does from then on.
+    /// Checks that no other worker owns the session of a started task. The worker then owns it.
     pub(super) fn owns(
         &mut self,
         at: &Step<'_>,
@@ -257,11 +256,11 @@ impl Model {
         };
         for (id, facts) in self.present().filter(|(id, _)| self.spec(id).gate == spec.gate) {
             if facts.hold().is_some_and(|hold| of_other(id, hold.epoch)) {
-                return breach(Kind::Gate, format!("{id} of the same session runs elsewhere"));
+                return breach(Kind::Gate, format!("{id} of its session runs elsewhere"));
             }
         }
         let owner = self.gates.owners.get(name).filter(|owner| owner.worker != worker);
-        // A batch of an earlier time may come after one that let go of the session.
+        // A batch with an earlier time may commit after one that released the session.
         if let Some(owner) = owner.filter(|owner| self.latest < owner.until)
             && !self.gates.released.contains(name)
             && !self.staff.may_retire(&owner.worker)
@@ -274,7 +273,7 @@ impl Model {
         Ok(())
     }
 
-    /// The lease of a task of a session ends. A worker that was lost loses the session.
+    /// Handles the end of a lease of a session. A worker that lost the lease loses the session.
     pub(super) fn count_owner(&mut self, at: &Step<'_>, was: &Facts, change: &Change) {
         let Some(LimitKey::Session(name)) = &self.spec(at.id).gate else { return };
         let ends = was.hold().filter(|_| {
@@ -304,12 +303,12 @@ impl Model {
         }
     }
 
-    /// An operator takes a session from whoever owns it.
+    /// Records that an operator releases a session.
     pub(super) fn lets_go(&mut self, session: &str) {
         self.gates.released.insert(session.to_owned());
     }
 
-    /// Compares what a gate counts, and looks whether somebody waits who need not.
+    /// Compares the counts of a limit, and checks that no task is blocked without reason.
     pub(super) fn compare_gate(&self, memory: &MemoryStore, key: &RowKey) -> Result<(), Breach> {
         let Some(scope) = scope_of_row(key) else { return Ok(()) };
         let gate = one::<ConcurrencyLimit>(memory, key.clone());
@@ -326,12 +325,12 @@ impl Model {
         let kept =
             gate.as_ref().map_or((0, 0, 0), |gate| (gate.waiting, gate.admitted, gate.running));
         if kept != (u64::from(waiting), admitted, running) {
-            let what = format!("{waiting} wait, {admitted} are let through, {running} run");
-            return breach(Kind::Gate, format!("{gate:?}, where {what}"));
+            let what = format!("{waiting} are blocked, {admitted} are admitted, {running} run");
+            return breach(Kind::Gate, format!("{gate:?}, but {what}"));
         }
         let taken = admitted + running;
         let (limit, rate) = (self.gates.limit(&scope), self.gates.limits(&scope).1);
-        // A session that was taken from its owner waits for the end of what runs there.
+        // A released session waits until its running tasks have ended.
         let owner = gate.as_ref().and_then(|gate| gate.owner.as_ref());
         let released = running > 0 && owner.is_some_and(|owner| owner.idle_ms == 0);
         if waiting == 0 || released || limit.is_some_and(|limit| taken >= limit) {
@@ -340,19 +339,19 @@ impl Model {
         let murky = self.gates.starts.get(&scope).is_some_and(|it| self.now < it.murky_until);
         let started = self.gates.started(&scope, self.now).1 + admitted;
         let closed = murky || rate.is_some_and(|rate| started >= rate.starts);
-        // What lets one more start does so in the next commit, and is due at once.
+        // The next admission follows in a separate commit, due immediately.
         let due_at = gate.as_ref().and_then(|gate| gate.due_at);
         let now = self.now.max(self.logged_at);
         match closed && admitted > 0 || due_at.is_some_and(|due_at| closed || due_at <= now) {
             true => Ok(()),
             false => {
-                let what = format!("{waiting} wait behind {gate:?}, which is open");
+                let what = format!("{waiting} are blocked by {gate:?}, which has capacity");
                 breach(Kind::Gate, format!("{what} at {:?}", self.now))
             }
         }
     }
 
-    /// Whether a quota was as it was asked to be.
+    /// Whether a quota had the requested limits.
     pub(super) fn is_set(&self, asked: &Asked<'_>, set: &SetQuota) -> bool {
         let wanted = (set.limit, set.rate);
         match self.gates.set.get(&set.scope) {
@@ -361,7 +360,7 @@ impl Model {
         }
     }
 
-    /// Whether there was a quota at some moment since this was asked.
+    /// Whether a quota was set at some time since the command was submitted.
     pub(super) fn was_set(&self, asked: &Asked<'_>, scope: &QuotaScope) -> bool {
         let set = |limits: &Limits| *limits != (None, None);
         self.gates.set.get(scope).is_some_and(|track| track.was(asked.seq, set))
@@ -378,7 +377,7 @@ impl Model {
             && self.lanes[name].was(asked.seq, |lane| !lane.exists)
     }
 
-    /// What lifts the quotas that let nobody through.
+    /// The commands that remove quotas with a limit of zero.
     pub(crate) fn shut_gates(&self) -> Vec<Command> {
         let shut = self.gates.set.iter().filter(|(_, track)| track.last().0 == Some(0));
         let lift = shut.map(|(scope, _)| SetQuota {
@@ -391,7 +390,7 @@ impl Model {
     }
 }
 
-/// What the record of a gate is about.
+/// The scope of a limit's record.
 fn scope_of_row(key: &RowKey) -> Option<QuotaScope> {
     let [_, Value::Text(kind), Value::Text(name)] = &key.values[..] else { return None };
     Some(match &**kind {

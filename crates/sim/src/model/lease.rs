@@ -1,4 +1,4 @@
-//! Leases: who asked for them, for how long, and until when a holder may write.
+//! Leases: who claimed them, how long they last, and until when the holder may write.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::script::{CAPABILITY, TaskSpec};
 use crate::violation::{Breach, Kind, breach};
 
 impl Model {
-    /// From here on tasks may be handed out to whoever claims like this.
+    /// Records a claim: tasks may be leased to it from this point.
     pub(crate) fn offered(&mut self, claim: &Claim) {
         *self.asks.entry(claim.worker.to_string()).or_default() += 1;
         self.offers.insert(claim.worker.to_string(), claim.clone());
     }
 
-    /// The claim by which a task is handed out. It bounds what that may be.
+    /// The claim by which a task is leased. It bounds the lease.
     pub(super) fn claim_of(
         &self,
         at: &Step<'_>,
@@ -28,30 +28,30 @@ impl Model {
         begins: bool,
     ) -> Result<&Claim, Breach> {
         let Some(claim) = self.offers.get(worker) else {
-            return breach(Kind::StrangeClaim, format!("{worker} did not ask"));
+            return breach(Kind::StrangeClaim, format!("{worker} did not claim"));
         };
         if !claim.lanes.contains(at.lane) || !serves(claim, spec) || claim.begin && !begins {
-            let what = format!("{worker} asked for {:?} {:?}", claim.lanes, claim.offer);
+            let what = format!("{worker} claimed {:?} {:?}", claim.lanes, claim.offer);
             return breach(Kind::StrangeClaim, what);
         }
         Ok(claim)
     }
 
-    /// No task that this claim could have had stands before the one it is handed. What was not
-    /// so all the time since the commit began, the claim may not have seen.
+    /// Checks that no task which this claim could have leased precedes the leased one. The claim
+    /// need not have seen changes since its commit began.
     pub(super) fn check_order(
         &self,
         at: &Step<'_>,
         facts: &Facts,
         claim: &Claim,
     ) -> Result<(), Breach> {
-        // What is kept for a worker is its own, wherever it stands.
+        // A task granted to a worker may be leased in any order.
         let kept = matches!(facts.stand, Stand::Kept { .. });
         let Some(own) = rank(facts, at.id).filter(|_| !kept) else { return Ok(()) };
         for (id, track) in self.tasks.iter().filter(|(id, _)| *id != at.id) {
             let spec = self.spec(id);
             let elsewhere = crate::script::LANES[spec.lane] != at.lane.as_str();
-            // Whether a gate lets its own start is another question.
+            // Admission by a concurrency limit is checked elsewhere.
             if elsewhere || spec.gate.is_some() || !serves(claim, spec) {
                 continue;
             }
@@ -62,13 +62,13 @@ impl Model {
                     && rank(other, id).is_some_and(|rank| rank < own)
             };
             if track.was_always(self.view, stands_before) {
-                return breach(Kind::Order, format!("{id} stands before it"));
+                return breach(Kind::Order, format!("{id} precedes it"));
             }
         }
         Ok(())
     }
 
-    /// A lease is lost, and its task waits again.
+    /// Checks a lost lease, whose task becomes ready again.
     pub(super) fn lease_lost(
         &mut self,
         at: &Step<'_>,
@@ -86,7 +86,7 @@ impl Model {
         Ok(())
     }
 
-    /// A lease ends by itself, perhaps before its time.
+    /// Checks a lease that ends without its holder, perhaps before its expiry.
     pub(super) fn runs_out(
         &mut self,
         at: &Step<'_>,
@@ -105,14 +105,14 @@ impl Model {
         Ok(())
     }
 
-    /// Whether the holder of a lease was just taken for dead.
+    /// Whether the holder of a lease was just declared dead.
     fn is_dead(&self, fenced: &Fenced) -> bool {
         let holder = self.claims.get(fenced).map(|seen| &seen.worker);
         holder.is_some_and(|worker| self.staff.dead.contains(worker) && self.is_silent(worker))
     }
 
-    /// A handler never counts on a lease for longer than it was asked for, nor for longer than it
-    /// lasts in the store, as long as nobody sets the clock of the store.
+    /// Checks that a handler never counts on a lease for longer than requested, nor for longer
+    /// than it lasts in the store, unless the store's clock was set.
     pub(crate) fn lease_left(
         &self,
         fenced: &Fenced,
@@ -139,8 +139,8 @@ impl Model {
         }
     }
 
-    /// A caller that is told that there was nothing to claim was granted nothing. Whether it was is
-    /// known of a name that asked once.
+    /// Checks that an empty claim was granted no task. This is known only for a worker name that
+    /// claimed once.
     pub(super) fn nothing_as_told(&self, asked: &Asked<'_>, claim: &Claim) -> Result<(), Breach> {
         let worker = claim.worker.as_str();
         if self.asks.get(worker) != Some(&1) {
@@ -156,7 +156,7 @@ impl Model {
         }
     }
 
-    /// Until when a lease is renewed: as one who asked for it said.
+    /// Checks the expiry of a renewed lease: it is the requested one.
     pub(super) fn renewed(
         &mut self,
         at: &Step<'_>,
@@ -170,7 +170,7 @@ impl Model {
         let asked = self.renewing.get(&fenced).into_iter().flatten().copied();
         let mut lengths = asked.chain(holder.map(|claim| claim.lease_ms));
         if !lengths.any(|ms| hold.expires_at.max(at.at.plus_ms(ms)) == expires_at) {
-            let what = format!("until {expires_at}, where it lasted until {}", hold.expires_at);
+            let what = format!("until {expires_at}, but it lasted until {}", hold.expires_at);
             return breach(Kind::LeaseLength, what);
         }
         hold.expires_at = expires_at;
@@ -179,14 +179,14 @@ impl Model {
     }
 }
 
-/// Whether a claim may be handed such a task.
+/// Whether a claim may lease such a task.
 fn serves(claim: &Claim, spec: &TaskSpec) -> bool {
     let of_session = matches!(spec.gate, Some(LimitKey::Session(_)));
     (!spec.special || claim.offer.capabilities.contains(CAPABILITY))
         && (!of_session || claim.offer.takes_sessions())
 }
 
-/// Where a waiting task stands among others.
+/// The queue order of a ready task.
 fn rank<'t>(facts: &Facts, id: &'t TaskId) -> Option<(i64, Timestamp, &'t TaskId)> {
     match facts.state {
         State::Waiting { since, .. } => Some((-i64::from(facts.priority), since, id)),
@@ -194,15 +194,15 @@ fn rank<'t>(facts: &Facts, id: &'t TaskId) -> Option<(i64, Timestamp, &'t TaskId
     }
 }
 
-/// The lease, whether or not it ran out.
+/// The lease, expired or not.
 pub(super) fn lease(facts: &mut Facts, epoch: u64) -> Result<&mut Hold, Breach> {
     match &mut facts.state {
         State::Active(hold) if hold.epoch == epoch => Ok(hold),
-        _ => breach(Kind::IllegalMove, format!("nobody holds it under {epoch}")),
+        _ => breach(Kind::IllegalMove, format!("no lease under {epoch}")),
     }
 }
 
-/// The lease, for whoever holds it under this epoch and may still write.
+/// The lease under this epoch, if its holder may still write.
 pub(super) fn held<'f>(
     facts: &'f mut Facts,
     epoch: u64,
@@ -214,7 +214,7 @@ pub(super) fn held<'f>(
     Ok(hold)
 }
 
-/// The lease that a holder ends; it may be one that ran out, where that is allowed.
+/// The lease that a holder settles; an expired one, where the task accepts late settles.
 pub(super) fn ends(facts: &Facts, at: &Step<'_>, spec: &TaskSpec) -> Result<u64, Breach> {
     match &facts.state {
         State::Active(hold) => {
@@ -222,14 +222,14 @@ pub(super) fn ends(facts: &Facts, at: &Step<'_>, spec: &TaskSpec) -> Result<u64,
             Ok(hold.epoch)
         }
         State::Waiting { lost: Some(epoch), .. } if spec.accept_expired_lease => Ok(*epoch),
-        _ => breach(Kind::IllegalMove, "nobody holds it"),
+        _ => breach(Kind::IllegalMove, "the task is not leased"),
     }
 }
 
-/// Gives a lease back, and its attempt.
+/// Returns a lease, and its attempt.
 pub(super) fn gives_back(facts: &mut Facts, at: &Step<'_>, spec: &TaskSpec) -> Result<u64, Breach> {
     let Some(hold) = facts.hold().copied() else {
-        return breach(Kind::IllegalMove, "nobody holds it");
+        return breach(Kind::IllegalMove, "the task is not leased");
     };
     in_time(&hold, at, spec)?;
     facts.attempts -= u32::from(hold.began_at.is_some());
@@ -243,8 +243,8 @@ fn in_time(hold: &Hold, at: &Step<'_>, spec: &TaskSpec) -> Result<(), Breach> {
     breach(Kind::LateAccepted, format!("the lease lasted until {}", hold.expires_at))
 }
 
-/// A lease ends by itself when its time is over or its holder is taken for dead, and an attempt
-/// with a limit before that.
+/// Checks a lease that ends without its holder: it expired, or the holder was declared dead. An
+/// attempt that has timed out ends by its timeout instead.
 fn ran_out(facts: &mut Facts, epoch: u64, at: &Step<'_>, is_dead: bool) -> Result<(), Breach> {
     let hold = lease(facts, epoch)?;
     if at.at < hold.expires_at && !is_dead {
@@ -252,13 +252,13 @@ fn ran_out(facts: &mut Facts, epoch: u64, at: &Step<'_>, is_dead: bool) -> Resul
     }
     match hold.over_at {
         Some(over) if over <= at.at => {
-            breach(Kind::Timeout, format!("the attempt was over at {over}"))
+            breach(Kind::Timeout, format!("the attempt timed out at {over}"))
         }
         _ => Ok(()),
     }
 }
 
-/// Whether an attempt goes on with the next claim.
+/// Whether the next claim resumes the attempt.
 fn lease_kept(facts: &Facts) -> bool {
     matches!(facts.state, State::Waiting { pause: Some(_), .. })
 }

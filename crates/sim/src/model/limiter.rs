@@ -1,5 +1,4 @@
-//! Limiters: never more in a time than they allow, and one charge under a key however often it is
-//! asked.
+//! Rate limiters: never more units per window than allowed, and one charge per idempotency key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,17 +17,17 @@ use crate::model::state::Model;
 use crate::requests::{GROWTH, counted_as, limiter_of, rate_of};
 use crate::violation::{Breach, Kind, breach};
 
-/// What was taken under a key, and until when it is known.
+/// The units charged under a key, and the expiry of that key.
 type Paid = Option<(u32, Timestamp)>;
 
 #[derive(Debug, Default)]
 pub(super) struct Limiters {
     keys: BTreeMap<(String, String), Track<Paid>>,
     charged: BTreeMap<String, Vec<(Timestamp, u32)>>,
-    /// The same with all that was forgotten since.
+    /// The same, with all expired charges.
     ever: BTreeMap<String, Vec<(Timestamp, u32)>>,
     wanted: BTreeSet<(String, String, u32)>,
-    /// What each limiter was when it was last written.
+    /// Each limiter as last written.
     kept: BTreeMap<String, Option<Arc<Limiter>>>,
 }
 
@@ -36,12 +35,12 @@ fn rate(limiter: &str) -> Rate {
     rate_of(limiter).unwrap_or(GROWTH)
 }
 
-/// By how much more than the window a charge may count.
+/// How much longer than the window a charge may count.
 fn slack_ms(rate: Rate) -> u64 {
     rate.window_ms / 32 + 1
 }
 
-/// How much counts, if each charge does for so long.
+/// The units that count, if each charge counts for `for_ms`.
 fn count(charged: Option<&Vec<(Timestamp, u32)>>, for_ms: u64, now: Timestamp) -> u32 {
     let charged = charged.into_iter().flatten();
     charged.filter(|(at, _)| now < at.plus_ms(for_ms)).map(|(_, units)| units).sum()
@@ -69,13 +68,13 @@ impl Model {
         track.and_then(|track| *track.last())
     }
 
-    /// How much counts at a time, if a charge counts for so much longer than its window.
+    /// The units that count, if a charge counts for `more_ms` longer than its window.
     fn counted(&self, limiter: &str, more_ms: u64, now: Timestamp) -> u32 {
         let charged = self.limiters.charged.get(limiter);
         count(charged, rate(limiter).window_ms + more_ms, now)
     }
 
-    /// A commit wrote or removed the record that something was taken under a key.
+    /// Judges a commit that wrote or removed the record of a charge under a key.
     pub(super) fn compare_spend(
         &mut self,
         memory: &MemoryStore,
@@ -97,7 +96,7 @@ impl Model {
             let least = self.now.plus_ms(rate(&limiter).window_ms);
             let most = least.plus_ms(slack_ms(rate(&limiter)));
             if expires_at < least || expires_at > most {
-                return breach(Kind::Limiter, format!("{key} is known until {expires_at}"));
+                return breach(Kind::Limiter, format!("{key} has the wrong expiry {expires_at}"));
             }
             self.charge(&limiter, &key, units)?;
         }
@@ -111,9 +110,9 @@ impl Model {
         let wanted = (limiter.to_owned(), key.to_owned(), units);
         let grows = limiter == limiter_of(key) && units == 1;
         if !grows && !self.limiters.wanted.contains(&wanted) {
-            return breach(Kind::Limiter, format!("nobody asked for {wanted:?}"));
+            return breach(Kind::Limiter, format!("no caller requested {wanted:?}"));
         }
-        // One that was given up in the same commit leaves its charge alone behind.
+        // A request that the same commit released leaves only its charge.
         let accepted = self.stage(key).is_some_and(|stage| stage.accepted_at == self.now);
         if grows && !accepted && self.stage(key).is_some() {
             return breach(Kind::Limiter, format!("{key} was charged and not accepted"));
@@ -130,7 +129,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whoever is let in is counted.
+    /// Checks that every admitted request was counted.
     pub(super) fn check_growth(&mut self) -> Result<(), Breach> {
         for key in std::mem::take(&mut self.requests.fresh) {
             let paid = self.paid(&limiter_of(&key), &key);
@@ -141,19 +140,19 @@ impl Model {
         Ok(())
     }
 
-    /// Nothing is known of what was taken.
+    /// Checks that no charge is left.
     pub(super) fn check_spent(&self, memory: &MemoryStore) -> Result<(), Breach> {
         let mut keys = self.limiters.keys.iter();
         if let Some((key, _)) = keys.find(|(_, track)| track.last().is_some()) {
-            return breach(Kind::Limiter, format!("{key:?} is kept for ever"));
+            return breach(Kind::Limiter, format!("{key:?} is never deleted"));
         }
         match memory.snapshot().rows().find(|row| row.key.table == Table::Limiter) {
-            Some(row) => breach(Kind::Limiter, format!("{:?} is kept for ever", row.key)),
+            Some(row) => breach(Kind::Limiter, format!("{:?} is never deleted", row.key)),
             None => Ok(()),
         }
     }
 
-    /// Compares what a limiter counts.
+    /// Compares the count of a limiter.
     pub(super) fn compare_limiter(
         &mut self,
         memory: &MemoryStore,
@@ -161,7 +160,7 @@ impl Model {
     ) -> Result<(), Breach> {
         let (name, now) = (key_of(row), self.now);
         let kept = one::<Limiter>(memory, row.clone());
-        // A commit that failed has changed nothing, and its time may be long ago.
+        // A failed commit changes nothing, and its time may be long past.
         if self.limiters.kept.insert(name.clone(), kept.clone()) == Some(kept.clone()) {
             return Ok(());
         }
@@ -169,10 +168,10 @@ impl Model {
         let least = self.counted(&name, 0, now);
         let most = self.counted(&name, slack_ms(rate(&name)), now);
         if spent < least || spent > most {
-            let what = format!("{spent} of {name} at {now}, where it is {least} to {most}");
+            let what = format!("{spent} of {name} at {now}, expected {least} to {most}");
             return breach(Kind::Limiter, what);
         }
-        // A batch of an earlier time, which comes later, does not find what was forgotten.
+        // A batch with an earlier time that commits later does not find expired charges.
         let most_ms = rate(&name).window_ms + slack_ms(rate(&name));
         if let Some(charged) = self.limiters.charged.get_mut(&name) {
             charged.retain(|(at, _)| now < at.plus_ms(most_ms));
@@ -183,7 +182,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether there may have been too little left since a time.
+    /// Whether too few units may have been left since a time.
     pub(super) fn may_be_limited(
         &self,
         limiter: &str,
@@ -214,7 +213,7 @@ impl Model {
             paid.into_iter().flatten().any(|(units, _)| units == charge.units)
         };
         let all = *outcome == Outcome::Spent && spend.charges.iter().all(paid);
-        Some(if all { Ok(()) } else { breach(Kind::Limiter, "nothing of it was taken") })
+        Some(if all { Ok(()) } else { breach(Kind::Limiter, "the charges were not made") })
     }
 
     pub(super) fn may_refuse_spend(

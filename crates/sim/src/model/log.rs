@@ -1,4 +1,4 @@
-//! The log, entry by entry: each must be a move that the rules know.
+//! The log, event by event: each must be a transition that the rules allow.
 
 use windlass_core::{
     Change, LaneName, LogEvent, Metered, OnTimeout, PayloadKey, PublicState, Settled, Slot, TaskId,
@@ -19,7 +19,7 @@ use crate::violation::{Breach, Kind, breach};
 /// The reason that operators of a script give.
 pub(crate) const OPERATOR: &str = "operator";
 
-/// The reason of the engine, when nobody answered in time.
+/// The engine's reason when a suspension timed out.
 const UNANSWERED: &str = "nobody answered in time";
 
 impl Model {
@@ -30,7 +30,7 @@ impl Model {
         self.last_seq = entry.seq;
         self.logged_at = self.logged_at.max(entry.at);
         let Some(change) = entry.change() else {
-            return breach(Kind::IllegalMove, format!("nobody knows of {}", entry.body));
+            return breach(Kind::IllegalMove, format!("unknown event {}", entry.body));
         };
         self.fold.read(entry).or_else(|what| breach(Kind::IllegalMove, what))?;
         if [crate::workflow::TENANT, crate::foreign::TENANT].contains(&entry.tenant.as_str()) {
@@ -85,7 +85,7 @@ impl Model {
         Ok(())
     }
 
-    /// Keeps count of the leases of a lane that has, or had, a limit.
+    /// Counts the leases of a lane that has, or had, a limit.
     fn count_leases(&mut self, at: &Step<'_>, was: &Facts, is: &Facts) -> Result<(), Breach> {
         let counted = |facts: &Facts| facts.hold().is_some_and(|hold| hold.counted);
         let track = self.lane_track(at.lane);
@@ -113,7 +113,7 @@ impl Model {
             return breach(Kind::EndedChanged, "an ended task changes only by a replay");
         }
         if !facts.exists() && *change != Change::Created {
-            return breach(Kind::IllegalMove, "there is no such task");
+            return breach(Kind::IllegalMove, "the task does not exist");
         }
         match change {
             Change::Created => self.created(at, facts, &spec),
@@ -160,7 +160,7 @@ impl Model {
         }
     }
 
-    /// The moves that are not steps of an attempt.
+    /// The transitions that are not steps of an attempt.
     fn step_back(
         &mut self,
         at: &Step<'_>,
@@ -196,14 +196,14 @@ impl Model {
                 State::Delayed { until, pause } if until <= at.at => {
                     facts.state = State::Waiting { lost: None, since: at.at, pause };
                 }
-                _ => return breach(Kind::IllegalMove, "it did not wait for this moment"),
+                _ => return breach(Kind::IllegalMove, "it was not delayed until this time"),
             },
             Change::LeaseExpired { epoch, lost_leases, cause } => {
                 self.lease_lost(at, facts, *epoch, *cause)?;
                 let spent = facts.attempts >= max_attempts(spec)
                     || facts.lost_leases > spec.max_lost_leases;
                 if facts.lost_leases != *lost_leases || spent {
-                    return breach(Kind::Attempts, format!("{lost_leases} leases ran out"));
+                    return breach(Kind::Attempts, format!("{lost_leases} leases were lost"));
                 }
             }
             Change::Expired => {
@@ -219,7 +219,7 @@ impl Model {
             }
             Change::Reaped => {
                 self.check_reaped(at, facts, spec)?;
-                // Another task of the same id may come and end before the record is looked at.
+                // Another task of this id may be created and end before the comparison.
                 self.frozen.remove(at.id);
                 self.office.forget(at.id);
                 *facts = Facts::absent();
@@ -229,7 +229,7 @@ impl Model {
         Ok(())
     }
 
-    /// A lease is given back; an attempt that began under an earlier one goes on with the next.
+    /// Checks a released lease; the next lease resumes an attempt of an earlier one.
     fn released(
         &mut self,
         at: &Step<'_>,
@@ -243,7 +243,7 @@ impl Model {
         Ok(())
     }
 
-    /// An ended task stays for as long as it was promised, unless somebody asks to reap it.
+    /// Checks that an ended task is retained as long as promised, unless a caller deletes it.
     fn check_reaped(&self, at: &Step<'_>, facts: &Facts, spec: &TaskSpec) -> Result<(), Breach> {
         let Some(ended_at) = facts.ended_at.filter(|_| facts.ended()) else {
             return breach(Kind::IllegalMove, "it has not ended");
@@ -258,7 +258,7 @@ impl Model {
 
     fn created(&mut self, at: &Step<'_>, facts: &mut Facts, spec: &TaskSpec) -> Result<(), Breach> {
         if facts.exists() {
-            return breach(Kind::IllegalMove, "it is there already");
+            return breach(Kind::IllegalMove, "it exists already");
         }
         let lane = self.lanes[at.lane].last();
         if !lane.takes() {
@@ -283,10 +283,10 @@ impl Model {
         let expires_at = at.at.plus_ms(claim.lease_ms);
         let registered = claim.registered;
         let State::Waiting { pause, .. } = facts.state else {
-            return breach(Kind::IllegalMove, "only what waits is handed out");
+            return breach(Kind::IllegalMove, "only a ready task can be leased");
         };
         if seen.attempt.is_some() && !claim.begin && pause.is_none() {
-            return breach(Kind::StrangeClaim, "it was not to begin");
+            return breach(Kind::StrangeClaim, "the claim must not begin an attempt");
         }
         if facts.deadline.is_some_and(|deadline| deadline <= at.at) {
             return breach(Kind::IllegalMove, "its deadline has passed");
@@ -296,7 +296,7 @@ impl Model {
         self.owns(at, &spec, &seen.worker)?;
         let lane = self.lanes[at.lane].last();
         if !lane.hands_out() {
-            return breach(Kind::LaneIgnored, format!("handed out by {lane:?}"));
+            return breach(Kind::LaneIgnored, format!("leased from {lane:?}"));
         }
         let mut earlier = self.claims.range(..=(at.id.clone(), u64::MAX)).rev();
         let last = earlier.next().filter(|((id, _), _)| id == at.id).map(|((_, epoch), _)| *epoch);
@@ -309,7 +309,7 @@ impl Model {
         let may_be_unmetered = self.may_miss_quota(metered);
         let fresh = hold(at, pause, epoch, expires_at);
         let hold = Hold { registered, counted: lane.counts, metered, may_be_unmetered, ..fresh };
-        // What the epoch was before shows by the first claim, if no record has shown it.
+        // The first claim shows the epoch before it, if no record has shown it.
         self.track(at.id).amend(|before| before.epoch = Some(epoch - 1));
         facts.epoch = Some(epoch);
         facts.state = State::Active(hold);
@@ -321,7 +321,7 @@ impl Model {
                 self.count(at, facts, epoch, attempt, &spec)?;
             }
             (attempt, Some(_)) if attempt != Some(facts.attempts) => {
-                return breach(Kind::Attempts, format!("{attempt:?} goes on"));
+                return breach(Kind::Attempts, format!("{attempt:?} is resumed"));
             }
             (Some(attempt), Some(_)) => drop(self.begun.insert((at.id.clone(), epoch), attempt)),
             (None, _) => {}
@@ -330,7 +330,7 @@ impl Model {
         Ok(())
     }
 
-    /// An attempt begins.
+    /// Counts an attempt that begins.
     pub(super) fn count(
         &mut self,
         at: &Step<'_>,
@@ -342,7 +342,7 @@ impl Model {
         facts.attempts += 1;
         let max = max_attempts(spec);
         if attempt != facts.attempts || attempt > max {
-            let what = format!("attempt {attempt}, where {} of {max} is next", facts.attempts);
+            let what = format!("attempt {attempt}, but {} of {max} is next", facts.attempts);
             return breach(Kind::Attempts, what);
         }
         match self.begun.insert((at.id.clone(), epoch), attempt) {
@@ -364,7 +364,7 @@ impl Model {
         self.settles.insert((at.id.clone(), epoch), seen);
     }
 
-    /// Reads the results of what the last commit completed, where they are still to be read.
+    /// Reads the results that the last commit stored, if they still exist.
     pub(super) fn read_results(&mut self, memory: &MemoryStore) -> Result<(), Breach> {
         for (fenced, generation) in std::mem::take(&mut self.unread) {
             let facts = self.facts(&fenced.0);
@@ -383,7 +383,7 @@ impl Model {
     }
 }
 
-/// The result that the store has for a generation of a task.
+/// The stored result of a generation of a task.
 pub(super) fn result_of(memory: &MemoryStore, fenced: &Fenced, generation: u32) -> Option<Vec<u8>> {
     let tenant = Tenant::default();
     let key = PayloadKey { tenant, task: fenced.0.clone(), generation, slot: Slot::RESULT };
@@ -391,7 +391,7 @@ pub(super) fn result_of(memory: &MemoryStore, fenced: &Fenced, generation: u32) 
     found.into_iter().flatten().next().map(|payload| payload.bytes.to_vec())
 }
 
-/// An entry of a task.
+/// A log event of a task.
 pub(super) struct Step<'e> {
     pub(super) id: &'e TaskId,
     pub(super) at: Timestamp,
@@ -399,7 +399,7 @@ pub(super) struct Step<'e> {
     pub(super) seq: u64,
 }
 
-/// A lease that begins, perhaps with an attempt that goes on.
+/// A lease that begins, perhaps with a resumed attempt.
 fn hold(at: &Step<'_>, pause: Option<Pause>, epoch: u64, expires_at: Timestamp) -> Hold {
     Hold {
         epoch,
@@ -414,8 +414,8 @@ fn hold(at: &Step<'_>, pause: Option<Pause>, epoch: u64, expires_at: Timestamp) 
     }
 }
 
-/// A task is back in its lane. An attempt that began under an earlier lease goes on with the next;
-/// another one was none.
+/// Returns a task to its lane. An attempt that began under an earlier lease is resumed by the
+/// next; any other attempt is uncounted.
 pub(super) fn redeliver(facts: &mut Facts, hold: &Hold, at: &Step<'_>) {
     let pause = last_kept_turn(hold, at);
     facts.attempts -= u32::from(pause.is_none() && hold.began_at.is_some());
@@ -439,7 +439,7 @@ fn replayed(
     Ok(())
 }
 
-/// The attempt of a lease that is given back, if it began under an earlier one.
+/// The attempt of a returned lease, if it began under an earlier lease.
 fn last_kept_turn(hold: &Hold, at: &Step<'_>) -> Option<Pause> {
     hold.began_at.filter(|_| hold.resumed).map(|began_at| {
         let left_ms = hold.over_at.map(|over_at| at.at.ms_until(over_at));

@@ -1,5 +1,5 @@
-//! What was sent to tasks: every message that was accepted is in the mailbox, or was taken out of
-//! it by whoever held the task, or its task is gone.
+//! Messages to tasks: every accepted message is in the mailbox, or was consumed by the lease
+//! holder, or was deleted with its task.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,28 +18,28 @@ use crate::model::state::Model;
 use crate::script::WAITPOINT_MS;
 use crate::violation::{Breach, Kind, breach};
 
-/// Everything that is known of messages and of what waits for them.
+/// What the model knows of messages and of waits for them.
 #[derive(Debug, Default)]
 pub(super) struct Office {
     pub(super) mail: BTreeMap<TaskId, Mail>,
-    /// Every message that ever came, by the entry of the log that tells of it.
+    /// Every message ever sent, by its log event.
     pub(super) letters: BTreeMap<u64, Letter>,
-    /// How long after they come messages are to be seen, by task, name and source.
+    /// The delays until messages become visible, by task, name and source.
     posting: BTreeMap<(TaskId, String, String), BTreeSet<u64>>,
     pub(super) suspending: BTreeMap<Fenced, Vec<Suspend>>,
     pub(super) resuming: BTreeSet<TaskId>,
-    /// By message, the epochs under which somebody asked to take it out.
+    /// By message, the epochs under which a holder asked to consume it.
     taking: BTreeMap<(TaskId, u64), BTreeSet<u64>>,
-    /// Leases that stayed because what they were to wait for was there.
+    /// Leases that continued because their condition was already met.
     pub(super) satisfied: BTreeMap<Fenced, Vec<(Timestamp, Vec<u64>)>>,
-    /// Messages that let a suspended task go on as they came.
+    /// Messages that resumed a suspended task on arrival.
     pub(super) woke: BTreeSet<u64>,
-    /// Messages by task and key, as callers were told of them.
+    /// Messages by task and idempotency key, as reported to callers.
     pub(super) keyed: BTreeMap<(TaskId, String), BTreeSet<u64>>,
     pub(super) waitpoints: BTreeMap<WaitpointId, Opening>,
-    /// Until when keys prove what they signed.
+    /// Until when signing keys are valid.
     pub(super) ring: BTreeMap<String, Option<Timestamp>>,
-    /// How far the log had come when there was a key for the first time.
+    /// The position of the log when the first key existed.
     pub(super) seeded: Option<u64>,
     lives: u64,
 }
@@ -47,10 +47,10 @@ pub(super) struct Office {
 /// The mailbox of a task.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mail {
-    /// Which task of this id it belongs to.
+    /// Distinguishes tasks that had this id at different times.
     life: u64,
     last: u64,
-    /// By number, the entries of the log that tell of what is there.
+    /// By sequence number, the log events of the messages in the mailbox.
     there: BTreeMap<u64, u64>,
 }
 
@@ -63,11 +63,11 @@ pub(super) struct Letter {
     pub(super) source: String,
     pub(super) waitpoint: Option<WaitpointId>,
     pub(super) at: Timestamp,
-    /// From when on it counts; none before a record has shown it.
+    /// From when on it is visible; none before a record has shown it.
     pub(super) visible_at: Option<Timestamp>,
-    /// Whether it is still to be made visible.
+    /// Whether it is not visible yet.
     pub(super) hidden: bool,
-    /// When the attempt began that went on because of it.
+    /// When the attempt began that it resumed.
     pub(super) taken_by: Option<Timestamp>,
 }
 
@@ -80,11 +80,11 @@ pub(super) struct Opening {
     pub(super) used: Option<u64>,
 }
 
-/// The name and the source of the message by which the engine tells of a timeout.
+/// The name and the source of the engine's timeout message.
 pub(super) const TIMEOUT: (&str, &str) = ("timeout", "engine");
 
 impl Letter {
-    /// Whether the engine itself tells something with it, which is what nobody waits for.
+    /// Whether it is the engine's timeout message, which meets no condition.
     pub(super) fn is_told(&self) -> bool {
         (&self.name[..], &self.source[..]) == TIMEOUT
     }
@@ -104,19 +104,19 @@ impl Office {
         }
     }
 
-    /// The messages of a task that are there.
+    /// The messages in a task's mailbox.
     pub(super) fn of_task(&self, id: &TaskId) -> impl Iterator<Item = &Letter> {
         let there = self.mail.get(id).into_iter().flat_map(|mail| mail.there.values());
         there.map(|seq| &self.letters[seq])
     }
 
-    /// The messages of a task with these numbers; none if one of them is not there.
+    /// The messages of a task with these numbers; none if one is missing.
     pub(super) fn numbered(&self, id: &TaskId, numbers: &[u64]) -> Option<Vec<u64>> {
         let mail = self.mail.get(id);
         numbers.iter().map(|number| mail.and_then(|mail| mail.there.get(number)).copied()).collect()
     }
 
-    /// A task is gone, and everything that was sent to it.
+    /// Forgets the messages and waitpoints of a deleted task.
     pub(super) fn forget(&mut self, id: &TaskId) {
         self.mail.remove(id);
         self.waitpoints.retain(|_, waitpoint| waitpoint.task != *id);
@@ -124,7 +124,7 @@ impl Office {
 }
 
 impl Model {
-    /// A message has come.
+    /// Checks a message that was sent.
     pub(super) fn signaled(
         &mut self,
         at: &Step<'_>,
@@ -146,10 +146,10 @@ impl Model {
             }
         } else if (name, source) == TIMEOUT {
             if !matches!(facts.state, State::Suspended(_)) {
-                return breach(Kind::IllegalMove, "a timeout of what is not suspended");
+                return breach(Kind::IllegalMove, "a timeout of a task that is not suspended");
             }
         } else if !office.posting.contains_key(&sort) {
-            return breach(Kind::Message, format!("nobody posted {name} from {source}"));
+            return breach(Kind::Message, format!("no caller posted {name} from {source}"));
         }
         if !office.mail.contains_key(at.id) {
             office.lives += 1;
@@ -178,8 +178,8 @@ impl Model {
         Ok(())
     }
 
-    /// A waitpoint was made, for the first time, or in place of one that nobody used in time or
-    /// whose message somebody asked to take out.
+    /// Checks a created waitpoint: it is the first of its id, or replaces one that expired unused
+    /// or whose message a holder asked to consume.
     pub(super) fn waitpoint_made(&mut self, at: &Step<'_>, id: &WaitpointId) -> Result<(), Breach> {
         let fresh = Opening { task: at.id.clone(), made: at.seq, expires_at: None, used: None };
         let before = self.office.waitpoints.insert(id.clone(), fresh);
@@ -195,17 +195,17 @@ impl Model {
             {
                 Ok(())
             }
-            Some(known) => breach(Kind::Waitpoint, format!("{id} was made before: {known:?}")),
+            Some(known) => breach(Kind::Waitpoint, format!("{id} existed before: {known:?}")),
         }
     }
 
-    /// Compares the mailbox of a task with what was sent to it.
+    /// Compares the mailbox of a task with the messages sent to it.
     pub(super) fn compare_mail(&mut self, memory: &MemoryStore, id: &TaskId) -> Result<(), Breach> {
         let tenant = Tenant::default();
         let mailbox = one::<Mailbox>(memory, Mailbox::key_of(&tenant, id));
         if !self.facts(id).exists() {
             return match mailbox {
-                Some(mailbox) => breach(Kind::Message, format!("{mailbox:?} of nobody")),
+                Some(mailbox) => breach(Kind::Message, format!("{mailbox:?} without a task")),
                 None => Ok(()),
             };
         }
@@ -226,12 +226,12 @@ impl Model {
         match mailbox {
             Some(mailbox) if mailbox.held as usize == held && mailbox.next_seq == next => Ok(()),
             None if next == 1 => Ok(()),
-            other => breach(Kind::Message, format!("{held} are there, next {next}: {other:?}")),
+            other => breach(Kind::Message, format!("expected {held}, next {next}: {other:?}")),
         }
     }
 
     fn compare_letter(&mut self, seq: u64, message: &Message) -> Result<(), Breach> {
-        let letter = self.office.letters.get_mut(&seq).expect("the log told of it");
+        let letter = self.office.letters.get_mut(&seq).expect("the log has its event");
         let delay_ms = letter.at.ms_until(message.visible_at);
         let sort = (letter.task.clone(), letter.name.clone(), letter.source.clone());
         let at_once = letter.waitpoint.is_some() || sort.2 == TIMEOUT.1;
@@ -245,15 +245,15 @@ impl Model {
             && (*posted_at, *taken_by) == (letter.at, letter.taken_by);
         let early = message.due_at.is_none() && self.latest < message.visible_at;
         if !as_asked || !same || early {
-            return breach(Kind::Message, format!("{message:?}, where there was {letter:?}"));
+            return breach(Kind::Message, format!("{message:?} differs from {letter:?}"));
         }
         letter.visible_at = Some(message.visible_at);
         letter.hidden = message.due_at.is_some();
         Ok(())
     }
 
-    /// A message is gone: somebody who held the task in the meantime asked for that, or the engine
-    /// has told the task something else in its place.
+    /// Checks a deleted message: a lease holder asked to consume it, or a later timeout message
+    /// of the engine replaced it.
     fn taken_out(&mut self, id: &TaskId, number: u64) -> Result<(), Breach> {
         let later = |letter: &Letter| letter.is_told() && number < letter.number;
         let replaced = self.letter(id, number).is_some_and(Letter::is_told)
@@ -272,7 +272,7 @@ impl Model {
         Ok(())
     }
 
-    /// The message of a task with this number, if it is there.
+    /// The message of a task with this number, if it is in the mailbox.
     fn letter(&self, id: &TaskId, number: u64) -> Option<&Letter> {
         let seq = self.office.mail.get(id)?.there.get(&number)?;
         self.office.letters.get(seq)

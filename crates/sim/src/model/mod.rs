@@ -1,8 +1,8 @@
-//! What must be true, written a second time and in another way than in core.
+//! The invariants, written a second time and in another way than in core.
 //!
-//! The model reads the log as it grows, the records as they are after every commit, what clients
-//! ask and are told, and which handlers start. It calls no transition. From the log alone it
-//! knows where every task and every lane stands, and judges everything else by that.
+//! The model reads the log as it grows, the records after every commit, the commands and answers
+//! of clients, and the starts of handlers. It calls no transition. It derives the state of every
+//! task and lane from the log alone, and judges everything else by that.
 
 mod admit;
 mod answer;

@@ -1,4 +1,4 @@
-//! Records, compared with what the log leads to.
+//! Records, compared with the state that the log gives.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::ready::ready;
 use crate::script::{CAPABILITY, LANES, TaskSpec};
 use crate::violation::{Breach, Kind, breach};
 
-/// How the scopes of the keys of requests begin, and of what was taken from limiters.
+/// Prefixes of the key scopes of requests and of rate limiter charges.
 pub(super) const REQUESTS: &str = "request/";
 pub(super) const SPENT: &str = "spend/";
 
-/// What an ended task looked like when it ended.
+/// An ended task as it was when it ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Frozen {
     generation: u32,
@@ -31,7 +31,7 @@ pub(crate) struct Frozen {
 }
 
 impl Model {
-    /// Compares the tasks that a commit wrote, of every tenant, with what the log alone leads to.
+    /// Compares the tasks that a commit wrote, of every tenant, with the log alone.
     pub(super) fn compare_with_log(
         &mut self,
         memory: &MemoryStore,
@@ -54,7 +54,7 @@ impl Model {
         Ok(())
     }
 
-    /// Compares what a commit wrote.
+    /// Compares the records that a commit wrote.
     pub(super) fn compare(
         &mut self,
         memory: &MemoryStore,
@@ -89,7 +89,7 @@ impl Model {
             }
         }
         self.compare_requests(memory, &taken, &effects, &limiters)?;
-        // After the tasks, which show what the keys stand for.
+        // After the tasks, which show what the keys refer to.
         taken.into_iter().try_for_each(|key| self.compare_key(memory, key))?;
         self.check_keyed()?;
         gates.into_iter().try_for_each(|key| self.compare_gate(memory, key))?;
@@ -99,7 +99,7 @@ impl Model {
         if unlisted { self.check_listed(memory) } else { Ok(()) }
     }
 
-    /// Compares what a commit wrote of requests, of calls and of what was taken from limiters.
+    /// Compares the records of requests, effects and rate limiters that a commit wrote.
     fn compare_requests(
         &mut self,
         memory: &MemoryStore,
@@ -130,7 +130,7 @@ impl Model {
         Ok(())
     }
 
-    /// Compares everything.
+    /// Compares all records.
     pub(crate) fn compare_all(&mut self, memory: &MemoryStore) -> Result<(), Breach> {
         for id in self.of_id.keys().cloned().collect::<Vec<_>>() {
             self.compare_task(memory, &id)?;
@@ -149,11 +149,11 @@ impl Model {
         let (answers, others): (Vec<_>, Vec<_>) =
             kept.map(|(key, _)| key).partition(|key| key.slot.as_str() == "effect");
         if let Some(key) = others.first() {
-            return breach(Kind::RecordDiffers, format!("{key:?} belongs to nobody"));
+            return breach(Kind::RecordDiffers, format!("{key:?} has no owner"));
         }
         let (answers, answered) = (answers.len(), self.answered_calls());
         if answers != answered {
-            let what = format!("{answers} answers are kept of {answered} calls");
+            let what = format!("{answers} answers are stored for {answered} calls");
             return breach(Kind::RecordDiffers, what);
         }
         Ok(())
@@ -171,7 +171,7 @@ impl Model {
         let track = self.tasks.get_mut(id).expect("scripts create no other tasks");
         let Some(task) = task else {
             if track.last().exists() {
-                return breach(Kind::RecordDiffers, format!("{id} is gone: {:?}", track.last()));
+                return breach(Kind::RecordDiffers, format!("{id} is missing: {:?}", track.last()));
             }
             self.frozen.remove(id);
             return Ok(());
@@ -179,7 +179,7 @@ impl Model {
         track.amend(|facts| learn(facts, &task));
         let facts = track.last();
         if !agrees(facts, &task, &self.specs[self.of_id[id]]) {
-            let what = format!("{id} is {task:?}, where the log leads to {facts:?}");
+            let what = format!("{id} is {task:?}, but the log gives {facts:?}");
             return breach(Kind::RecordDiffers, what);
         }
         if !facts.ended() {
@@ -229,10 +229,10 @@ impl Model {
         if agrees {
             return Ok(());
         }
-        breach(Kind::RecordDiffers, format!("lane {lane:?}, where the log leads to {facts:?}"))
+        breach(Kind::RecordDiffers, format!("lane {lane:?}, but the log gives {facts:?}"))
     }
 
-    /// Every task that waits is in the directory, where a claim finds it.
+    /// Checks that every ready task is in the directory, where a claim finds it.
     fn check_listed(&self, memory: &MemoryStore) -> Result<(), Breach> {
         for (id, facts) in self.present() {
             if matches!(facts.state, State::Waiting { .. }) && facts.stand == Stand::Queue {
@@ -286,7 +286,7 @@ pub(super) fn one<R: StoredRecord>(memory: &MemoryStore, key: RowKey) -> Option<
     rows.first().map(|row| read(row).expect("this version wrote it"))
 }
 
-/// What the log leaves to the records: the first epoch, and on which side of its gate a task is.
+/// Learns what only records show: the first epoch, and whether a task is blocked.
 fn learn(facts: &mut Facts, task: &Task) {
     if facts.exists() && facts.epoch.is_none() {
         facts.epoch = Some(task.epoch);
@@ -305,13 +305,13 @@ fn learn(facts: &mut Facts, task: &Task) {
     }
 }
 
-/// Whether an attempt that goes on is the one that is kept.
+/// Whether the attempt to resume equals the stored one.
 fn pauses(facts: &Facts, pause: Option<&Pause>, kept: Option<&SuspendedAttempt>) -> bool {
     let kept = kept.map(|kept| (kept.attempt, kept.began_at, kept.left_ms));
     pause.map(|pause| (facts.attempts, pause.began_at, pause.left_ms)) == kept
 }
 
-/// Whether a task that could run stands where it is kept.
+/// Whether the position of a ready task equals the stored one.
 fn stands(stand: &Stand, kept: &Lifecycle) -> bool {
     match (stand, kept) {
         (Stand::Queue, Lifecycle::Waiting(_)) | (Stand::Behind, Lifecycle::Gated(_)) => true,

@@ -1,4 +1,4 @@
-//! Refusals: each for a reason that was there at some moment between question and answer.
+//! Rejections: each for a reason that held at some time between command and answer.
 
 use windlass_core::command::{ClaimEffect, SettleEffect};
 use windlass_core::{Command, EffectOwner, Fence, PublicState, Rejection, TaskId};
@@ -16,15 +16,15 @@ impl Model {
     ) -> Result<(), Breach> {
         self.check_repeat(asked)?;
         if let Some(just) = self.may_refuse_to_wait(asked, rejection) {
-            return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "that was never so") };
+            return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "this never held") };
         }
         if let Some(just) = self.may_refuse_to_keep(asked, rejection) {
-            return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "that was never so") };
+            return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "this never held") };
         }
         let just = self.may_refuse_request(asked, rejection);
         let just = just.or_else(|| self.may_refuse_call(asked, rejection));
         if let Some(just) = just.or_else(|| self.may_refuse_spend(asked, rejection)) {
-            return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "that was never so") };
+            return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "this never held") };
         }
         let just = match asked.command {
             Command::Create(create) => self.may_refuse_create(asked, create, rejection),
@@ -45,23 +45,22 @@ impl Model {
                 None => false,
             },
         };
-        if just { Ok(()) } else { breach(Kind::UnjustRefusal, "that was never so") }
+        if just { Ok(()) } else { breach(Kind::UnjustRefusal, "this never held") }
     }
 
-    /// A settle that took effect is remembered until the next one: asked again, it is answered
-    /// again.
+    /// Checks that a repeated settle gets its first answer until the next settle.
     fn check_repeat(&self, asked: &Asked<'_>) -> Result<(), Breach> {
         let Some((fenced, content)) = content(asked.command) else { return Ok(()) };
         let Some(seen) = self.settles.get(&fenced) else { return Ok(()) };
         let remembered = |facts: &Facts| facts.settled == Some(fenced.1);
         let remembered = self.tasks[&fenced.0].was_always(asked.seq, remembered);
         if remembered && seen.content.as_ref() == Some(&content) {
-            return breach(Kind::RepeatRefused, format!("it came to {:?} before", seen.answer));
+            return breach(Kind::RepeatRefused, format!("its first outcome was {:?}", seen.answer));
         }
         Ok(())
     }
 
-    /// Whether a task in this state may have been the reason.
+    /// Whether a task in this state may be the reason.
     pub(super) fn may_refuse(
         &self,
         facts: &Facts,
@@ -71,7 +70,7 @@ impl Model {
     ) -> bool {
         let spec = self.spec(id);
         let under = |epoch: Option<u64>| fence.is_some_and(|fence| Some(fence.epoch) == epoch);
-        // A task that came and went in one commit showed its epoch to nobody.
+        // The epoch of a task that one commit created and deleted was never visible.
         let unknown = facts.exists() && facts.epoch.is_none();
         match rejection {
             Rejection::TaskNotFound => !facts.exists(),
@@ -116,13 +115,13 @@ impl Model {
     }
 }
 
-/// Whether a task may be seen in this state. One that nobody has seen yet may be behind its gate.
+/// Whether a task may be in this state. One that was not observed yet may be blocked.
 pub(super) fn may_be(facts: &Facts, state: PublicState) -> bool {
     let unseen = matches!(facts.state, State::Waiting { .. }) && facts.stand == Stand::Unknown;
     facts.public() == Some(state) || unseen && state == PublicState::Blocked
 }
 
-/// The task that a command is about, and the fence that it carries.
+/// The task of a command, and its fence.
 fn subject(command: &Command) -> Option<(&TaskId, Option<&Fence>)> {
     let fence = match command {
         Command::Renew(renew) => &renew.fence,

@@ -1,4 +1,4 @@
-//! What callers are told about messages, waitpoints and suspensions.
+//! Outcomes about messages, waitpoints and suspensions.
 
 use windlass_core::command::{CreateWaitpoint, CreatedWaitpoint, Posted, Signal, Suspend};
 use windlass_core::{Command, Fence, Outcome, Rejection, ResumeCause, Token, WaitpointId};
@@ -10,17 +10,17 @@ use crate::model::state::Model;
 use crate::model::wait::suspend_content;
 use crate::violation::{Breach, Kind, breach};
 
-/// A message as somebody asked for it.
+/// A message as it was requested.
 struct Wanted<'a> {
     name: &'a str,
     source: &'a str,
     waitpoint: Option<WaitpointId>,
-    /// Its key, and for how long that stands for one message.
+    /// Its idempotency key, and the window of that key.
     key: Option<(&'a str, u64)>,
 }
 
 impl Model {
-    /// Somebody asks for something that has to do with waiting.
+    /// Records a command about waiting.
     pub(super) fn asked_to_wait(&mut self, command: &Command) {
         let fenced = |fence: &Fence| (fence.task.id.clone(), fence.epoch);
         let office = &mut self.office;
@@ -36,7 +36,7 @@ impl Model {
         }
     }
 
-    /// The answers to what has to do with waiting; none if this is about something else.
+    /// Judges the outcomes of commands about waiting; none for other commands.
     pub(super) fn waits_as_told(
         &mut self,
         asked: &Asked<'_>,
@@ -45,14 +45,14 @@ impl Model {
         Some(match (asked.command, outcome) {
             (Command::Post(post), Outcome::Posted(posted)) => {
                 if post.messages.len() != posted.len() {
-                    return Some(breach(Kind::OtherAnswer, "another number of messages"));
+                    return Some(breach(Kind::OtherAnswer, "wrong number of messages"));
                 }
                 post.messages.iter().zip(posted).try_for_each(|(message, told)| {
                     let key = message.idempotency.as_ref();
                     let key = key.map(|key| (key.key.reveal(), key.window_ms));
                     let (name, source) = (&message.name[..], &message.source[..]);
                     if told.task != message.task {
-                        return breach(Kind::OtherAnswer, "a message to another task");
+                        return breach(Kind::OtherAnswer, "the message has another task");
                     }
                     self.posted(asked, &Wanted { name, source, waitpoint: None, key }, told)
                 })
@@ -71,7 +71,7 @@ impl Model {
                     seen.filter(|seen| **seen == (resumption.at, resumption.messages.clone()));
                 match seen.next().filter(|_| resumption.cause == ResumeCause::Signals) {
                     Some(_) => Ok(()),
-                    None => breach(Kind::EffectMissing, "nothing let it go on"),
+                    None => breach(Kind::EffectMissing, "nothing met its condition"),
                 }
             }
             (Command::CreateWaitpoint(create), Outcome::WaitpointCreated(made)) => {
@@ -81,7 +81,7 @@ impl Model {
                 let seen = self.happened.get(&(resume.task.id.clone(), "resumed"));
                 match seen.filter(|seq| **seq > asked.seq) {
                     Some(_) => Ok(()),
-                    None => breach(Kind::EffectMissing, "nobody resumed it"),
+                    None => breach(Kind::EffectMissing, "the task was not resumed"),
                 }
             }
             (Command::TakeMessages(take), Outcome::Taken { .. }) => {
@@ -89,13 +89,13 @@ impl Model {
                 let held = |facts: &Facts| facts.hold().is_some_and(|hold| hold.epoch == epoch);
                 match self.tasks[&id].was(asked.seq, held) {
                     true => Ok(()),
-                    false => breach(Kind::StaleAccepted, "it was not held so"),
+                    false => breach(Kind::StaleAccepted, "not leased under this epoch"),
                 }
             }
             (Command::RotateKey(rotate), Outcome::KeyRotated { .. }) => {
                 match self.office.ring.contains_key(&rotate.id) {
                     true => Ok(()),
-                    false => breach(Kind::EffectMissing, "there is no such key"),
+                    false => breach(Kind::EffectMissing, "the key does not exist"),
                 }
             }
             _ => return None,
@@ -117,15 +117,15 @@ impl Model {
         let mut found = self.office.letters.range(first..).rev();
         let Some((seq, letter)) = found.find(|(_, letter)| same(letter)) else {
             let kind = if told.duplicate { Kind::Key } else { Kind::EffectMissing };
-            return breach(kind, format!("there is no such message: {told:?}"));
+            return breach(kind, format!("the message does not exist: {told:?}"));
         };
         if told.duplicate {
             let may = wanted.key.is_some() && !told.resumed;
-            return if may { Ok(()) } else { breach(Kind::Key, "it has no key") };
+            return if may { Ok(()) } else { breach(Kind::Key, "a duplicate without a key") };
         }
         let visible = letter.visible_at.is_none_or(|visible_at| visible_at <= letter.at);
         if told.resumed != (visible && self.office.woke.contains(seq)) {
-            return breach(Kind::OtherAnswer, format!("whether {letter:?} let its task go on"));
+            return breach(Kind::OtherAnswer, format!("wrong `resumed` for {letter:?}"));
         }
         let Some((key, window_ms)) = wanted.key else { return Ok(()) };
         let (seq, letter) = (*seq, letter.clone());
@@ -136,7 +136,7 @@ impl Model {
             other.life == letter.life && late < early.plus_ms(window_ms)
         });
         if let Some(other) = taken {
-            return breach(Kind::Key, format!("{key} brought entry {other} and entry {seq}"));
+            return breach(Kind::Key, format!("{key} sent messages {other} and {seq}"));
         }
         others.insert(seq);
         Ok(())
@@ -149,7 +149,7 @@ impl Model {
         told: &Posted,
     ) -> Result<(), Breach> {
         let Some(parts) = Parts::of(&signal.token) else {
-            return breach(Kind::Waitpoint, "that is no token");
+            return breach(Kind::Waitpoint, "the token cannot be parsed");
         };
         let key = signal.idempotency.as_ref();
         let key = key.map(|key| (key.key.reveal(), key.window_ms));
@@ -158,7 +158,7 @@ impl Model {
         self.posted(asked, &wanted, told)?;
         let over = self.office.ring.get(parts.key).copied().flatten();
         if parts.tampered || over.is_some_and(|over| over <= asked.at) {
-            return breach(Kind::Waitpoint, "its token proves nothing");
+            return breach(Kind::Waitpoint, "its token is invalid");
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl Model {
         let (fenced, content) = (fenced(&suspend.fence), suspend_content(suspend));
         self.settled_as_told(asked, &fenced, &content, &windlass_core::Settled::Suspended)?;
         if made.len() != suspend.waitpoints.len() {
-            return breach(Kind::OtherAnswer, "another number of waitpoints");
+            return breach(Kind::OtherAnswer, "wrong number of waitpoints");
         }
         let mut pairs = suspend.waitpoints.iter().zip(made);
         pairs.try_for_each(|(new, made)| self.made_as_told(&new.id, made))
@@ -180,7 +180,7 @@ impl Model {
 
     fn made_as_told(&self, id: &WaitpointId, made: &CreatedWaitpoint) -> Result<(), Breach> {
         match (self.office.waitpoints.get(id), Parts::of(&made.token)) {
-            // It went with its task before this was told.
+            // It was deleted with its task before the answer arrived.
             (None, Some(_)) => Ok(()),
             (Some(_), Some(parts))
                 if parts.waitpoint == *id && parts.expires_ms == made.expires_at.millis() =>
@@ -191,8 +191,8 @@ impl Model {
         }
     }
 
-    /// Whether there was a reason to refuse what has to do with waiting; none if this is about
-    /// something else, or the task itself may be the reason.
+    /// Whether a command about waiting may be rejected with this reason; none for other commands,
+    /// or if the task can be the reason.
     pub(super) fn may_refuse_to_wait(
         &self,
         asked: &Asked<'_>,
@@ -272,12 +272,12 @@ fn fenced(fence: &Fence) -> Fenced {
     (fence.task.id.clone(), fence.epoch)
 }
 
-/// What a token says.
+/// The fields of a token.
 struct Parts<'t> {
     key: &'t str,
     waitpoint: WaitpointId,
     expires_ms: i64,
-    /// Scripts spoil tokens by the letter that they end with.
+    /// Scripts tamper with tokens by changing their last character.
     tampered: bool,
 }
 
@@ -294,5 +294,5 @@ impl<'t> Parts<'t> {
     }
 }
 
-/// What a script writes at the end of a token that it spoils. No digit of a token is like it.
+/// The last character of a token that a script tampers with. No digit of a token equals it.
 pub(crate) const SPOILT: char = 'x';

@@ -1,4 +1,4 @@
-//! What was asked to be created: the same request again, another one, and the keys they share.
+//! Create requests: repeated, conflicting, and sharing an idempotency key.
 
 use windlass_core::command::{Create, Created, NewTask};
 use windlass_core::{Admission, Kind as TaskKind, PayloadKey, Rejection, Slot, TaskId, Tenant};
@@ -13,25 +13,25 @@ use crate::ready::ready;
 use crate::script::VARIANTS;
 use crate::violation::{Breach, Kind, breach};
 
-/// A key as it was taken, and for what.
+/// A key as it was taken, and its task.
 #[derive(Clone, Debug)]
 pub(super) struct KeySeen {
     task: TaskId,
-    /// None when the task was gone before it could be read.
+    /// None when the task was deleted before it could be read.
     content: Option<(TaskKind, Option<u8>)>,
     taken_at: Timestamp,
     expires_at: Timestamp,
 }
 
 impl Model {
-    /// Which variant of its task a request is.
+    /// The variant of its task that a request creates.
     fn variant_of(&self, new: &NewTask) -> Option<u8> {
         let bytes = new.payload.as_ref().map(|payload| &payload.bytes[..]);
         let spec = self.spec(&new.id);
         (0..VARIANTS).find(|variant| bytes == Some(spec.payload(*variant).as_bytes()))
     }
 
-    /// Whether a task may have been made by this request.
+    /// Whether this request may have created a task.
     fn may_be(&self, kind: &TaskKind, variant: Option<u8>, new: &NewTask) -> bool {
         *kind == new.kind && (variant.is_none() || variant == self.variant_of(new))
     }
@@ -40,7 +40,7 @@ impl Model {
         facts.kind.as_ref().is_some_and(|kind| self.may_be(kind, facts.variant, new))
     }
 
-    /// Whether a task may have been made by another request than this.
+    /// Whether another request may have created a task.
     fn may_differ(&self, kind: &TaskKind, variant: Option<u8>, new: &NewTask) -> bool {
         *kind != new.kind || variant.is_none() || variant != self.variant_of(new)
     }
@@ -67,24 +67,24 @@ impl Model {
         Ok(())
     }
 
-    /// Whoever was handed a task was handed what it was created with.
+    /// Checks that a worker receives the input its task was created with.
     pub(crate) fn input_shown(&self, fenced: &Fenced, text: Option<&str>) -> Result<(), Breach> {
         let spec = self.spec(&fenced.0);
         let given = |facts: &Facts| {
             let input = facts.variant.map(|variant| spec.input(variant));
             facts.epoch == Some(fenced.1) && input.is_none_or(|input| text == Some(&input[..]))
         };
-        // Whoever comes so late that its task is gone holds nothing: it may read what the next task
-        // of that id was given.
+        // A worker whose task was deleted in the meantime holds no lease. It may read the input
+        // of the next task of that id.
         let claimed = self.claims.get(fenced).map(|seen| seen.seq);
         let reaped = self.happened.get(&(fenced.0.clone(), "reaped")).copied();
         if self.tasks[&fenced.0].was(0, given) || claimed < reaped {
             return Ok(());
         }
-        breach(Kind::StrangeInput, format!("{fenced:?} was handed out with {text:?}"))
+        breach(Kind::StrangeInput, format!("{fenced:?} was leased with input {text:?}"))
     }
 
-    /// A commit wrote or removed the record of a key.
+    /// Judges a commit that wrote or removed the record of a key.
     pub(super) fn compare_key(&mut self, memory: &MemoryStore, row: &RowKey) -> Result<(), Breach> {
         let Some(Value::Text(key)) = row.values.last() else { return Ok(()) };
         let scoped = |scope: &str| {
@@ -92,15 +92,15 @@ impl Model {
                 |value: &Value| matches!(value, Value::Text(text) if text.starts_with(scope));
             row.values.iter().any(of_scope)
         };
-        // The keys of messages are judged by what callers are told.
+        // The keys of messages are judged by the answers to callers.
         if ["message/", REQUESTS, SPENT].into_iter().any(scoped) {
             return Ok(());
         }
         let last = self.keys.get(&**key).and_then(|seen| seen.last());
         let Some(admission) = one::<Admission>(memory, row.clone()) else {
-            // Whoever removed it may have been seen before.
+            // The batch that removed it may have an earlier time.
             let early = last.is_some_and(|last| self.latest < last.expires_at);
-            return if early { breach(Kind::Key, format!("{key} is gone")) } else { Ok(()) };
+            return if early { breach(Kind::Key, format!("{key} is missing")) } else { Ok(()) };
         };
         let (task, expires_at) = (admission.first.as_str().into(), admission.expires_at);
         if last.is_some_and(|last| last.task == task && last.expires_at == expires_at) {
@@ -119,19 +119,19 @@ impl Model {
         Ok(())
     }
 
-    /// Under one key a task is made only by whoever takes it.
+    /// Checks that a task with a key is created only by the request that takes the key.
     pub(super) fn check_keyed(&mut self) -> Result<(), Breach> {
         for id in std::mem::take(&mut self.keyed) {
             let Some(key) = &self.spec(&id).key else { continue };
             let last = self.keys.get(key).and_then(|seen| seen.last());
             if !last.is_some_and(|last| last.task == id && last.taken_at == self.now) {
-                return breach(Kind::Key, format!("{key} made {id}, where it is {last:?}"));
+                return breach(Kind::Key, format!("{key} created {id}, but the key is {last:?}"));
             }
         }
         Ok(())
     }
 
-    /// What a key may have stood for since this was asked.
+    /// What a key may have referred to since the command was submitted.
     fn taken(&self, asked: &Asked<'_>, new: &NewTask) -> impl Iterator<Item = &KeySeen> {
         let at = asked.at;
         let key = new.idempotency.as_ref().and_then(|wish| self.keys.get(wish.key.reveal()));
@@ -145,11 +145,11 @@ impl Model {
         created: &[Created],
     ) -> Result<(), Breach> {
         if create.tasks.len() != created.len() {
-            return breach(Kind::OtherAnswer, "another number of tasks");
+            return breach(Kind::OtherAnswer, "wrong number of tasks");
         }
         for (new, told) in create.tasks.iter().zip(created) {
             let Some(track) = self.tasks.get(&told.id) else {
-                return breach(Kind::OtherAnswer, format!("nobody asked for {told:?}"));
+                return breach(Kind::OtherAnswer, format!("no script creates {told:?}"));
             };
             let made = track.was(asked.seq, |facts| self.is_made_by(facts, new));
             let there = if !told.duplicate {
@@ -204,13 +204,13 @@ impl Model {
         create.tasks.iter().any(may)
     }
 
-    /// Whether the same was created before this was asked, so that it must be answered so.
+    /// Whether the task existed before the command, so that the answer must be a duplicate.
     fn is_repeat(&self, asked: &Asked<'_>, new: &NewTask) -> bool {
         let surely = |kind: &TaskKind, variant: Option<u8>| {
             variant.is_some() && self.may_be(kind, variant, new)
         };
         if new.idempotency.is_some() {
-            // A key may be taken again without an entry of the log: its time tells when.
+            // A key may be taken again without a log event: its time shows when.
             return self.taken(asked, new).any(|seen| {
                 let content = seen.content.as_ref();
                 seen.taken_at <= asked.at

@@ -11,12 +11,12 @@ use crate::script::{BACKOFF_CAP_MS, JITTER_PERCENT, TaskSpec};
 use crate::violation::{Breach, Kind, breach};
 
 impl Model {
-    /// A holder says that its attempt failed, and what it wishes to follow.
+    /// Records that a holder fails its attempt, and the retry it asks for.
     pub(crate) fn fails(&mut self, fenced: Fenced, reason: &str, retry: Retry) {
         self.failing.entry(fenced).or_default().push((reason.to_owned(), retry));
     }
 
-    /// An attempt failed: its holder said so, or its time was over.
+    /// Checks a failed attempt: its holder failed it, or it timed out.
     pub(super) fn failed(
         &mut self,
         at: &Step<'_>,
@@ -33,7 +33,7 @@ impl Model {
             FailureClass::Timeout => {
                 let over = facts.hold().and_then(|hold| hold.over_at);
                 if over.is_none_or(|over| at.at < over) {
-                    return breach(Kind::Timeout, format!("it may take until {over:?}"));
+                    return breach(Kind::Timeout, format!("its timeout is {over:?}"));
                 }
                 follows(at, facts, spec, class, &[Retry::Policy], &answer)
             }
@@ -43,7 +43,7 @@ impl Model {
                 facts.lost_leases += 1;
                 if facts.attempts < max_attempts(spec) && facts.lost_leases <= spec.max_lost_leases
                 {
-                    return breach(Kind::Attempts, "given up with tries left");
+                    return breach(Kind::Attempts, "failed with attempts left");
                 }
                 follows(at, facts, spec, class, &[Retry::Never], &answer)
             }
@@ -55,7 +55,7 @@ impl Model {
                 let said = said.filter(|(known, _)| known == reason).map(|(_, retry)| *retry);
                 let mut wishes: Vec<Retry> = said.collect();
                 if wishes.is_empty() {
-                    // The worker said so itself: its handler panicked.
+                    // The worker failed it, because its handler panicked.
                     wishes.push(Retry::Policy);
                 }
                 follows(at, facts, spec, class, &wishes, &answer)?;
@@ -67,7 +67,7 @@ impl Model {
     }
 }
 
-/// Whether a failure led to what one of these wishes leads to.
+/// Whether a failure has the outcome of one of these retry requests.
 fn follows(
     at: &Step<'_>,
     facts: &Facts,
@@ -87,10 +87,10 @@ fn follows(
         return Ok(());
     }
     let what = format!("{class:?} with {wishes:?} after {} attempts", facts.attempts);
-    breach(Kind::Retry, format!("{what} came to {answer:?}"))
+    breach(Kind::Retry, format!("{what}, but the outcome is {answer:?}"))
 }
 
-/// The least and the most time from a failure to the next attempt; none when it was the last.
+/// The shortest and longest backoff to the next attempt; none after the last attempt.
 fn pause_ms(
     facts: &Facts,
     spec: &TaskSpec,

@@ -1,5 +1,5 @@
-//! Workers as records, what is kept for them, and what is taken away from them: whoever was heard
-//! of in time keeps its leases, and whoever was not loses them all.
+//! Worker records, grants and revoked leases: a worker with timely heartbeats keeps its leases,
+//! and a worker without them loses all of its leases.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,30 +19,30 @@ use crate::model::state::Model;
 use crate::script::TaskSpec;
 use crate::violation::{Breach, Kind, breach};
 
-/// After so many beats that did not come, and a while more, nobody takes a worker for alive.
+/// After this many missed heartbeats, and a grace period, a worker must be declared dead.
 const MANY_BEATS: u64 = 20;
 const A_WHILE_MS: u64 = 30_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Staff {
     beats: BTreeMap<String, Beat>,
-    /// Workers that the commit under observation takes for dead.
+    /// Workers that the observed commit may declare dead.
     pub(super) dead: BTreeSet<String>,
-    /// Workers that may have said that they end.
+    /// Workers that may have been deregistered.
     retiring: BTreeSet<String>,
-    /// How many leases ended before their time since somebody asked.
+    /// Leases that ended before their expiry since the last count.
     deaths: u32,
-    /// Workers that the commit under observation has a heartbeat of.
+    /// Workers with a heartbeat in the observed commit.
     heard: BTreeSet<String>,
-    /// How many heartbeats of a worker were committed.
+    /// The number of committed heartbeats, by worker.
     heartbeats: BTreeMap<String, u32>,
     /// Leases that ended because a heartbeat reported that their worker does not hold them.
     unheld: BTreeSet<Fenced>,
-    /// How many of these nobody has counted yet.
+    /// How many of these were not counted yet.
     uncounted: u32,
 }
 
-/// When a worker was last heard of, and how soon it was to be heard of again.
+/// The last heartbeat of a worker, and its interval.
 #[derive(Debug)]
 struct Beat {
     seen_at: Timestamp,
@@ -51,41 +51,41 @@ struct Beat {
 }
 
 impl Staff {
-    /// Whether a worker has said at some time that it ends, or is about to.
+    /// Whether a worker deregistered at some time, or is about to.
     pub(super) fn may_retire(&self, worker: &str) -> bool {
         self.retiring.contains(worker)
     }
 }
 
 impl Model {
-    /// Learns which workers may be taken for dead with this commit: only who was missed before.
+    /// Learns which workers this commit may declare dead: only suspect ones.
     pub(super) fn learn_dead(&mut self, changes: &ChangeSet) {
         let text = |key: &RowKey| match key.values.last() {
             Some(Value::Text(id)) if key.table == Table::Worker => Some(id.to_string()),
             _ => None,
         };
         let gone: Vec<String> = changes.deletes.iter().filter_map(|(key, _)| text(key)).collect();
-        // Whoever is gone owns no session.
+        // A deleted worker owns no session.
         gone.iter().for_each(|id| self.gates.disown(id));
         let updated = changes.updates.iter().filter_map(|update| text(&update.row.key));
         let inserted = changes.inserts.iter().filter_map(|row| text(&row.key));
-        // A worker that says that it ends sends its last heartbeat with that.
+        // A worker that deregisters sends its last heartbeat with that.
         self.staff.heard = updated.clone().chain(inserted).chain(gone.clone()).collect();
         let missed = |id: &String| self.staff.beats.get(id).is_some_and(|beat| beat.missed);
         self.staff.dead = updated.chain(gone).filter(missed).collect();
     }
 
-    /// How many heartbeats of a worker were committed.
+    /// The number of committed heartbeats of a worker.
     pub(crate) fn heartbeats(&self, worker: &str) -> u32 {
         self.staff.heartbeats.get(worker).copied().unwrap_or_default()
     }
 
-    /// A worker is about to end, and says so.
+    /// Records that a worker is about to deregister.
     pub(crate) fn retires(&mut self, worker: &str) {
         self.staff.retiring.insert(worker.to_owned());
     }
 
-    /// How many leases ended before their time since this was last asked.
+    /// Leases that ended before their expiry since the last call.
     pub(crate) fn take_deaths(&mut self) -> u32 {
         std::mem::take(&mut self.staff.deaths)
     }
@@ -94,11 +94,11 @@ impl Model {
         self.staff.deaths += 1;
     }
 
-    /// Whether the worker of this lease may just have reported that it does not hold it. One that
-    /// has started a handler under a lease settles or releases it, unless it is about to end. In
-    /// the store a lease may last for longer than its worker knows: where the clock was set, where
-    /// the worker never heard of a renewal, or for less than a millisecond, as the time of a batch
-    /// is raised above every commit that it sees.
+    /// Whether the worker of this lease may just have reported that it does not hold it. A worker
+    /// that started a handler settles or releases the lease, unless it is about to end. In the
+    /// store a lease may outlast the worker's view of it: after a clock change, after a renewal
+    /// whose answer was lost, or for less than a millisecond, because the time of a batch is
+    /// raised above every commit it sees.
     pub(super) fn may_be_unheld(&self, fenced: &Fenced, is_ending: bool) -> bool {
         let worker = self.claims.get(fenced).map(|seen| &seen.worker);
         let is_renewed = self.renewals.keys().any(|(renewed, _)| renewed == fenced);
@@ -114,22 +114,22 @@ impl Model {
         self.staff.uncounted += 1;
     }
 
-    /// How many leases ended because they were not held since this was last asked.
+    /// Leases that ended as not held since the last call.
     pub(crate) fn take_unheld(&mut self) -> u32 {
         std::mem::take(&mut self.staff.uncounted)
     }
 
-    /// A worker does not act under a lease that it reported as not held: a lease whose grant was
-    /// on its way to the worker at that time was not to be ended.
+    /// Checks that a worker does not act under a lease that it reported as not held: a heartbeat
+    /// must not end a lease whose grant is on its way to the worker.
     pub(super) fn check_held(&self, fenced: &Fenced) -> Result<(), Breach> {
         if self.staff.unheld.contains(fenced) {
-            return breach(Kind::Worker, format!("{fenced:?} was ended as not held, and is"));
+            return breach(Kind::Worker, format!("{fenced:?} was ended, but is held"));
         }
         Ok(())
     }
 
-    /// The leases of registered workers that last for longer than this and that no handler has
-    /// started under, and who holds them.
+    /// The leases of registered workers that last longer than this and have no started handler,
+    /// and their holders.
     pub(crate) fn leases_beyond(&self, ms: u64) -> impl Iterator<Item = (Fenced, &str)> {
         self.present().filter_map(move |(id, facts)| {
             let hold = facts.hold().filter(|hold| hold.registered)?;
@@ -141,14 +141,14 @@ impl Model {
         })
     }
 
-    /// Whether a worker was not heard of for as long as it said it would be.
+    /// Whether a worker missed its heartbeat interval.
     pub(super) fn is_silent(&self, worker: &str) -> bool {
         let beat = self.staff.beats.get(worker);
         beat.is_none_or(|beat| beat.seen_at.plus_ms(beat.every_ms) <= self.latest)
     }
 
-    /// Learns when a worker was heard of. One that is forgotten, and did not say that it ends, has
-    /// lost what it held.
+    /// Learns the heartbeats of a worker. A deleted worker that did not deregister has lost its
+    /// leases.
     pub(super) fn compare_worker(
         &mut self,
         memory: &MemoryStore,
@@ -171,25 +171,25 @@ impl Model {
         for (task, facts) in self.present() {
             let Some(hold) = facts.hold().filter(|hold| hold.registered) else { continue };
             let claim = self.claims.get(&(task.clone(), hold.epoch));
-            // What it claims at the same moment nobody has seen.
+            // Claims of concurrent commits were not visible.
             if claim.is_some_and(|seen| seen.worker == id && seen.seq <= self.view) {
-                return breach(Kind::Worker, format!("{id} is forgotten and holds {task}"));
+                return breach(Kind::Worker, format!("{id} was deleted and holds {task}"));
             }
         }
         Ok(())
     }
 
-    /// Nobody is kept for alive who was not heard of for long.
+    /// Checks that no worker stays alive long after its last heartbeat.
     pub(crate) fn check_staff(&self) -> Result<(), Breach> {
         for (worker, Beat { seen_at, every_ms, .. }) in &self.staff.beats {
             if seen_at.plus_ms(MANY_BEATS * every_ms + A_WHILE_MS) < self.latest {
-                return breach(Kind::Worker, format!("{worker} was last heard of at {seen_at}"));
+                return breach(Kind::Worker, format!("last heartbeat of {worker}: {seen_at}"));
             }
         }
         Ok(())
     }
 
-    /// A task is kept for a worker, or no more, or taken away from its holder.
+    /// Checks a grant, its expiry, or the revocation of a grant or of a lease.
     pub(super) fn keeps(
         &self,
         at: &Step<'_>,
@@ -203,7 +203,7 @@ impl Model {
         {
             let claim = self.claims.get(&(at.id.clone(), *epoch));
             if hold.epoch != *epoch || claim.is_none_or(|seen| seen.worker != worker.as_str()) {
-                return breach(Kind::IllegalMove, format!("{worker} does not hold it so"));
+                return breach(Kind::IllegalMove, format!("{worker} does not hold this lease"));
             }
             redeliver(facts, &hold, at);
             return Ok(());
@@ -231,7 +231,7 @@ impl Model {
             _ => None,
         };
         let Some(next) = next else {
-            return breach(Kind::IllegalMove, format!("it stands at {:?}", facts.stand));
+            return breach(Kind::IllegalMove, format!("its position is {:?}", facts.stand));
         };
         facts.stand = next;
         Ok(())
@@ -242,8 +242,8 @@ impl Model {
         self.tasks[&grant.task.id].was(asked.seq, |facts| facts.stand == kept)
     }
 
-    /// Whether there was a reason not to keep a task, not to hand out what is kept, or not to take
-    /// it away; none if this is about something else, or the task itself may be the reason.
+    /// Whether a grant, a claim of a granted task or a revocation may be rejected with this
+    /// reason; none for other commands, or if the task can be the reason.
     pub(super) fn may_refuse_to_keep(
         &self,
         asked: &Asked<'_>,

@@ -14,69 +14,69 @@ use crate::script::{LANES, TaskSpec};
 use crate::violation::Breach;
 use crate::workflow::WorkflowSpec;
 
-/// Everything the model knows.
+/// The state of the model.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) specs: Vec<TaskSpec>,
-    /// Which of the specs an id belongs to.
+    /// The spec of each id.
     pub(crate) of_id: BTreeMap<TaskId, usize>,
     pub(super) tasks: BTreeMap<TaskId, Track<Facts>>,
     pub(super) lanes: BTreeMap<LaneName, Track<LaneFacts>>,
-    /// What each key stood for, one after the other.
+    /// By key, what it referred to, in order.
     pub(super) keys: BTreeMap<String, Vec<super::request::KeySeen>>,
-    /// Tasks that the commit under observation made, some of them under keys.
+    /// Tasks that the observed commit created, with or without keys.
     pub(super) keyed: Vec<TaskId>,
     pub(super) claims: BTreeMap<Fenced, ClaimSeen>,
     pub(super) begun: BTreeMap<Fenced, u32>,
     pub(super) renewals: BTreeMap<(Fenced, Timestamp), u64>,
     pub(super) progress: BTreeMap<(Fenced, u8), u64>,
     pub(super) settles: BTreeMap<Fenced, SettleSeen>,
-    /// By task and what happened to it: the last entry that tells so.
+    /// By task and event name, its last log event.
     pub(super) happened: BTreeMap<(TaskId, &'static str), u64>,
-    /// Claims that a caller was told of.
+    /// Claims that a caller received.
     pub(super) handed: BTreeSet<Fenced>,
     pub(super) started: BTreeSet<Fenced>,
     /// Results that holders gave.
     pub(super) given: BTreeMap<Fenced, Vec<Option<Vec<u8>>>>,
-    /// Completions of the commit under observation, whose results are still to be read.
+    /// Completions of the observed commit whose results are still to be read.
     pub(super) unread: Vec<(Fenced, u32)>,
-    /// By worker, the claim that it asks.
+    /// By worker, its claim.
     pub(super) offers: BTreeMap<String, Claim>,
-    /// How often each has asked.
+    /// By worker, the number of its claims.
     pub(super) asks: BTreeMap<String, u32>,
-    /// How long renewals that were asked are to last.
+    /// The requested durations of renewals.
     pub(super) renewing: BTreeMap<Fenced, BTreeSet<u64>>,
-    /// Failures that holders told of, and what they wish to follow.
+    /// Failures that holders reported, and the retries they asked for.
     pub(super) failing: BTreeMap<Fenced, Vec<(String, Retry)>>,
-    /// Tasks that somebody asked to reap.
+    /// Tasks that a caller asked to delete.
     pub(super) reaping: BTreeSet<TaskId>,
     pub(super) last_seq: u64,
-    /// What the log alone leads to, of the tasks of every tenant.
+    /// The state from the log alone, of the tasks of every tenant.
     pub(super) fold: LogFold,
-    /// How far the log had come when the commit under observation began.
+    /// The position of the log when the observed commit began.
     pub(super) view: u64,
     /// The time of that commit.
     pub(super) now: Timestamp,
     /// The latest time of any batch.
     pub(super) latest: Timestamp,
-    /// The time of the last entry: no batch that begins later has an earlier one.
+    /// The time of the last log event: no batch that begins later has an earlier time.
     pub(super) logged_at: Timestamp,
-    /// The times of batches that are about to begin, each with the worker beside its node.
+    /// The times of batches that are about to begin, each with the worker of its node.
     beginning: Vec<(String, Weak<Timestamp>)>,
-    /// Somebody has set the clock of the store.
+    /// Whether the store's clock was set.
     pub(crate) clock_is_set: bool,
-    /// What ended tasks looked like when they ended.
+    /// Ended tasks as they were when they ended.
     pub(super) frozen: BTreeMap<TaskId, super::record::Frozen>,
-    /// Workers that said that they are there.
+    /// Registered workers.
     pub(super) staff: super::staff::Staff,
-    /// What gates and quotas let through, and who owns which session.
+    /// Concurrency limits, quotas, and the owners of sessions.
     pub(super) gates: super::gate::Gates,
-    /// What was sent to tasks.
+    /// Messages to tasks.
     pub(super) office: super::mail::Office,
     pub(super) requests: super::admit::Requests,
     pub(super) effects: super::effect::Effects,
     pub(super) limiters: super::limiter::Limiters,
-    /// How many commits there were: what the log does not tell of is counted in them.
+    /// The number of commits; orders changes that the log does not show.
     pub(super) moment: u64,
     pub(crate) workflows: super::workflow::Workflows,
     pub(crate) foreign: super::foreign::Foreign,
@@ -144,8 +144,8 @@ impl Model {
         &self.specs[self.of_id[id]]
     }
 
-    /// Where everything stands for whoever asks now, at the node of this worker. Who comes while a
-    /// batch is about to begin is decided with it, at the time that it has by then.
+    /// The position for a command submitted at the node of this worker. A command that arrives
+    /// while a batch is about to begin is decided with that batch, at its time.
     pub(crate) fn since(&self, worker: &str) -> Since {
         let beginning = self.beginning.iter().filter(|(of, _)| of == worker);
         let times = beginning.filter_map(|(_, at)| at.upgrade());
@@ -153,7 +153,7 @@ impl Model {
         Since { seq: self.last_seq, at, moment: self.moment }
     }
 
-    /// What happened that no answer tells of.
+    /// Takes the events that no answer shows.
     pub(crate) fn take_met(&mut self) -> Vec<Happening> {
         let mut met = std::mem::take(&mut self.requests.met);
         met.append(&mut self.workflows.met);
@@ -168,13 +168,13 @@ impl Model {
         self.tasks[id].last()
     }
 
-    /// Every task there is, and where it stands.
+    /// Every task that exists, and its state.
     pub(crate) fn present(&self) -> impl Iterator<Item = (&TaskId, &Facts)> {
         let all = self.tasks.iter().map(|(id, track)| (id, track.last()));
         all.filter(|(_, facts)| facts.exists())
     }
 
-    /// How many lanes have as many leases as their limit admits.
+    /// The number of lanes whose leases have reached their limit.
     pub(crate) fn full_lanes(&self) -> usize {
         let full = |track: &&Track<LaneFacts>| {
             let lane = track.last();
@@ -183,7 +183,7 @@ impl Model {
         self.lanes.values().filter(full).count()
     }
 
-    /// A batch has this time. It is about to begin for as long as somebody keeps what this gives.
+    /// Records the time of a batch, which is about to begin while the caller holds the result.
     #[must_use]
     pub(crate) fn begins_at(&mut self, now: Timestamp, worker: &str) -> Arc<Timestamp> {
         self.latest = self.latest.max(now);
@@ -193,8 +193,7 @@ impl Model {
         time
     }
 
-    /// Reads what a commit has added to the log, and the records it wrote. Hands each entry of the
-    /// log on.
+    /// Reads the log events and the records of a commit. Passes each log event to `tell`.
     pub(crate) fn observe(
         &mut self,
         memory: &MemoryStore,
@@ -217,7 +216,7 @@ impl Model {
         self.check_waits()
     }
 
-    /// Reads what a commit did to workflows, by a node with this worker for them.
+    /// Reads the changes of a commit to workflows, by a node with this workflow worker.
     pub(crate) fn observe_workflows(
         &mut self,
         memory: &MemoryStore,

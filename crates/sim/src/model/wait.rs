@@ -1,4 +1,4 @@
-//! Waiting for messages: into suspension, and out of it for a reason.
+//! Suspension: into it, and out of it for a reason.
 
 use windlass_core::command::Suspend;
 use windlass_core::{
@@ -16,7 +16,7 @@ use crate::script::TaskSpec;
 use crate::violation::{Breach, Kind, breach};
 
 impl Model {
-    /// The moves that have to do with waiting: for messages, for children, for a turn.
+    /// The transitions about waiting: for messages, for children, to become ready.
     pub(super) fn wait(
         &mut self,
         at: &Step<'_>,
@@ -72,7 +72,7 @@ impl Model {
         };
         let asked = self.office.suspending.get(&(at.id.clone(), epoch));
         if !asked.into_iter().flatten().any(|suspend| suspend.reason == reason) {
-            return breach(Kind::IllegalMove, "nobody asked for that");
+            return breach(Kind::IllegalMove, "no holder asked to suspend");
         }
         let left_ms = hold.over_at.map(|over_at| at.at.ms_until(over_at));
         self.settled(at, facts, epoch, None, Settled::Suspended);
@@ -117,8 +117,8 @@ impl Model {
                 match cause {
                     ResumeCause::Signals => {
                         self.check_met(at, epoch, stay.condition.as_ref(), &letters, began_at)?;
-                        // The entry before this one, of the same commit. What became visible in
-                        // the meantime may be what was waited for in its place.
+                        // The log event before this one, of the same commit. A message that
+                        // became visible in the meantime may have met the condition instead.
                         let last = at.seq - 1;
                         let letter = self.office.letters.get(&last);
                         let came = letter.filter(|letter| letter.task == *at.id);
@@ -131,13 +131,13 @@ impl Model {
                         let told = letters.iter().map(|seq| &self.office.letters[seq]);
                         let told = told.map(|letter| (&letter.name[..], &letter.source[..]));
                         if !told.eq([TIMEOUT]) {
-                            return breach(Kind::Message, "it is not told of its timeout");
+                            return breach(Kind::Message, "it got no timeout message");
                         }
                     }
                     ResumeCause::Operator => {
                         let asked = self.office.resuming.contains(at.id);
                         if !asked || !by_somebody || !letters.is_empty() {
-                            return breach(Kind::IllegalMove, "no operator resumes it so");
+                            return breach(Kind::IllegalMove, "no operator resumed it");
                         }
                     }
                     ResumeCause::Children => {
@@ -151,13 +151,13 @@ impl Model {
             _ => return breach(Kind::IllegalMove, "it does not wait"),
         };
         for seq in letters {
-            let letter = self.office.letters.get_mut(&seq).expect("it is there");
+            let letter = self.office.letters.get_mut(&seq).expect("the message exists");
             letter.taken_by = Some(began_at);
         }
         Ok(())
     }
 
-    /// What lets an attempt go on is what it waits for, and is there.
+    /// Checks that a task resumes with messages that exist and meet its condition.
     fn check_met(
         &self,
         at: &Step<'_>,
@@ -172,7 +172,7 @@ impl Model {
             letter.is_told() || letter.hidden && early
         };
         if let Some(letter) = letters.iter().find(stale) {
-            return breach(Kind::Message, format!("{letter:?} does not count"));
+            return breach(Kind::Message, format!("{letter:?} cannot meet a condition"));
         }
         let asked = self.office.suspending.get(&(at.id.clone(), epoch)).into_iter().flatten();
         let mut conditions: Vec<&Condition> = asked.map(|suspend| &suspend.condition).collect();
@@ -182,11 +182,11 @@ impl Model {
         if conditions.iter().any(|condition| holds(condition, &letters, began_at)) {
             return Ok(());
         }
-        breach(Kind::Message, format!("{letters:?} is not what it waits for: {conditions:?}"))
+        breach(Kind::Message, format!("{letters:?} does not meet {conditions:?}"))
     }
 
-    /// A suspension ends by itself: when it was asked to, as it was asked to, and only if nothing
-    /// came that it waits for.
+    /// Checks a suspension that times out: at its timeout, with the requested action, and only if
+    /// no visible message meets its condition.
     pub(super) fn timed_out(
         &self,
         at: &Step<'_>,
@@ -206,12 +206,12 @@ impl Model {
         let there: Vec<&Letter> = self.office.of_task(at.id).filter(counts).collect();
         let began_at = stay.pause.began_at;
         if stay.condition.as_ref().is_some_and(|condition| holds(condition, &there, began_at)) {
-            return breach(Kind::Message, "what it waited for was there");
+            return breach(Kind::Message, "its condition was met");
         }
         Ok(())
     }
 
-    /// Learns from the record what a task waits for: something that was asked.
+    /// Learns the condition of a task from its record: a holder must have asked for it.
     pub(super) fn learn_stay(&mut self, id: &TaskId, task: &Task) -> Result<(), Breach> {
         let Lifecycle::Suspended(kept) = &task.lifecycle else { return Ok(()) };
         let State::Suspended(stay) = &self.facts(id).state else { return Ok(()) };
@@ -229,7 +229,7 @@ impl Model {
         let mut contents: Vec<Content> = asked.map(suspend_content).collect();
         contents.dedup();
         if contents.is_empty() {
-            return breach(Kind::RecordDiffers, format!("nobody asked {id} for {kept:?}"));
+            return breach(Kind::RecordDiffers, format!("no holder suspended {id} with {kept:?}"));
         }
         if let (Some(seen), [content]) = (self.settles.get_mut(&fenced), &contents[..]) {
             seen.content = Some(content.clone());
@@ -243,32 +243,32 @@ impl Model {
         Ok(())
     }
 
-    /// No task waits for what is there.
+    /// Checks that no task waits for a condition that is met.
     pub(super) fn check_waits(&self) -> Result<(), Breach> {
         for (id, facts) in self.present() {
             if matches!(facts.state, State::Gathering { .. }) && facts.open.is_empty() {
-                return breach(Kind::Family, format!("{id} waits, and its last child has ended"));
+                return breach(Kind::Family, format!("{id} waits, but its last child has ended"));
             }
             let State::Suspended(stay) = &facts.state else { continue };
             let counts = |letter: &&Letter| !letter.hidden && !letter.is_told();
             let there: Vec<&Letter> = self.office.of_task(id).filter(counts).collect();
             let began_at = stay.pause.began_at;
             if stay.condition.as_ref().is_some_and(|it| holds(it, &there, began_at)) {
-                return breach(Kind::MessageLost, format!("{id} waits for {there:?}"));
+                return breach(Kind::MessageLost, format!("{id} waits despite {there:?}"));
             }
         }
         Ok(())
     }
 }
 
-/// What a request to suspend says.
+/// The content of a suspend request.
 pub(super) fn suspend_content(suspend: &Suspend) -> Content {
     let Suspend { condition, reason, timeout, waitpoints, nth, .. } = suspend;
     Content::Suspend(format!("{condition:?} {reason:?} {timeout:?} {waitpoints:?} {nth}"))
 }
 
-/// Whether messages are what a condition of the attempt that began then asks for. What let it go on
-/// before does so again only by its waitpoint.
+/// Whether messages meet a condition of the attempt that began then. A message that resumed this
+/// attempt before meets only a condition on its waitpoint.
 fn holds(condition: &Condition, letters: &[&Letter], began_at: Timestamp) -> bool {
     let fits = |matcher: &Matcher, letter: &Letter| {
         let Matcher { waitpoint, name, source } = matcher;

@@ -1,7 +1,7 @@
 //! Workflows: what each commit may do to them.
 //!
-//! The model keeps what it has seen of them, so that it knows of each commit what it changed: who
-//! had the lease, which messages were there, and how long each history was.
+//! The model stores the records it has seen, so that it knows what each commit changed: who held
+//! the lease, which messages existed, and how long each history was.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,30 +22,30 @@ use crate::ready::ready;
 use crate::violation::{Breach, Kind, breach};
 use crate::workflow::{TENANT, WorkflowSpec};
 
-/// How the slots of rows of history begin.
+/// Prefix of the payload slots of history rows.
 const TURN: &str = "turn/";
 
-/// What is known of all workflows and of what they have under way.
+/// What the model knows of workflows and their steps.
 #[derive(Debug, Default)]
 pub(crate) struct Workflows {
     pub(super) specs: Vec<WorkflowSpec>,
-    /// Workflows and activities as they are.
+    /// Workflows and activities, in their present state.
     pub(super) tasks: BTreeMap<TaskId, Arc<Task>>,
     pub(super) messages: BTreeMap<TaskId, BTreeMap<u64, Arc<Message>>>,
     pub(super) lives: BTreeMap<TaskId, Life>,
-    /// Leases that are over, and since which commit.
+    /// Leases that have ended, and by which commit.
     lost: BTreeMap<(TaskId, u64), u64>,
-    /// Leases of turns that there were.
+    /// All leases of turns.
     leases: Vec<Fence>,
-    /// How many instances of the code of a workflow there are.
+    /// The number of cached instances of each workflow.
     in_memory: BTreeMap<String, u32>,
     pub(super) met: Vec<Happening>,
 }
 
-/// Where a commit comes from, and when.
+/// The origin and time of a commit.
 #[derive(Debug)]
 pub(super) struct Writer<'w> {
-    /// The worker for workflows that is on the same node.
+    /// The workflow worker of the same node.
     pub(super) worker: &'w str,
     pub(super) now: Timestamp,
     pub(super) moment: u64,
@@ -61,14 +61,13 @@ struct Changed {
     came: Vec<Arc<Message>>,
     gone: BTreeMap<TaskId, Vec<Arc<Message>>>,
     rows: BTreeMap<TaskId, Vec<Written>>,
-    /// Those of which an execution was forgotten as soon as it ended: its last row was never there
-    /// to be seen.
+    /// Workflows that lost an execution as soon as it ended: its last row was never visible.
     cut: BTreeSet<TaskId>,
     mailboxes: BTreeSet<TaskId>,
 }
 
 impl Changed {
-    /// Whether a row says that a step has ended.
+    /// Whether a row records that a step has ended.
     fn is_told(&self, workflow: &TaskId, step: u64) -> bool {
         let rows = self.rows.get(workflow).into_iter().flatten();
         let mut arrived = rows.flat_map(|written| &written.row.arrived);
@@ -76,8 +75,8 @@ impl Changed {
             .any(|arrival| matches!(arrival, WorkflowInput::Report { step: of, .. } if *of == step))
     }
 
-    /// The steps whose activities ended in the same commit in which the workflow was told, by the
-    /// worker that had them.
+    /// The steps whose activities ended in the commit that recorded them in the history, written
+    /// by the worker that leased them.
     fn ended_with_turn(&self, workflow: &TaskId, writer: &Writer<'_>) -> BTreeSet<u64> {
         let ended = self.tasks.values().filter_map(|(before, after)| {
             let task = before.as_ref().filter(|_| after.is_none())?;
@@ -104,7 +103,7 @@ impl Workflows {
         self.tasks.get(id).map(Arc::as_ref)
     }
 
-    /// Says how many others have it in memory.
+    /// Returns how many other instances are cached.
     pub(crate) fn comes_to_memory(&mut self, id: &str) -> u32 {
         let count = self.in_memory.entry(id.to_owned()).or_default();
         *count += 1;
@@ -117,17 +116,17 @@ impl Workflows {
         }
     }
 
-    /// Who made the last turn of a workflow.
+    /// The worker that committed the last turn of a workflow.
     pub(crate) fn in_memory_of(&self, id: &TaskId) -> Option<&WorkerId> {
         self.lives.get(id)?.made_by.as_ref()
     }
 
-    /// Leases of turns, the last one last.
+    /// Leases of turns, the latest last.
     pub(crate) fn leases(&self) -> &[Fence] {
         &self.leases
     }
 
-    /// A client was told something about a workflow.
+    /// Judges the answer to a command about a workflow.
     pub(crate) fn answered(
         &self,
         command: &Command,
@@ -139,7 +138,7 @@ impl Workflows {
             return Ok(());
         };
         if row.is_some() {
-            let what = format!("turn {turn} of {}, which was not the next", fence.task.id);
+            let what = format!("turn {turn} of {}, which is not the next one", fence.task.id);
             return breach(Kind::History, what);
         }
         match self.lost.get(&(fence.task.id.clone(), fence.epoch)) {
@@ -151,7 +150,7 @@ impl Workflows {
         }
     }
 
-    /// Judges what a commit changed, if it came to pass.
+    /// Judges the changes of a commit, if it took effect.
     pub(super) fn observe(
         &mut self,
         memory: &MemoryStore,
@@ -182,7 +181,7 @@ impl Workflows {
         touched.into_iter().try_for_each(|id| self.check_mail(memory, id))
     }
 
-    /// What the code gave up does not go on: it is gone, or was asked to end.
+    /// Checks that cancelled steps do not continue: they are deleted, or asked to cancel.
     fn check_given_up(&self, id: &TaskId, rows: &[Written]) -> Result<(), Breach> {
         let steps = rows.iter().flat_map(|written| &written.row.made).filter_map(|made| {
             let RecordedCommand::Cancel { step } = made else { return None };
@@ -196,14 +195,14 @@ impl Workflows {
             is_open && of_them(task.step) && task.parent.as_ref() == Some(id)
         };
         if let Some(task) = self.tasks.values().find(lease_kept) {
-            return breach(Kind::Step, format!("{id} gave up {task:?}, which goes on"));
+            return breach(Kind::Step, format!("{id} cancelled {task:?}, which is still open"));
         }
         let timers = self.messages.get(id).into_iter().flat_map(BTreeMap::values);
         let of_step = |message: &&Arc<Message>| {
             of_them(message.report.as_ref().map(|report| report.step)) && message.due_at.is_some()
         };
         match timers.into_iter().find(of_step) {
-            Some(timer) => breach(Kind::Step, format!("{id} gave up {timer:?}, which is there")),
+            Some(timer) => breach(Kind::Step, format!("{id} cancelled {timer:?}, which exists")),
             None => Ok(()),
         }
     }
@@ -251,7 +250,7 @@ impl Workflows {
         Ok(changed)
     }
 
-    /// A message came, went, or became visible.
+    /// Records a message that was inserted, deleted, or made visible.
     fn moved(&mut self, memory: &MemoryStore, key: &RowKey, id: TaskId, changed: &mut Changed) {
         let after = one::<Message>(memory, key.clone());
         let known = self.messages.entry(id.clone()).or_default();
@@ -284,7 +283,7 @@ impl Workflows {
         }
     }
 
-    /// Rows are written under a lease, and say what became of each message that was taken.
+    /// Checks that rows are written under a lease, and account for every consumed message.
     fn check_rows(&mut self, changed: &Changed, writer: &Writer<'_>) -> Result<(), Breach> {
         for id in &changed.cut {
             self.lives.get_mut(id).into_iter().for_each(Life::cut);
@@ -311,7 +310,7 @@ impl Workflows {
         Ok(())
     }
 
-    /// The end of a step is told once.
+    /// Checks that each step completes once.
     fn check_reports(&mut self, changed: &Changed) -> Result<(), Breach> {
         for message in &changed.came {
             if let Some(report) = &message.report
@@ -325,25 +324,25 @@ impl Workflows {
         Ok(())
     }
 
-    /// The rows of an execution stay for as long as it goes on.
+    /// Checks that the rows of an open execution are retained.
     fn check_dropped(&self, memory: &MemoryStore, changes: &ChangeSet) -> Result<(), Breach> {
         for key in changes.dropped_payloads.iter().filter(|key| is_row(key)) {
             let task = one::<Task>(memory, TaskKey::new(&key.tenant, &key.task).row_key());
             let lease_kept = |task: &Arc<Task>| {
                 task.generation == key.generation && task.lifecycle.ended_at().is_none()
             };
-            // A row that was written and dropped by a commit that failed was never there.
+            // A row written and dropped by a failed commit never existed.
             let was_there =
                 self.lives.get(&key.task).is_none_or(|life| number_of(key) < life.rows());
             if was_there && task.as_ref().is_some_and(lease_kept) && payload(memory, key).is_none()
             {
-                return breach(Kind::History, format!("{key:?} is gone"));
+                return breach(Kind::History, format!("{key:?} was dropped"));
             }
         }
         Ok(())
     }
 
-    /// A workflow has as many rows as it says, starts over with what it is given, and ends once.
+    /// Checks the number of rows of a workflow, its continuations, and that it ends once.
     fn lease_kept(
         &mut self,
         memory: &MemoryStore,
@@ -375,7 +374,7 @@ impl Workflows {
         Ok(())
     }
 
-    /// An activity that is gone has told its workflow of its end, or nobody is interested.
+    /// Checks that a deleted activity reported its end, unless its workflow ignores it.
     fn check_gone(
         &self,
         changed: &Changed,
@@ -396,7 +395,7 @@ impl Workflows {
         if told || life.cancelled.contains(&step) || step < life.first_step() {
             return Ok(());
         }
-        breach(Kind::Step, format!("{id} is gone, and {parent} was not told"))
+        breach(Kind::Step, format!("{id} was deleted without a report to {parent}"))
     }
 
     fn note_lost(&mut self, id: &TaskId, was: Option<&Task>, is: Option<&Task>, moment: u64) {
@@ -415,7 +414,7 @@ impl Workflows {
         }
     }
 
-    /// A mailbox counts what is in it, and nobody sleeps over what is there to be seen.
+    /// Checks the counts of a mailbox, and that no workflow sleeps while a message is visible.
     fn check_mail(&self, memory: &MemoryStore, id: &TaskId) -> Result<(), Breach> {
         let none = BTreeMap::new();
         let messages = self.messages.get(id).unwrap_or(&none);
@@ -432,14 +431,14 @@ impl Workflows {
             stay.condition == Condition::Mail
         };
         if hidden < messages.len() && self.task(id).is_some_and(sleeps) {
-            return breach(Kind::MessageLost, format!("{id} sleeps over {messages:?}"));
+            return breach(Kind::MessageLost, format!("{id} is suspended despite {messages:?}"));
         }
         Ok(())
     }
 }
 
-/// Turns are committed by whoever has the lease, in its time, and through its own node; or by who
-/// has the workflow in memory, together with the end of an activity that he has.
+/// Checks that turns are committed by the lease holder, before expiry and through its node; or
+/// speculatively by the sticky worker, together with the end of an activity that it leases.
 fn check_held(
     id: &TaskId,
     before: Option<&Task>,
@@ -452,7 +451,7 @@ fn check_held(
     let keeps = keeper.filter(|keeper| has_ahead && keeper.as_str().ends_with(writer.worker));
     match before.map(|task| &task.lifecycle) {
         Some(Lifecycle::Suspended(_) | Lifecycle::Reserved { .. }) if keeps.is_some() => {
-            Ok(keeps.cloned().expect("it is there"))
+            Ok(keeps.cloned().expect("the guard has checked it"))
         }
         Some(Lifecycle::Active(lease)) if lease.expires_at <= now => {
             breach(Kind::LateAccepted, format!("a turn of {id} at {now}, under {lease:?}"))
@@ -482,7 +481,7 @@ fn text(key: &RowKey, at: usize) -> Option<&str> {
     }
 }
 
-/// What is kept under a key.
+/// The payload stored under a key.
 pub(super) fn payload(memory: &MemoryStore, key: &PayloadKey) -> Option<Payload> {
     let found = ready(memory.payloads(std::slice::from_ref(key))).expect("memory does not fail");
     found.into_iter().flatten().next()

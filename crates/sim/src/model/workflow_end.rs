@@ -1,4 +1,4 @@
-//! What workflows came to, when everything has come to its end.
+//! Outcomes of workflows after everything has ended.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::violation::{Breach, Kind, breach};
 use crate::workflow::{Plan, TENANT, WorkflowSpec, definition, expected};
 
 impl Workflows {
-    /// Everything has ended, and no activity is left.
+    /// Checks that every workflow has ended, and that no activity is left.
     pub(crate) fn all_ended(&self) -> Result<(), Breach> {
         let open = self
             .tasks
@@ -28,7 +28,7 @@ impl Workflows {
         }
     }
 
-    /// Those that were begun by scripts, or by others that do not wait for them.
+    /// Workflows that scripts started, and detached ones.
     pub(crate) fn roots(&self) -> Vec<TaskId> {
         let roots = self.tasks.values().filter(|task| task.parent.is_none());
         roots.map(|task| task.id.clone()).collect()
@@ -38,14 +38,14 @@ impl Workflows {
         &self.specs
     }
 
-    /// Each came to what its code does with what it was told, and each confluent one to what it
-    /// comes to without any mishap. Later code goes through what they did as well.
+    /// Checks that each workflow has the outcome of its code for its inputs, and each confluent one
+    /// that without faults. The next version of the code must replay their histories as well.
     pub(crate) fn check_outcomes(&self) -> Result<(), Breach> {
         let (present, next) = (definition(None, false), definition(None, true));
         let spent = self.spent();
         for (id, life) in &self.lives {
             if let Some(step) = life.unwritten.first() {
-                let what = format!("{id} was told of step {step}, which it did not make");
+                let what = format!("{id} recorded the end of step {step}, which it did not start");
                 return breach(Kind::Step, what);
             }
             let standing = life.replay(id, &present)?;
@@ -58,8 +58,7 @@ impl Workflows {
         Ok(())
     }
 
-    /// Those that failed because too many leases were lost over one turn of theirs, and all who
-    /// were told so.
+    /// Workflows that failed because one turn lost too many leases, and all of their ancestors.
     fn spent(&self) -> BTreeSet<&TaskId> {
         let crashed = |life: &Life| {
             matches!(life.ended, Some(Lifecycle::Failed { class: FailureClass::Crash, .. }))
@@ -75,7 +74,7 @@ impl Workflows {
         spent
     }
 
-    /// Nothing of a workflow is left when it is forgotten.
+    /// Checks that no record of a deleted workflow is left.
     pub(crate) fn check_nothing_left(&self, memory: &MemoryStore) -> Result<(), Breach> {
         use windlass_core::Table::{
             Children, Effect, Execution, Mailbox, Message, Task, WorkflowProperty,
@@ -97,7 +96,7 @@ impl Workflows {
 }
 
 impl Life {
-    /// Goes through all executions with this code. Says how the last one stands.
+    /// Replays all executions with this code. Returns the state of the last one.
     fn replay(&self, id: &TaskId, program: &WorkflowDefinition) -> Result<ExecutionState, Breach> {
         let mut last = None;
         for number in 0..self.executions.len() {
@@ -116,7 +115,7 @@ impl Life {
                     (true, _) => ExecutionState::Waiting { count: 0, first: Vec::new() },
                     (false, Ok(TurnProgress::Finished(finished))) => finished.standing,
                     (false, other) => {
-                        let what = format!("{id}/{number} goes on after its end: {other:?}");
+                        let what = format!("{id}/{number} continues after its end: {other:?}");
                         return breach(Kind::History, what);
                     }
                 });
@@ -124,7 +123,7 @@ impl Life {
         Ok(last.expect("there is always one"))
     }
 
-    /// An execution begins with what the one before gave it.
+    /// Checks that an execution begins with the input from the one before.
     fn check_follows(
         &self,
         id: &TaskId,
@@ -158,7 +157,7 @@ impl Life {
                 Some(Lifecycle::Cancelled { reason, .. }),
                 ExecutionState::Cancelled { reason: why },
             ) => reason == why,
-            // Its parent has ended, or somebody ended it at once, or its workers died over it.
+            // Its parent has ended, or a client cancelled it immediately, or its workers crashed.
             (Some(Lifecycle::Cancelled { .. }), ExecutionState::Waiting { .. }) => true,
             (Some(Lifecycle::Failed { class, .. }), ExecutionState::Waiting { .. }) => {
                 *class == FailureClass::Crash
@@ -173,7 +172,7 @@ impl Life {
         breach(Kind::Workflow, what)
     }
 
-    /// A confluent one comes to the same, whatever went wrong.
+    /// Checks that a confluent workflow has its expected outcome, whatever the faults.
     fn check_result(&self, id: &TaskId) -> Result<(), Breach> {
         let plan = self.executions[0].input.as_ref().and_then(read::<Plan>);
         let Some(plan) = plan.filter(|plan| plan.is_confluent) else { return Ok(()) };
@@ -192,7 +191,7 @@ impl Life {
         if agrees {
             return Ok(());
         }
-        let what = format!("{id} is {:?} with {result:?}, where {acts:?} is right", self.ended);
+        let what = format!("{id} is {:?} with {result:?}, expected {acts:?}", self.ended);
         breach(Kind::Workflow, what)
     }
 }

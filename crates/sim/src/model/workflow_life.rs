@@ -1,4 +1,4 @@
-//! The life of one workflow: its executions, row by row, and its steps.
+//! The states of one workflow: its executions, row by row, and its steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use windlass_worker::workflow::{ExecutionStart, UnreadSignal};
 use crate::violation::{Breach, Kind, breach};
 use crate::workflow::MESSAGE_SOURCE;
 
-/// A row of history that a commit has written.
+/// A history row that a commit has written.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
     pub(super) generation: u32,
@@ -28,22 +28,22 @@ pub(super) struct Life {
     pub(super) parent: Option<TaskId>,
     lane: windlass_core::LaneName,
     pub(super) executions: Vec<Run>,
-    /// How it ended.
+    /// Its terminal state.
     pub(super) ended: Option<Lifecycle>,
     pub(super) result: Option<Payload>,
-    /// Who wrote its last row.
+    /// The worker that wrote its last row.
     pub(super) made_by: Option<WorkerId>,
-    /// Its code was asked to end.
+    /// Whether its code received a cancel request.
     was_told_to_end: bool,
-    /// Steps of which the end was posted.
+    /// Steps whose completion message was sent.
     pub(super) reported: BTreeSet<u64>,
-    /// Steps of which the end was told to the code.
+    /// Steps whose completion was delivered to the code.
     told: BTreeSet<u64>,
-    /// Steps that were told of before they were written: they ran within their turns.
+    /// Steps whose completion was delivered before their row: they ran within their turns.
     pub(super) unwritten: BTreeSet<u64>,
     made: BTreeSet<u64>,
     pub(super) cancelled: BTreeSet<u64>,
-    /// Numbers of the messages that it was told of.
+    /// Numbers of the messages that it received.
     numbers: BTreeSet<u64>,
 }
 
@@ -54,11 +54,11 @@ pub(super) struct Run {
     pub(super) input: Option<Payload>,
     pub(super) carried: Option<Payload>,
     pub(super) rows: Vec<TurnRecord>,
-    /// Its last row was gone before it could be read.
+    /// Its last row was deleted before it could be read.
     pub(super) is_cut: bool,
 }
 
-/// What an execution leaves to the next one, as it is written.
+/// What an execution carries over to the next one, as stored.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct HandedOver {
     #[serde(default)]
@@ -109,17 +109,17 @@ impl Life {
         self.present().first_step
     }
 
-    /// How many rows of the present execution there were to be seen.
+    /// The number of visible rows of the present execution.
     pub(super) fn rows(&self) -> u32 {
         u32::try_from(self.present().rows.len()).unwrap_or(u32::MAX)
     }
 
-    /// The last row of the present execution will never be seen.
+    /// Marks the last row of the present execution as never visible.
     pub(super) fn cut(&mut self) {
         self.executions.last_mut().expect("there is always one").is_cut = true;
     }
 
-    /// With what an execution began.
+    /// The start parameters of an execution.
     pub(super) fn begin(&self, number: usize) -> ExecutionStart {
         let run = &self.executions[number];
         let execution = u32::try_from(number).unwrap_or(u32::MAX);
@@ -137,7 +137,7 @@ impl Life {
         }
     }
 
-    /// The rows that were not there before. Those that were are as they were.
+    /// The rows that are not stored yet. Existing ones must be unchanged.
     pub(super) fn unwritten(
         &self,
         id: &TaskId,
@@ -165,8 +165,8 @@ impl Life {
         Ok(fresh)
     }
 
-    /// Rows were written, and messages taken. Each message that is gone was told, or was of a step
-    /// that the code gave up; and nothing was told that did not come.
+    /// Records rows and consumed messages. Each deleted message was delivered, or belongs to a
+    /// cancelled step; and nothing was delivered that was not sent.
     pub(super) fn turned(
         &mut self,
         id: &TaskId,
@@ -191,7 +191,7 @@ impl Life {
         };
         match gone.into_iter().find(|message| !given_up(message)) {
             Some(message) if !self.present().is_cut => {
-                breach(Kind::Step, format!("{id} was not told of {message:?}, which is gone"))
+                breach(Kind::Step, format!("{message:?} was deleted, not delivered to {id}"))
             }
             _ => Ok(()),
         }
@@ -209,24 +209,24 @@ impl Life {
         let message = found.map(|at| gone.remove(at));
         if let Some(hidden) = message.filter(|message| message.due_at.is_some_and(|due| now < due))
         {
-            return breach(Kind::Message, format!("{id} was told at {now} of {hidden:?}"));
+            return breach(Kind::Message, format!("{id} received {hidden:?} at {now}"));
         }
         match (arrival, message) {
             (WorkflowInput::Report { step, .. }, _) if !self.told.insert(*step) => {
-                breach(Kind::Step, format!("{id} was told again of step {step}"))
+                breach(Kind::Step, format!("{id} received step {step} again"))
             }
             (WorkflowInput::Report { step, .. }, None) if ahead.contains(step) => {
                 if self.made.contains(step) && self.reported.insert(*step) {
                     return Ok(());
                 }
-                breach(Kind::Step, format!("{id} was told of step {step}, which is none of it"))
+                breach(Kind::Step, format!("{id} received step {step}, which it does not own"))
             }
             (WorkflowInput::Report { step, .. }, None) => {
                 self.unwritten.insert(*step);
                 Ok(())
             }
             (WorkflowInput::Report { step, .. }, Some(_)) if !self.made.contains(step) => {
-                breach(Kind::Step, format!("{id} was told of step {step}, which it did not make"))
+                breach(Kind::Step, format!("{id} received step {step}, which it did not start"))
             }
             (WorkflowInput::Message { source, payload, .. }, Some(_))
                 if source == MESSAGE_SOURCE =>
@@ -236,16 +236,16 @@ impl Life {
                 if number.is_some_and(|number| self.numbers.insert(number)) {
                     return Ok(());
                 }
-                breach(Kind::Message, format!("{id} was told again of message {number:?}"))
+                breach(Kind::Message, format!("{id} received message {number:?} again"))
             }
             (WorkflowInput::Cancel { .. }, Some(_)) if self.was_told_to_end => {
-                breach(Kind::Step, format!("{id} was told to end again"))
+                breach(Kind::Step, format!("{id} received a second cancel request"))
             }
             (arrival, Some(_)) => {
                 self.was_told_to_end |= matches!(arrival, WorkflowInput::Cancel { .. });
                 Ok(())
             }
-            (other, None) => breach(Kind::Step, format!("{id} was told of {other:?}: by nobody")),
+            (other, None) => breach(Kind::Step, format!("{id} received {other:?}, unsent")),
         }
     }
 
@@ -268,12 +268,12 @@ impl Life {
             | RecordedCommand::Post { step, .. } => *step,
         };
         if step < self.first_step() || !self.made.insert(step) {
-            return breach(Kind::Step, format!("{id} has made step {step} again"));
+            return breach(Kind::Step, format!("{id} started step {step} again"));
         }
         Ok(())
     }
 
-    /// Says whether messages went on into the next execution.
+    /// Returns whether messages were carried over to the next execution.
     pub(super) fn starts_over(
         &mut self,
         task: &Task,
@@ -309,7 +309,7 @@ impl Life {
     }
 }
 
-/// Whether a message is what the code was told.
+/// Whether a message is what the code received.
 fn is_of(message: &Message, arrival: &WorkflowInput) -> bool {
     match arrival {
         WorkflowInput::Report { step, .. } => {

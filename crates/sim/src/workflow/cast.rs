@@ -8,10 +8,10 @@ use crate::watch::Watch;
 use crate::workflow::plan::{Doing, LANE, TENANT};
 use crate::workflow::player::{ACTIVITY, definition};
 
-/// How often an activity that hangs looks whether everything is healed.
+/// How often a hanging activity checks whether faults have been healed.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// A worker that makes the turns of workflows and does their activities.
+/// A worker that runs the turns of workflows and their activities.
 pub(crate) fn worker(engine: Engine, name: &str, watch: &Watch) -> Worker {
     let seen = watch.clone();
     Worker::new(engine, name)
@@ -25,18 +25,18 @@ pub(crate) fn worker(engine: Engine, name: &str, watch: &Watch) -> Worker {
 
 async fn act(context: Context, number: u64, doing: Doing, watch: Watch) -> Result<u64, Failure> {
     let attempt = context.attempt();
-    watch.see().note(format_args!("activity {} is tried: {attempt}", context.id()));
+    watch.see().note(format_args!("activity {} runs attempt {attempt}", context.id()));
     match doing {
         Doing::Succeed => {}
         Doing::Later(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
         Doing::Flaky(times) if attempt <= times => {
-            return Err(Failure::transient("it did not work"));
+            return Err(Failure::transient("transient failure"));
         }
         Doing::Flaky(_) => {}
-        // Without the message that a panic prints: this one is meant.
+        // Without the message that a panic prints: this one is intended.
         Doing::Panicking if attempt == 1 => std::panic::resume_unwind(Box::new("on purpose")),
         Doing::Panicking => {}
-        Doing::Never => return Err(Failure::permanent("it never works")),
+        Doing::Never => return Err(Failure::permanent("permanent failure")),
         Doing::Hang(ms) => {
             let end = Instant::now() + Duration::from_millis(ms);
             while Instant::now() < end && !watch.see().healed {

@@ -9,10 +9,10 @@ use crate::model::{OPERATOR, Workflows};
 use crate::workflow::plan::{LANE, TENANT, WorkflowSpec, WorkflowWish};
 use crate::workflow::player::PROGRAM;
 
-/// Who sends messages to workflows.
+/// The source of messages to workflows.
 pub(crate) const MESSAGE_SOURCE: &str = "teller";
 
-/// More leases than a run has that a turn may cost.
+/// More leases than a run can lose over one turn.
 const LOST_LEASES: u32 = 1_000;
 
 /// Whether a command is about workflows.
@@ -30,7 +30,7 @@ pub(crate) fn is_of_workflows(command: &Command) -> bool {
     tenant.as_str() == TENANT
 }
 
-/// The message of this number to a workflow, the same whenever it is sent.
+/// A numbered message to a workflow, the same whenever it is sent.
 pub(crate) fn message(spec: &WorkflowSpec, waits: &[u8], nth: usize) -> Command {
     let name = format!("m{}", waits[nth]);
     let (key, window_ms) = (format!("{nth}").into(), limits::DEFAULT_WINDOW_MS);
@@ -82,8 +82,8 @@ impl Client<'_> {
         })
     }
 
-    /// Under a lease that may be over: as the next turn, which changes nothing, or as one that is
-    /// not the next.
+    /// Under a lease that may have ended: as the next turn, which changes nothing, or as another
+    /// turn than the next.
     fn commit(&self, lease: u8, ahead: u8) -> Option<Command> {
         let fence = self.turn_lease(lease)?;
         let (turn, next_step) = self.known.workflows.position(&fence.task.id)?;
@@ -109,11 +109,11 @@ impl Client<'_> {
     }
 }
 
-/// More turns than a workflow makes while somebody asks: the turn after the next one may be the
-/// next when it comes, as whoever has the lease goes on meanwhile.
+/// More turns than a workflow makes during a call: the turn after the next one may become the
+/// next, because the lease holder continues meanwhile.
 const FAR_AHEAD: u32 = 1_000;
 
-/// A row that says nothing.
+/// A history row without content.
 const EMPTY_ROW: &str = "{\"at\":0}";
 
 fn start(spec: &WorkflowSpec) -> Command {
@@ -127,7 +127,7 @@ fn start(spec: &WorkflowSpec) -> Command {
 }
 
 impl Workflows {
-    /// How many rows a workflow has, and the number of its next step.
+    /// The number of rows of a workflow, and of its next step.
     fn position(&self, id: &windlass_core::TaskId) -> Option<(u32, u64)> {
         let workflow = self.task(id)?.workflow.as_deref()?;
         Some((workflow.turns, workflow.next_step))

@@ -5,8 +5,7 @@ use crate::workflow::player::{FAILED, TIMED_OUT};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fails;
 
-/// What a confluent program comes to, without running it: whatever goes wrong, it comes to the
-/// same.
+/// The outcome of a confluent program, without running it: it does not depend on faults.
 pub(crate) fn expected(ops: &[Op]) -> Result<String, Fails> {
     let each: Result<Vec<String>, Fails> = ops.iter().map(one).collect();
     Ok(each?.join(" "))
@@ -35,7 +34,7 @@ fn one(op: &Op) -> Result<String, Fails> {
             format!("[{}]", all?.join("|"))
         }
         Op::Select(branches) => format!("0:{}", expected(&branches[0])?),
-        // What waits for what does not come is given up; all else has time enough.
+        // A wait for a message that is never sent times out; everything else has enough time.
         Op::Timeout(_, ops) if ops.contains(&Op::Event(NEVER, None)) => TIMED_OUT.to_owned(),
         Op::Timeout(_, ops) | Op::Shielded(ops) => expected(ops)?,
         Op::Keep(number) => format!("kept {number}"),

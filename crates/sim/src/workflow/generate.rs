@@ -6,13 +6,13 @@ use crate::workflow::plan::{Doing, NEVER, Op, Plan, WorkflowSpec, WorkflowWish};
 /// Longer than any run.
 const FOR_EVER_MS: u64 = 36_000_000;
 
-/// How many names of messages there are.
+/// The number of message names.
 const NAMES: u64 = 3;
 
 /// Writes the programs of one workflow.
 struct Composer {
     is_confluent: bool,
-    /// The next number that no other value of it has.
+    /// The last number used; each value gets another one.
     next: u64,
 }
 
@@ -87,7 +87,7 @@ impl Composer {
         }
     }
 
-    /// Another workflow.
+    /// A child or a detached workflow.
     fn other(&mut self, random: &mut Random, depth: u64) -> Op {
         let mut ops = self.ops(random, depth - 1, false);
         if random.percent(20) {
@@ -100,7 +100,7 @@ impl Composer {
         (0..random.below(3) + 1).map(|_| self.ops(random, depth - 1, is_root)).collect()
     }
 
-    /// Where the outcome is to be sure, only the first comes to an end.
+    /// In a confluent program, only the first branch ends.
     fn rivals(&mut self, random: &mut Random, depth: u64, is_root: bool) -> Vec<Vec<Op>> {
         if !self.is_confluent {
             let mut rivals = self.branches(random, depth, is_root);
@@ -145,17 +145,17 @@ fn doing(random: &mut Random) -> Doing {
     }
 }
 
-/// Writes what clients do to workflows, from a source of numbers of its own: the rest of a script
-/// is the same without it.
+/// Writes steps about workflows, from a separate random source: the rest of a script does not
+/// depend on it.
 pub(crate) struct Author {
     random: Random,
     count: u8,
-    /// In so many of a hundred cases something comes next.
+    /// The chance of another step, in percent.
     often: u64,
 }
 
 impl Author {
-    /// With the workflows of a script. Two of three have none.
+    /// With the workflows of a script. Two of three scripts have none.
     pub(crate) fn new(seed: u64) -> (Self, Vec<WorkflowSpec>) {
         let mut random = Random::new(seed.rotate_left(16) ^ seed);
         let count = if seed.is_multiple_of(3) { *random.pick(&[1, 1, 2, 3]) } else { 0 };
@@ -174,7 +174,7 @@ impl Author {
         (0..self.count).map(start).collect()
     }
 
-    /// What comes next, if anything.
+    /// The next steps, if any.
     pub(crate) fn steps(&mut self) -> Vec<Step> {
         let mut steps = Vec::new();
         while self.count > 0 && self.random.percent(self.often) {
@@ -218,7 +218,7 @@ fn plan(random: &mut Random, steps: &mut Vec<Step>) {
     steps.push(step);
 }
 
-/// Somebody takes a turn and does nothing with it until it is another's.
+/// A client claims a turn and holds it until its lease has expired.
 fn claim(random: &mut Random, steps: &mut Vec<Step>) {
     let lease_ms = *random.pick(&[100, 300]);
     steps.push(step(random, WorkflowWish::Claim { lease_ms }));
@@ -232,7 +232,7 @@ fn claim(random: &mut Random, steps: &mut Vec<Step>) {
     steps.push(step(random, commit));
 }
 
-/// A process is stopped or ends in the middle of what it does, and goes on or comes back later.
+/// A process is stopped or crashes within a batch, and resumes or restarts later.
 pub(crate) fn strike(random: &mut Random, steps: &mut Vec<Step>) {
     let node = number(random, 12);
     let point = *random.pick(&[Point::Loaded, Point::Decided, Point::Committed]);

@@ -1,8 +1,8 @@
-//! Workflows in scripts: random programs, the code that plays them, what they must come to, and
-//! what clients do to them.
+//! Workflows in scripts: random programs, the code that runs them, their expected outcomes, and
+//! the wishes of clients.
 //!
-//! They live in a tenant of their own, so that the rest of a script does not meet them but in the
-//! engine. The code is run by real workers; the model sees every commit of theirs.
+//! They have a separate tenant, so that they share only the engine with the rest of a script.
+//! Real workers run the code; the model sees every commit.
 
 mod cast;
 mod client;

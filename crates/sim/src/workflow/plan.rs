@@ -1,44 +1,44 @@
 use serde::{Deserialize, Serialize};
 
-/// Where all workflows of a script are.
+/// The tenant of all workflows of a script.
 pub(crate) const TENANT: &str = "flows";
 pub(crate) const LANE: &str = "w";
 
-/// A message that nobody sends.
+/// A message that is never sent.
 pub(crate) const NEVER: u8 = 255;
 
-/// A workflow of a script, and the program that it runs.
+/// A workflow of a script, and its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkflowSpec {
     pub id: String,
     pub plan: Plan,
 }
 
-/// What a workflow is given: what each of its executions does.
+/// The input of a workflow: the operations of each execution.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What it comes to does not depend on what comes first, nor on how long anything takes.
+    /// Its outcome does not depend on order or duration.
     pub is_confluent: bool,
     pub acts: Vec<Vec<Op>>,
-    /// What the executions before came to.
+    /// The outcome of the earlier executions.
     pub so_far: String,
 }
 
-/// What the code of a workflow does.
+/// An operation of workflow code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
     Activity(u64, Doing),
-    /// Started, and awaited after what comes between.
+    /// Started, and awaited after the operations in between.
     Started(u64, Doing, Vec<Op>),
     /// Started and dropped.
     Dropped(u64, Doing),
-    /// An activity with so little time that it may not be done.
+    /// An activity with a timeout so short that it may not complete.
     Hurried(u64, u64),
     Local(u64),
     Sleep(u64),
-    /// Waits for a message, perhaps not for ever.
+    /// Waits for a message, perhaps with a timeout.
     Event(u8, Option<u64>),
-    /// Takes so many messages of a name, one after the other.
+    /// Receives this many messages of a name, one after the other.
     Queue(u8, u8),
     /// Sends a message to itself and reads it.
     Echo(u64),
@@ -48,9 +48,9 @@ pub enum Op {
     Select(Vec<Vec<Op>>),
     Timeout(u64, Vec<Op>),
     Shielded(Vec<Op>),
-    /// Keeps a value under a key that no other has.
+    /// Stores a value under a unique key.
     Keep(u64),
-    /// Reads a value that was kept, perhaps by an earlier execution.
+    /// Reads a stored value, perhaps of an earlier execution.
     Recall(u64),
     Status(u64),
     Chance,
@@ -67,11 +67,11 @@ pub enum Doing {
     Flaky(u32),
     Panicking,
     Never,
-    /// Goes on until everything is healed, or for so long.
+    /// Runs until faults have been healed, or for this long.
     Hang(u64),
 }
 
-/// What a client wishes for that is about workflows, which are counted modulo what there is.
+/// An operation on workflows, which are counted modulo their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkflowWish {
     Start {
@@ -82,11 +82,11 @@ pub enum WorkflowWish {
         workflow: u8,
         nth: u8,
     },
-    /// Asks it to end.
+    /// Requests its cancellation.
     Cancel {
         workflow: u8,
     },
-    /// Ends it at once.
+    /// Cancels it immediately.
     End {
         workflow: u8,
     },
@@ -94,12 +94,12 @@ pub enum WorkflowWish {
         workflow: u8,
         keep: u8,
     },
-    /// Takes a turn of a workflow, or an activity, and does nothing with it.
+    /// Claims a turn of a workflow, or an activity, and does nothing with it.
     Claim {
         lease_ms: u64,
     },
-    /// Commits a turn under the lease of somebody, counted from the last one backwards: the next,
-    /// the one after it, or the one before.
+    /// Commits a turn under a lease, counted backwards from the last one: the next turn, one far
+    /// ahead, or the one before.
     Commit {
         lease: u8,
         ahead: u8,
@@ -131,7 +131,7 @@ impl Op {
             Op::Join(branches) | Op::Select(branches) => {
                 branches.iter().flatten().for_each(|op| op.waits(names));
             }
-            // Nobody outside knows the ids of others.
+            // Clients do not know the ids of other workflows.
             _ => {}
         }
     }

@@ -12,19 +12,19 @@ use crate::workflow::plan::{Doing, Op, Plan};
 pub(crate) const PROGRAM: &str = "play";
 pub(super) const ACTIVITY: &str = "act";
 
-/// What is said of a step that came to nothing.
+/// The results of steps without a value.
 pub(super) const FAILED: &str = "failed";
 pub(super) const TIMED_OUT: &str = "timed out";
 
-/// The value that says that a workflow has cleaned up.
+/// The value that marks a workflow as cleaned up.
 pub(crate) const CLEANED: &str = "cleaned";
 
-/// More tries than a run has crashes.
+/// More attempts than a run has crashes.
 const ATTEMPTS: u32 = 200;
 const BACKOFF_MS: u64 = 20;
 
-/// The code of every workflow. With a watch, what is met is counted. The next version of it goes
-/// another way, but for those who have passed the place already.
+/// The code of every workflow. With a watch, events are counted. The next version takes another
+/// path, except for executions that have passed that place.
 pub(crate) fn definition(watch: Option<Watch>, is_next: bool) -> WorkflowDefinition {
     WorkflowDefinition::named(PROGRAM, move |ctx: Workflow, plan: Plan| {
         let player = Player { ctx, watch: watch.clone(), is_next };
@@ -41,7 +41,7 @@ struct Player {
 
 type Played<'p> = Pin<Box<dyn Future<Output = Result<String, StepError>> + Send + 'p>>;
 
-/// An instance of the code of a workflow, for as long as it is in memory.
+/// A cached instance of a workflow's code.
 struct Alive(Option<(Watch, String)>);
 
 impl Drop for Alive {
@@ -88,7 +88,7 @@ impl Player {
         self.ctx.continue_as_new(&next).await.map(|never| match never {})
     }
 
-    /// What must be done although the workflow is asked to end.
+    /// Runs despite the cancellation of the workflow.
     async fn clean_up(&self) -> Result<(), StepError> {
         let ctx = self.ctx.shielded();
         ctx.activity_named::<u64>(ACTIVITY, &(9_u64, Doing::Flaky(1))).retry(retry()).await?;
@@ -146,7 +146,7 @@ impl Player {
             }
             Op::Chance => format!("{} {}", ctx.random(), ctx.uuid()),
             Op::Fail => {
-                let (name, reason) = ("fail".to_owned(), "it is meant to".to_owned());
+                let (name, reason) = ("fail".to_owned(), "intended".to_owned());
                 return Err(StepError::Refused { name, reason });
             }
             together => self.together(together, is_confluent).await?,
@@ -172,7 +172,7 @@ impl Player {
                 let hurried = activity(number, Doing::Later(ms / 2));
                 shown(hurried.total_timeout(Duration::from_millis(ms)).await)
             }
-            other => unreachable!("{other:?} is no work"),
+            other => unreachable!("{other:?} is not an activity"),
         }
     }
 
@@ -203,7 +203,7 @@ impl Player {
                 ctx.event::<u64>("echo").await?;
                 Ok("echo".to_owned())
             }
-            other => unreachable!("{other:?} hears nothing"),
+            other => unreachable!("{other:?} receives no message"),
         }
     }
 
@@ -234,7 +234,7 @@ impl Player {
                 let player = Self { ctx: ctx.shielded(), ..self.clone() };
                 player.all(ops, is_confluent).await
             }
-            other => unreachable!("{other:?} is no group"),
+            other => unreachable!("{other:?} is not a group"),
         }
     }
 }
@@ -243,12 +243,12 @@ fn retry() -> RetryPolicy {
     RetryPolicy::fixed(ATTEMPTS, BACKOFF_MS)
 }
 
-/// Nothing came before a child.
+/// Removes the separator: a child has no earlier executions.
 fn child_result(text: String) -> String {
     text.strip_prefix('/').unwrap_or(&text).to_owned()
 }
 
-/// A failure is a result like another, but for the request to end.
+/// A failure is a result like any other, except for a cancellation.
 fn shown<T: std::fmt::Display>(result: Result<T, StepError>) -> Result<String, StepError> {
     match result {
         Ok(value) => Ok(value.to_string()),

@@ -1,4 +1,4 @@
-//! The bank, as the parent of those who call it sees it.
+//! The bank, as the parent of its callers sees it.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -26,8 +26,8 @@ impl Bank {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bank"));
         let command = command.arg(&books).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the bank starts");
-        let out = child.stdout.take().expect("it is piped");
-        let port = BufReader::new(out).lines().next().expect("it says its port");
+        let out = child.stdout.take().expect("stdout is piped");
+        let port = BufReader::new(out).lines().next().expect("the bank prints its port");
         Self { child, port: port.expect("a port is text"), books }
     }
 

@@ -1,4 +1,4 @@
-//! The program `chaos`: a short run through every kind of fault, and processes that stand still.
+//! The program `chaos`: a short run through every kind of fault, and stopped processes.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ fn faults_of_every_kind_lose_nothing() {
 }
 
 #[test]
-fn a_process_that_stands_still_holds_nothing_up() {
+fn a_stopped_process_does_not_block_others() {
     succeeds(&["stopped"]);
 }
 

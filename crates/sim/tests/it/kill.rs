@@ -1,9 +1,8 @@
-//! Real crashes: processes that are killed with signal 9 on one SQLite file, at every step from a
-//! command that is accepted to its answer, at any moment, side by side, and while they open the
-//! file or close it. After each kill the file must agree with all that was acknowledged.
+//! Real crashes: processes that are killed with signal 9 on one SQLite file, at every step from
+//! an accepted command to its answer, at any time, in parallel, and while they open or close the
+//! file. After each kill the file must agree with everything acknowledged.
 //!
-//! The kernel survives its processes: writes that were torn by a loss of power are not to be had
-//! this way.
+//! The kernel survives its processes: writes torn by a power loss cannot be tested this way.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
 
@@ -29,7 +28,7 @@ use life::{Life, Orders};
 use rules::{Moment, broken};
 use view::View;
 
-/// The steps at which a process is killed, and at which of its hits at most.
+/// The steps at which a process is killed, and the maximum number of the hit.
 const STEPS: &[(&str, u64)] = &[
     ("create.asked", 12),
     ("create.answered", 12),
@@ -58,16 +57,16 @@ const STEPS: &[(&str, u64)] = &[
     ("sqlite.reopened.kept", 20),
 ];
 
-/// The steps of a file that is made, in their order.
+/// The steps of a file that is created, in order.
 const OPENING: &[&str] = &["sqlite.open", "sqlite.migrate.before", "sqlite.migrate.after"];
 
-/// The steps of a process that is told to close.
+/// The steps of a process that is asked to close.
 const CLOSING: &[&str] = &["engine.closing", "engine.closed"];
 
-/// What the processes must have lived through, or the kills have proved little.
-const DEEDS: &[&str] = &["asked again", "answered again", "lease ran out", "last attempt lost"];
+/// Events that must have happened, or the kills have proved little.
+const DEEDS: &[&str] = &["asked again", "answered again", "lease expired", "last attempt lost"];
 
-/// Kills at no step in particular, and pairs of processes, in each story.
+/// Kills at no particular step, and pairs of processes, in each story.
 const ANY_ANSWER: usize = 4;
 const ANY_MOMENT: usize = 4;
 const PAIRS: usize = 3;
@@ -75,22 +74,22 @@ const PAIRS: usize = 3;
 const CREATORS: u32 = 3;
 const NO_STEP: &str = "-";
 
-/// How a process comes to its end.
+/// How a process ends.
 #[derive(Clone, Copy, Debug)]
 enum Kill {
     /// At a step.
     At(&'static str, u64),
-    /// At a step while it closes, which it is told to after so many answers.
+    /// At a step while it closes, which it is asked to after this many answers.
     Closing(&'static str, u64),
-    /// After so many answers, wherever it is.
+    /// After this many answers, wherever it is.
     AfterAnswers(u64),
-    /// So long after its start: while it opens the file, asks again, or goes to work.
+    /// This long after its start: while it opens the file, repeats commands, or works.
     AfterMs(u64),
-    /// At a step beside a second process that goes on, and is killed after so many answers more.
+    /// At a step beside a second process, which continues and is killed after more answers.
     Beside(&'static str, u64, u64),
 }
 
-/// One file, from the first process that makes it to the last that finds everything done.
+/// One file, from the process that creates it to the last one, which finds all tasks ended.
 struct Story {
     seed: u64,
     random: Random,
@@ -118,11 +117,11 @@ fn kills_lose_nothing() {
     let missed: Vec<_> = steps.filter(|step| hits.get(*step) < Some(&stories)).collect();
     assert!(missed.is_empty(), "not killed in every file at {missed:?}");
     let missed: Vec<_> = DEEDS.iter().filter(|deed| hits.get(*deed) < Some(&1)).collect();
-    assert!(missed.is_empty(), "it never happened that {missed:?}");
+    assert!(missed.is_empty(), "these events never happened: {missed:?}");
 }
 
 impl Story {
-    /// Panics with what went wrong, where, and how to see it again.
+    /// Panics with the failure, its place, and how to reproduce it.
     fn play(seed: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("windlass.db");
@@ -143,7 +142,7 @@ impl Story {
         std::fs::rename(folder.path(), &kept).unwrap();
         panic!(
             "seed {}, kill {}, {at:?}: {what}\n\
-            the files are kept in {}\n\
+            the files are in {}\n\
             reproduce: WINDLASS_SEED={} cargo test -p windlass-sim --test it kill",
             self.seed,
             self.kills,
@@ -152,7 +151,7 @@ impl Story {
         );
     }
 
-    /// The kills of this story: first those of a file that is made, the rest in any order.
+    /// The kills of this story: first those of a file that is created, the rest in random order.
     fn plan(&mut self) -> Vec<Kill> {
         let mut later = Vec::new();
         for &(step, most) in STEPS {
@@ -216,7 +215,7 @@ impl Story {
                 self.journal.lives.push(other.said.clone());
                 self.check(&self.file, Moment::Work)?;
                 self.journal.lives.pop();
-                // The dead one holds nothing that the other one waits for.
+                // The killed process holds nothing that the other one waits for.
                 other.read_answers(answers)?;
                 self.killed(other, None)?;
             }
@@ -230,7 +229,7 @@ impl Story {
         Orders { name, seed, creators: CREATORS, step, nth }
     }
 
-    /// Those who were not answered ask again in some of the lives: soon, or after a while.
+    /// Unanswered commands are repeated in some of the lives: soon, or later.
     fn start(&mut self, step: &'static str, nth: u64) -> Life {
         let again = if self.random.percent(40) { self.journal.again() } else { Vec::new() };
         Life::start(&self.file, &self.orders("a", step, nth), &again)
@@ -245,7 +244,7 @@ impl Story {
         Ok(())
     }
 
-    /// Looks at a copy, so that the next process itself finds what the last one left behind.
+    /// Checks a copy, so that the next process finds the state that the last one left.
     fn check_copy(&self) -> Result<(), String> {
         let copy = self.file.with_extension("copy");
         for suffix in ["", "-wal", "-shm"] {
@@ -261,12 +260,12 @@ impl Story {
     }
 
     fn check(&self, file: &Path, moment: Moment) -> Result<View, String> {
-        let view = View::read(file).map_err(|error| format!("the file is not read: {error}"))?;
+        let view = View::read(file).map_err(|error| format!("reading the file failed: {error}"))?;
         let broken = broken(&self.journal, &view, moment);
         if broken.is_empty() { Ok(view) } else { Err(broken.join("\n")) }
     }
 
-    /// A process that nobody kills brings everything to its end.
+    /// A last process, which is not killed, ends all tasks.
     fn finish(&mut self) -> Result<(), String> {
         let orders = Orders { creators: 0, ..self.orders("z", NO_STEP, 1) };
         let life = Life::start(&self.file, &orders, &self.journal.again());
@@ -276,7 +275,7 @@ impl Story {
             ("asked again", self.journal.asked_again()),
             ("answered again", self.journal.answered_again()),
             ("refused", self.journal.refused()),
-            ("lease ran out", view.count(|it| matches!(it, Change::LeaseExpired { .. }))),
+            ("lease expired", view.count(|it| matches!(it, Change::LeaseExpired { .. }))),
             ("last attempt lost", view.count(is_last_attempt_lost)),
         ];
         self.hits.extend(counts);

@@ -1,12 +1,12 @@
 //! Real crashes around a call that must be made once: tellers that are killed with signal 9 at each
-//! step from the request to its answer, at any moment, and storms of identical calls from one and
-//! from two processes. The bank that they call keeps books, deduplicates nothing, and lives on.
+//! step from the request to its answer, at any time, and storms of identical calls from one and
+//! from two processes. The bank records every call, deduplicates nothing, and is never killed.
 //!
 //! At most one live process works on a key at any time, except in a storm, where requests are in
-//! flight for far longer than the storm. So nobody comes late to the bank after somebody else has
-//! looked there: a teller that is dead has written all that it ever will, and the bank reads it
-//! before it says that there is no record. Whoever is alive, and slower than its lease, is kept off
-//! by no lookup; a fence is for that.
+//! flight for far longer than the storm. So no call reaches the bank after another process has
+//! looked it up: a killed teller has written all its bytes, and the bank reads them before it
+//! reports that there is no record. Only a fence stops a live process that is slower than its
+//! lease.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
 
@@ -30,16 +30,16 @@ use line::{Ask, By, Line, Word};
 use point::{Chain, chains};
 use process::{NO_POINT, Place, Teller};
 
-/// The least that there is, so that retries come soon.
+/// The minimum, so that retries follow soon.
 const SHORT_MS: u64 = 1_000;
 /// Longer than any storm.
 const LONG_MS: u64 = 600_000;
-/// How many processes live side by side, most of which wait. In a file one writes at a time.
+/// The number of parallel processes, most of which wait. A file has one writer at a time.
 const ON_SQLITE: usize = 6;
 const ON_POSTGRES: usize = 12;
-/// How many keys one process retries.
+/// The number of keys that one process retries.
 const AT_ONCE: usize = 64;
-/// A round is worth so many seeds of a test that starts no processes.
+/// A round counts as this many seeds of a test that starts no processes.
 const SLOWER: u64 = 200;
 const CENTS: u64 = 1_250;
 
@@ -113,12 +113,12 @@ fn kill_at_every_point(place: &Place, store: &str, at_once: usize) {
     eprintln!("{store}: {count} kills of {} keys in {time:.1?}: {kills:#?}", chains.len());
 }
 
-/// One process after the other, each killed so long after it was asked.
+/// One process after the other, each killed some time after its commands.
 fn kill_at_any_moment(place: &Place, store: &str) {
     const KEYS: usize = 8;
     let (begun, rounds) = (Instant::now(), seeds(0..4, SLOWER));
     let (mut judge, mut asks) = (Judge::default(), Vec::<Ask>::new());
-    // How many were killed with something under way.
+    // The number of kills with open requests.
     let mut cut = 0;
     for round in rounds.clone() {
         let mut random = Random::new(round);
@@ -126,7 +126,7 @@ fn kill_at_any_moment(place: &Place, store: &str) {
             let by = *random.pick(&[By::Request, By::Task]);
             asks.push(ask(by, &format!("{by:?}-{nth}-in-round-{round}")));
         }
-        // Some live long enough to retry what those before them had in flight.
+        // Some live long enough to retry the in-flight requests of earlier processes.
         let least_us = if random.percent(30) { 1_000 * SHORT_MS } else { 0 };
         let most_us = *random.pick(&[3_000, 10_000, 50_000]);
         let pause = Duration::from_micros(least_us + random.below(most_us));
@@ -140,10 +140,10 @@ fn kill_at_any_moment(place: &Place, store: &str) {
     }
     must(&end(place, &mut judge, &asks), &rounds, "a_kill_at_any_moment");
     let (keys, time, rounds) = (asks.len(), begun.elapsed(), rounds.count());
-    eprintln!("{store}: {rounds} kills of {keys} keys, {cut} with work under way, in {time:.1?}");
+    eprintln!("{store}: {rounds} kills of {keys} keys, {cut} with open requests, in {time:.1?}");
 }
 
-/// Retries everything twice; what is wrong then.
+/// Retries everything twice. Returns the violations.
 fn end(place: &Place, judge: &mut Judge, asks: &[Ask]) -> Vec<String> {
     let keys: Vec<String> = asks.iter().map(|ask| ask.key.clone()).collect();
     let retry_some = |asks: &[Ask]| {
@@ -156,7 +156,7 @@ fn end(place: &Place, judge: &mut Judge, asks: &[Ask]) -> Vec<String> {
     let replays = retry();
     judge.hear(&replays);
     let again = not_replayed(&keys, &replays).into_iter();
-    let again = again.map(|key| format!("{key}: the last retry was no replay"));
+    let again = again.map(|key| format!("{key}: the last retry was not a replay"));
     judge.broken(&keys, &place.books()).into_iter().chain(again).collect()
 }
 
@@ -204,9 +204,9 @@ fn storms(place: &Place, processes: usize) {
         let of_key = |line: &&Line| matches!(line, Line::Told { key: of, .. } if *of == key);
         let first = |line: &&Line| matches!(line, Line::Told { replayed: false, .. });
         let answers = told.iter().filter(of_key).count();
-        assert_eq!(answers, times, "{key}: everybody is answered");
+        assert_eq!(answers, times, "{key}: every call is answered");
         let firsts = told.iter().filter(of_key).filter(first).count();
-        assert_eq!(firsts, 1, "{key}: only one answer is no replay");
+        assert_eq!(firsts, 1, "{key}: exactly one answer is not a replay");
     }
 }
 
@@ -214,8 +214,8 @@ fn storm_key(name: &str, times: usize, processes: usize) -> String {
     format!("{name}-{times}-times-from-{processes}-processes")
 }
 
-/// One handler holds while all others ask the same. Whoever asks for something else under its key
-/// is refused before it goes on.
+/// One handler is held while all others send the same request. A conflicting request under its
+/// key is rejected before it continues.
 fn storm_in_flight(tellers: &mut [Teller], key: &str, times: usize) {
     let held = Ask { holds: true, ..ask(By::Request, key) };
     tellers[0].tell(&Word::Ask(held.clone()));

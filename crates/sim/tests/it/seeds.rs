@@ -3,33 +3,33 @@ use std::ops::Range;
 use windlass_sim::{Simulation, Tally, Until, run_many};
 use windlass_store_test::differential::{seeds, seeds_of_commit};
 
-/// The seeds of an ordinary run; they reach everything that is required.
+/// The seeds of an ordinary run; they cover everything required.
 const DEFAULT_SEEDS: Range<u64> = 0..300;
 
-/// How many seeds are run from the start that the commit gives.
+/// The number of seeds from the start that the commit gives.
 const SEEDS_OF_COMMIT: u64 = 150;
 
 /// Seeds that once broke a rule, of the engine or of the model, outside the default range.
 const ONCE_BROKEN: [u64; 17] = [
-    // An effect was settled and its task reaped in one commit.
+    // An effect was settled and its task deleted in one commit.
     123_456_789_073,
-    // A gate did not find a task that the batch had scanned before it came to that gate.
+    // A concurrency limit missed a task that the batch had scanned before it.
     123_456_793_404,
-    // A commit failed that would have written a row of history and dropped it.
+    // A commit failed that would have written and dropped a history row.
     900_002_907,
-    // A key was taken, expired and was swept while a batch had seen that it is free.
+    // A key was taken, expired and was swept while a batch had read it as free.
     5_000_000_004_323,
     // A commit granted a lock and renewed it.
     123_456_794_596,
-    // A lease lasted for longer than its worker knew: the clock was set, a renewal was not heard.
+    // A lease outlasted its worker's view of it: a clock change, a renewal without an answer.
     123_456_790_803,
     123_456_793_899,
     // A lease that no handler ran under was about to be settled.
     123_456_790_612,
     123_456_791_623,
-    // A batch counted the tasks behind a gate in one state of the store, and scanned another.
+    // A batch counted the blocked tasks of a limit in one snapshot, and scanned another.
     123_456_789_923,
-    // A gate was looked for before another batch made it with two tasks, which then expired.
+    // A limit was loaded as absent before another batch created it with two tasks that expired.
     123_456_789_500,
     // A lease ended as not held in its last microsecond.
     5_000_000_006_200,
@@ -37,7 +37,7 @@ const ONCE_BROKEN: [u64; 17] = [
     5_000_000_000_451,
     // The answer to a claim was in flight on a slow node during three heartbeats.
     900_015_545,
-    // One commit released a request, refused its answer and admitted it again.
+    // One commit released a request, rejected its response and admitted it again.
     900_017_415,
     // A late failure of a lost lease ended the grant of its task.
     123_456_798_271,
@@ -45,7 +45,7 @@ const ONCE_BROKEN: [u64; 17] = [
     7_000_000_006_229,
 ];
 
-/// Runs seeds, and fails with the shortened script of the first one that breaks a rule.
+/// Runs seeds, and fails with the shrunk script of the first violation.
 fn pass(seeds: Range<u64>) -> Tally {
     let tally = run_many(seeds, Until::Violations(1));
     if let Some(&seed) = tally.broken.keys().next() {
@@ -61,14 +61,14 @@ fn no_seed_breaks_a_rule() {
     let tally = pass(seeds.clone());
     println!("{}\n{tally}", tally.coverage);
     if seeds.start == 0 && seeds.end >= DEFAULT_SEEDS.end {
-        assert_eq!(tally.coverage.missing(), [], "what does not happen:\n{}", tally.coverage);
+        assert_eq!(tally.coverage.missing(), [], "events that did not happen:\n{}", tally.coverage);
     }
 }
 
 #[test]
 fn no_seed_of_the_commit_breaks_a_rule() {
     let Some(seeds) = seeds_of_commit(SEEDS_OF_COMMIT) else {
-        return println!("WINDLASS_SEED_START is not set: there are no seeds of a commit");
+        return println!("WINDLASS_SEED_START is not set: no seeds to run");
     };
     let (start, count) = (seeds.start, seeds.end - seeds.start);
     println!("reproduce: cargo run --release -p windlass-sim -- --start {start} --seeds {count}");
@@ -85,7 +85,7 @@ fn no_seed_that_once_broke_a_rule_breaks_one_again() {
 #[test]
 fn the_same_seed_is_the_same_run() {
     for seed in 0..20 {
-        let run = || Simulation::from_seed(seed).in_words().run().expect("it breaks no rule");
+        let run = || Simulation::from_seed(seed).in_words().run().expect("the seed passes");
         let (first, second) = (run(), run());
         let lines = first.trace.iter().zip(&second.trace).enumerate();
         for (number, (first, second)) in lines {
@@ -97,6 +97,6 @@ fn the_same_seed_is_the_same_run() {
 
 #[test]
 fn different_seeds_are_different_runs() {
-    let digest = |seed| Simulation::from_seed(seed).run().expect("it breaks no rule").digest;
+    let digest = |seed| Simulation::from_seed(seed).run().expect("the seed passes").digest;
     assert_ne!(digest(1), digest(2));
 }

@@ -1,10 +1,10 @@
-//! One long workflow, whose processes are killed with signal 9 at any moment, one after the other
-//! and side by side, until one is left to bring it to its end. It has activities in a row and
-//! side by side, timers, and calls to a bank, which keeps books, deduplicates nothing, and lives
-//! on.
+//! One long workflow, whose processes are killed with signal 9 at any time, one after the other
+//! and in parallel, until a last process completes it. It has sequential and parallel activities,
+//! timers, and calls to a bank, which records every call, deduplicates nothing, and is never
+//! killed.
 //!
-//! The moments are points of the work, not of a clock, so that a kill is in the midst of it on any
-//! machine; some are moments after the start of a process, wherever that is then.
+//! Kills are timed by the progress of the work, not by a clock, so that they hit it midway on any
+//! machine; some come at a time after the start of a process, wherever it is then.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
 
@@ -23,10 +23,10 @@ use windlass_store_test::differential::seeds;
 use judge::{Tally, broken};
 use process::{Place, Runner};
 
-/// From so many seeds on the workflow is a long one; so many more are another one.
+/// From this many seeds on the workflow is a long one; each further multiple adds another.
 const SEEDS_PER_LONG_ONE: u64 = 10_000;
 
-/// How much there is to do, and how often its processes are killed at least.
+/// The number of activities, and the minimum number of kills.
 #[derive(Clone, Copy)]
 struct Size {
     steps: u32,
@@ -36,9 +36,9 @@ struct Size {
 const SHORT: Size = Size { steps: 60, kills: 6 };
 const LONG: Size = Size { steps: 1_000, kills: 50 };
 
-/// In how many of a hundred cases two processes live side by side.
+/// The chance in percent that two processes run in parallel.
 const PAIRED: u64 = 30;
-/// In how many they are killed after a time, unless the work comes to the point before.
+/// The chance in percent that a kill is timed, unless the work reaches the point before.
 const TIMED: u64 = 25;
 
 #[test]
@@ -83,8 +83,7 @@ fn raise_epoch_floor(place: impl Fn(u32) -> Place, store: &str) {
     }
 }
 
-/// Kills at points of the first part of the work, so that the workflow is never at its end by
-/// then.
+/// Kills at points of the first part of the work, so that the workflow has not ended by then.
 fn kill_again_and_again(place: &mut Place, random: &mut Random, size: Size) {
     let most = size.steps * 4 / 5;
     let mut points: Vec<u64> = (0..size.kills).map(|_| random.below(most.into())).collect();
@@ -97,7 +96,7 @@ fn kill_again_and_again(place: &mut Place, random: &mut Random, size: Size) {
         let mut point = usize::try_from(point).unwrap();
         place.until(point, Duration::from_millis(time));
         for runner in runners {
-            // Sometimes at once, sometimes long enough to take over from one that is dead.
+            // Sometimes immediately, sometimes long enough to take over from a dead process.
             let most_us = *random.pick(&[1, 5_000, 50_000, 2_000_000]);
             point += usize::try_from(size.steps / 20).unwrap();
             place.until(point, Duration::from_micros(random.below(most_us)));

@@ -1,4 +1,4 @@
-//! Those who ask the engine by hand, and ask again when there was no answer.
+//! Callers that submit commands directly, and retry when there is no answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,25 +12,25 @@ use crate::line::{How, Line, Run};
 use crate::node::{LEASE, lease_ms};
 use crate::wish::{BY_HAND, Plan, Wish, nth_of};
 
-/// How long a caller waits before it asks again.
+/// The delay before a retry.
 const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) engine: Engine,
     pub(crate) journal: Arc<Journal>,
-    /// Who asks: no two lives of any process have the same name.
+    /// The name of the caller, unique per life of a process.
     pub(crate) name: String,
 }
 
-/// An answer, and whether the same was asked before without one.
+/// An answer, and whether an earlier submission of the command had no answer.
 struct Answered {
     answer: Result<Outcome, Rejection>,
     unsure: bool,
 }
 
 impl Caller {
-    /// Asks until there is an answer.
+    /// Retries until there is an answer.
     async fn ask(&self, command: Command) -> Answered {
         let mut unsure = false;
         loop {
@@ -45,7 +45,7 @@ impl Caller {
                 }
                 Err(Error::Overloaded | Error::Store(_)) => {}
                 Err(Error::ShuttingDown) => std::future::pending().await,
-                Err(error) => self.journal.trouble(format!("{command:?} came to {error}")),
+                Err(error) => self.journal.trouble(format!("{command:?} failed: {error}")),
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -58,11 +58,11 @@ impl Caller {
                 let (id, duplicate) = (created[0].id.to_string(), created[0].duplicate);
                 self.journal.write(&Line::Created { nth: wish.nth, id, duplicate });
             }
-            other => self.journal.trouble(format!("{wish:?} came to {other:?}")),
+            other => self.journal.trouble(format!("unexpected answer to {wish:?}: {other:?}")),
         }
     }
 
-    /// Claims and settles one task after the other, without ever looking at the clock.
+    /// Claims and settles one task after the other, without checking lease expiry.
     pub(crate) async fn work(self) {
         loop {
             let claim = Claim {
@@ -82,7 +82,7 @@ impl Caller {
                     tokio::time::sleep(PAUSE).await;
                 }
                 Err(Error::Store(_)) => tokio::time::sleep(PAUSE).await,
-                Err(error) => self.journal.trouble(format!("a claim came to {error}")),
+                Err(error) => self.journal.trouble(format!("a claim failed: {error}")),
             }
         }
     }
@@ -107,7 +107,7 @@ impl Caller {
                 for _ in 0..3 {
                     tokio::time::sleep(LEASE / 2).await;
                     let renew = Renew { fence: fence.clone(), lease_ms: lease_ms() };
-                    // Refused or not: the settle will tell.
+                    // Rejected or not: the settle will show.
                     self.ask(renew.into()).await;
                 }
                 self.complete(&run, fence).await;
@@ -116,13 +116,13 @@ impl Caller {
         }
     }
 
-    /// Completes what another has by then: it must make no difference.
+    /// Completes a task that another worker leases by then: it must have no effect.
     async fn stall(self, run: Run, fence: Fence) {
         tokio::time::sleep(LEASE * 3 / 2).await;
         self.complete(&run, fence).await;
     }
 
-    /// Asks twice from time to time: the second answer must be that of the first.
+    /// Completes some tasks twice: the second answer must equal the first.
     async fn complete(&self, run: &Run, fence: Fence) {
         let times = if nth_of(&run.id).is_some_and(|nth| nth.is_multiple_of(8)) { 2 } else { 1 };
         for _ in 0..times {
@@ -141,7 +141,7 @@ impl Caller {
             (Err(rejection), _) => {
                 Line::Refused { run, how, code: rejection.code().to_owned(), unsure }
             }
-            (other, _) => self.journal.trouble(format!("{how:?} of {run} came to {other:?}")),
+            (other, _) => self.journal.trouble(format!("answer to {how:?} of {run}: {other:?}")),
         };
         self.journal.write(&line);
     }
@@ -153,14 +153,14 @@ impl Caller {
             Input::ByKey(key) => loop {
                 match self.engine.payload(key).await {
                     Ok(Some(payload)) => break payload,
-                    Ok(None) => self.journal.trouble(format!("{key:?} is not there")),
+                    Ok(None) => self.journal.trouble(format!("{key:?} does not exist")),
                     Err(_) => tokio::time::sleep(PAUSE).await,
                 }
             },
         };
         match serde_json::from_slice(&payload.bytes) {
             Ok(plan) => plan,
-            Err(error) => self.journal.trouble(format!("{payload:?} is no plan: {error}")),
+            Err(error) => self.journal.trouble(format!("{payload:?} is not a plan: {error}")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The faults of a run, which follow from its seed, and how each is done.
+//! The faults of a run, derived from its seed, and how each is injected.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::process::Process;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// Signal 9; the process is started anew.
+    /// Signal 9; the process is restarted.
     Kill,
-    /// One connection is cut by the server, rather one that is busy.
+    /// One connection is terminated by the server, preferably a busy one.
     CutOne,
     CutAll,
-    /// Postgres loses all that it did not write, and recovers.
+    /// Postgres loses all unflushed state, and recovers.
     Restart,
-    /// A process stands still for longer than its leases and its locks last.
+    /// A process is stopped for longer than its leases and its locks last.
     Stop,
 }
 
@@ -37,15 +37,15 @@ impl Kind {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
-    /// How long nothing is done before it.
+    /// The delay before it.
     pub(crate) pause: Duration,
     pub(crate) kind: Kind,
     pub(crate) process: usize,
-    /// How long a process stands still.
+    /// How long a process is stopped.
     pub(crate) still: Duration,
 }
 
-/// The faults in their order: all kinds before any comes again, in an order of their own.
+/// The faults in order: each kind once before any repeats, in random order.
 pub(crate) fn plan(seed: u64, faults: u64, processes: usize) -> Vec<Fault> {
     let mut random = Random::new(seed);
     let mut deck = Vec::new();
@@ -64,7 +64,7 @@ pub(crate) fn plan(seed: u64, faults: u64, processes: usize) -> Vec<Fault> {
 }
 
 impl Fault {
-    /// About how long it takes with its pause.
+    /// Its approximate duration, with the pause.
     pub(crate) fn length(&self) -> Duration {
         self.pause + if self.kind == Kind::Stop { self.still } else { Duration::ZERO }
     }

@@ -1,5 +1,4 @@
-//! Where a process writes its lines. What was written is kept when the process is killed: the
-//! kernel has it.
+//! The journal of a process. Written lines survive the kill of the process: the kernel has them.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,30 +11,30 @@ use crate::line::Line;
 pub(crate) struct Journal(Mutex<File>);
 
 impl Journal {
-    /// A file for each life of a process.
+    /// Creates a file for each life of a process.
     pub(crate) fn create(folder: &Path, process: usize, life: usize) -> io::Result<Self> {
         Ok(Self(Mutex::new(File::create_new(file(folder, process, life))?)))
     }
 
-    /// Writes a line in one call. Without a place to write to there is nothing left to do.
+    /// Writes a line in one call. Exits if the file cannot be written.
     pub(crate) fn write(&self, line: &Line) {
-        let mut text = serde_json::to_string(line).expect("a line is written without fail");
+        let mut text = serde_json::to_string(line).expect("a line is serializable");
         text.push('\n');
-        let mut file = self.0.lock().expect("nothing panics while it holds the file");
+        let mut file = self.0.lock().expect("no panic while the file is locked");
         if let Err(error) = file.write_all(text.as_bytes()) {
-            eprintln!("an answer could not be written down: {error}");
+            eprintln!("writing the journal failed: {error}");
             std::process::exit(1);
         }
     }
 
-    /// Writes down what should never happen, and ends the process.
+    /// Records an unexpected event, and ends the process.
     pub(crate) fn trouble(&self, what: impl Into<String>) -> ! {
         self.write(&Line::Trouble(what.into()));
         std::process::exit(1);
     }
 }
 
-/// The lines of all lives of a process, in their order.
+/// The lines of all lives of a process, in order.
 pub(crate) fn read(folder: &Path, process: usize) -> Result<Vec<Line>, String> {
     let mut lines = Vec::new();
     for life in 0.. {
@@ -44,7 +43,7 @@ pub(crate) fn read(folder: &Path, process: usize) -> Result<Vec<Line>, String> {
             break;
         }
         let text = std::fs::read_to_string(&file).map_err(|error| error.to_string())?;
-        // A line that was cut off was never written.
+        // A truncated line counts as not written.
         for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
             let read = serde_json::from_str(line);
             lines.push(read.map_err(|error| format!("{}: {line}: {error}", file.display()))?);

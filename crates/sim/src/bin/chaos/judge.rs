@@ -1,4 +1,4 @@
-//! What must be true of a run: each rule names what breaks it.
+//! The rules of a run: each lists its violations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use crate::told::{State, Told};
 use crate::view::View;
 use crate::wish::nth_of;
 
-/// All that is known of a run when it is over.
+/// All that is known of a completed run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Case {
     pub(crate) tasks: u64,
-    /// What each process has written down.
+    /// The journal of each process.
     pub(crate) journals: Vec<Vec<Line>>,
     pub(crate) view: View,
-    /// What the subscriber read while it lasted.
+    /// The log events that the subscriber read during the run.
     pub(crate) seen: Vec<Entry>,
     pub(crate) told: Told,
 }
@@ -23,27 +23,27 @@ pub(crate) struct Case {
 type Rule = (&'static str, fn(&Case) -> Vec<String>);
 
 const RULES: &[Rule] = &[
-    ("no process is in trouble", trouble),
+    ("no process reports trouble", trouble),
     ("the log has no gaps", gapless),
-    ("an entry follows from those before it", |case| case.told.broken.clone()),
+    ("a log event follows from those before it", |case| case.told.broken.clone()),
     ("a lane has no more leases than its limit", |case| case.told.crowded.clone()),
-    ("the rows are what the log tells", rows),
+    ("the rows agree with the log", rows),
     ("every task is completed once", completed),
     ("nothing is left leased", leased),
-    ("what was created is there, once for each request", creates),
-    ("what was claimed was given to this worker alone", claims),
-    ("what was settled is in the log under its fence", settles),
+    ("an acknowledged create exists, once per request", creates),
+    ("a claimed task was leased to this worker alone", claims),
+    ("an acknowledged settle is in the log under its fence", settles),
     ("one completion of a task is acknowledged", completions),
-    ("what was refused did not happen", refusals),
-    ("only what was asked happened", strays),
-    ("a result is that of the run that completed", results),
-    ("the subscriber saw every entry in order", seen),
+    ("a rejected settle did not happen", refusals),
+    ("only submitted settles happened", strays),
+    ("a result is that of the completing lease", results),
+    ("the subscriber read every log event in order", seen),
 ];
 
-/// So many examples of a broken rule are enough.
+/// The maximum number of examples of a broken rule.
 const EXAMPLES: usize = 10;
 
-/// Every way in which a rule is broken.
+/// All violations of all rules.
 pub(crate) fn broken(case: &Case) -> Vec<String> {
     let mut found = Vec::new();
     for (name, rule) in RULES {
@@ -51,7 +51,7 @@ pub(crate) fn broken(case: &Case) -> Vec<String> {
         let more = all.len().saturating_sub(EXAMPLES);
         found.extend(all.into_iter().take(EXAMPLES).map(|what| format!("{name}: {what}")));
         if more > 0 {
-            found.push(format!("{name}: and {more} more"));
+            found.push(format!("{name}: {more} more"));
         }
     }
     found
@@ -62,8 +62,8 @@ impl Case {
         self.journals.iter().flatten()
     }
 
-    /// By how many microseconds at most an entry of a task is earlier than the one before it.
-    /// Batches of different nodes overlap, and each goes by the time at which it began.
+    /// The most, in microseconds, by which a log event of a task is earlier than the one before it.
+    /// Batches of different nodes overlap, and each uses its start time.
     pub(crate) fn overlap_us(&self) -> u64 {
         let mut last = BTreeMap::<&str, i64>::new();
         let mut most = 0;
@@ -86,7 +86,7 @@ impl Case {
 fn trouble(case: &Case) -> Vec<String> {
     let troubles = case.lines().filter(|line| matches!(line, Line::Trouble(_)));
     let mut found: Vec<String> = troubles.map(|line| format!("{line:?}")).collect();
-    // The first journal is that of the parent, which writes nothing at its end.
+    // The first journal is that of the parent, which writes no `Closed` line.
     for (process, journal) in case.journals.iter().enumerate().skip(1) {
         if journal.last() != Some(&Line::Closed) {
             found.push(format!("process {process} was not closed"));
@@ -98,7 +98,7 @@ fn trouble(case: &Case) -> Vec<String> {
 fn gapless(case: &Case) -> Vec<String> {
     let numbered = (1..).zip(&case.view.events);
     let wrong = numbered.filter(|(number, event)| event.seq != *number);
-    wrong.map(|(number, event)| format!("entry {} where {number} should be", event.seq)).collect()
+    wrong.map(|(number, event)| format!("log event {} instead of {number}", event.seq)).collect()
 }
 
 fn rows(case: &Case) -> Vec<String> {
@@ -110,7 +110,7 @@ fn rows(case: &Case) -> Vec<String> {
             past.state.name() == row.state && epoch && counts
         });
         if !same {
-            found.push(format!("{id} is {row:?}, told is {:?}", case.told.tasks.get(id)));
+            found.push(format!("{id} is {row:?}, the log gives {:?}", case.told.tasks.get(id)));
         }
     }
     let gone = case.told.tasks.keys().filter(|id| !case.view.tasks.contains_key(*id));
@@ -148,7 +148,7 @@ fn creates(case: &Case) -> Vec<String> {
     for line in case.lines() {
         if let Line::Created { nth, id, .. } = line {
             if !case.view.tasks.contains_key(id) {
-                found.push(format!("{line:?}, and it is not there"));
+                found.push(format!("{line:?}, but it does not exist"));
             }
             ids.entry(*nth).or_default().insert(id);
         }
@@ -169,7 +169,7 @@ fn claims(case: &Case) -> Vec<String> {
         let same =
             lived.is_some_and(|lived| lived.worker == *worker && lived.attempt == Some(*attempt));
         if !same || !known.insert(run) {
-            found.push(format!("{line:?}, told is {lived:?}"));
+            found.push(format!("{line:?}, the log has {lived:?}"));
         }
     }
     found
@@ -181,7 +181,7 @@ fn settles(case: &Case) -> Vec<String> {
         let Line::Settled { run, how } = line else { continue };
         let end = case.told.end_of(run);
         if end != Some(end_by(*how)) {
-            found.push(format!("{line:?}, told is {end:?}"));
+            found.push(format!("{line:?}, the log has {end:?}"));
         }
     }
     found
@@ -206,9 +206,9 @@ fn completions(case: &Case) -> Vec<String> {
     twice.map(|(id, epochs)| format!("{id} under {epochs:?}")).collect()
 }
 
-/// A completion is remembered for good: who asks again is never refused what was done. Another
-/// settle is remembered until the next, so that it may have been done when the first answer to it
-/// was lost. Where a handler lost its lease, nothing was asked.
+/// A completion is remembered forever: its repetition is never rejected. Another settle is
+/// remembered until the next one, so it may have been committed if its first answer was lost. A
+/// handler that lost its lease submitted nothing.
 fn refusals(case: &Case) -> Vec<String> {
     let happened = |line: &&Line| match line {
         Line::Refused { run, how, unsure, .. } => {
@@ -218,7 +218,7 @@ fn refusals(case: &Case) -> Vec<String> {
         Line::Lost { run, .. } => case.told.end_of(run) == Some("completed"),
         _ => false,
     };
-    case.lines().filter(happened).map(|line| format!("{line:?}, and it did")).collect()
+    case.lines().filter(happened).map(|line| format!("{line:?}, but it happened")).collect()
 }
 
 fn strays(case: &Case) -> Vec<String> {
@@ -226,7 +226,7 @@ fn strays(case: &Case) -> Vec<String> {
     let unasked = case.told.runs.iter().filter(|(run, lived)| match lived.end.as_deref() {
         Some("completed") => !asked.contains(&(*run, How::Complete)),
         Some("retry_scheduled") => {
-            // A worker says by itself that it could not read a payload.
+            // A worker fails an attempt whose payload it could not read.
             !asked.contains(&(*run, How::Fail)) && asked.contains(&(*run, How::Complete))
         }
         _ => false,
@@ -240,7 +240,7 @@ fn results(case: &Case) -> Vec<String> {
         let run = Run { id: id.clone(), epoch: past.epoch }.to_string();
         let result = case.view.results.get(id);
         if past.state == State::Completed && result != Some(&run) {
-            found.push(format!("{run} completed, and the result is {result:?}"));
+            found.push(format!("{run} completed, but the result is {result:?}"));
         }
     }
     found
@@ -257,7 +257,7 @@ fn seen(case: &Case) -> Vec<String> {
     }
     let same = kept.iter().zip(&case.seen).take_while(|(kept, seen)| kept == seen).count();
     let (kept, seen) = (kept.get(same), case.seen.get(same));
-    vec![format!("after {same} entries: {seen:?} was seen where {kept:?} is kept")]
+    vec![format!("after {same} log events: read {seen:?}, stored {kept:?}")]
 }
 
 #[cfg(test)]
@@ -339,7 +339,7 @@ mod tests {
         case.view.events.iter().map(entry).collect()
     }
 
-    /// The names of the rules that a doctored case breaks.
+    /// The names of the rules that a modified case breaks.
     fn rules(doctor: impl FnOnce(&mut Case)) -> BTreeSet<String> {
         let mut case = sound();
         doctor(&mut case);
@@ -348,7 +348,7 @@ mod tests {
         broken(&case).into_iter().map(name).collect()
     }
 
-    /// Says an entry again at the end of the log.
+    /// Appends a log event.
     fn again(case: &mut Case, task: &str, name: &str, body: &str) {
         let seq = case.view.events.len() as u64 + 1;
         case.view.events.push(Event { seq, ..event(task, name, body) });
@@ -368,28 +368,28 @@ mod tests {
     fn every_rule_can_be_broken() {
         type Doctor = fn(&mut Case);
         let cases: &[(&str, Doctor)] = &[
-            ("no process is in trouble", |case| said(case, Line::Trouble("x".into()))),
-            ("no process is in trouble", |case| drop(case.journals[1].pop())),
+            ("no process reports trouble", |case| said(case, Line::Trouble("x".into()))),
+            ("no process reports trouble", |case| drop(case.journals[1].pop())),
             ("the log has no gaps", |case| drop(case.view.events.remove(9))),
-            ("an entry follows from those before it", |case| {
+            ("a log event follows from those before it", |case| {
                 again(case, "0", "completed", r#"{"epoch":8}"#);
             }),
-            ("an entry follows from those before it", |case| {
+            ("a log event follows from those before it", |case| {
                 case.view.events[10].said.epoch = Some(7);
             }),
-            ("an entry follows from those before it", |case| {
+            ("a log event follows from those before it", |case| {
                 case.view.events[11].said.epoch = Some(7);
             }),
-            ("an entry follows from those before it", |case| {
+            ("a log event follows from those before it", |case| {
                 case.view.events[11].said.attempt = Some(3);
             }),
             ("a lane has no more leases than its limit", |case| {
                 case.view.events[0].said.limit = Some(0);
             }),
-            ("the rows are what the log tells", |case| {
+            ("the rows agree with the log", |case| {
                 case.view.tasks.get_mut("0").unwrap().attempts = 1;
             }),
-            ("the rows are what the log tells", |case| drop(case.view.tasks.remove("0"))),
+            ("the rows agree with the log", |case| drop(case.view.tasks.remove("0"))),
             ("every task is completed once", |case| case.tasks = 3),
             ("every task is completed once", |case| {
                 case.view.events.truncate(14);
@@ -400,45 +400,45 @@ mod tests {
             ("nothing is left leased", |case| {
                 case.view.lanes.get_mut("lane").unwrap().gate = Some(Gate { running: 1 });
             }),
-            ("what was created is there, once for each request", |case| {
+            ("an acknowledged create exists, once per request", |case| {
                 said(case, Line::Created { nth: 1, id: "1-b".into(), duplicate: false });
             }),
-            ("what was claimed was given to this worker alone", |case| {
+            ("a claimed task was leased to this worker alone", |case| {
                 case.view.events[13].said.worker = Some("u".into());
             }),
-            ("what was claimed was given to this worker alone", |case| {
+            ("a claimed task was leased to this worker alone", |case| {
                 let claimed = case.journals[1][2].clone();
                 said(case, claimed);
             }),
-            ("what was settled is in the log under its fence", |case| {
+            ("an acknowledged settle is in the log under its fence", |case| {
                 said(case, Line::Settled { run: run("1-a", 7), how: How::Complete });
             }),
             ("one completion of a task is acknowledged", |case| {
                 said(case, Line::Settled { run: run("1-a", 7), how: How::Complete });
                 said(case, Line::Settled { run: run("1-a", 9), how: How::Complete });
             }),
-            ("what was refused did not happen", |case| {
+            ("a rejected settle did not happen", |case| {
                 let (run, code) = (run("1-a", 9), "stale".to_owned());
                 said(case, Line::Refused { run, how: How::Complete, code, unsure: true });
             }),
-            ("what was refused did not happen", |case| {
+            ("a rejected settle did not happen", |case| {
                 let (run, code) = (run("0", 7), "stale".to_owned());
                 said(case, Line::Refused { run, how: How::Fail, code, unsure: false });
             }),
-            ("what was refused did not happen", |case| {
+            ("a rejected settle did not happen", |case| {
                 said(case, Line::Lost { run: run("1-a", 9), code: "stale".into() });
             }),
-            ("only what was asked happened", |case| {
+            ("only submitted settles happened", |case| {
                 case.journals[1].retain(|line| !matches!(line, Line::Asked { .. }));
             }),
-            ("a result is that of the run that completed", |case| {
+            ("a result is that of the completing lease", |case| {
                 case.view.results.insert("1-a".into(), "1-a/7".into());
             }),
-            ("the subscriber saw every entry in order", |case| case.seen.swap(3, 4)),
-            ("the subscriber saw every entry in order", |case| {
+            ("the subscriber read every log event in order", |case| case.seen.swap(3, 4)),
+            ("the subscriber read every log event in order", |case| {
                 case.seen.remove(5);
             }),
-            ("the subscriber saw every entry in order", |case| {
+            ("the subscriber read every log event in order", |case| {
                 case.seen.pop();
             }),
         ];

@@ -1,5 +1,4 @@
-//! What a process writes down, one line each, before it goes on: what it is about to ask, and
-//! every answer that it got.
+//! The lines of a journal: what a process is about to submit, and every answer that it received.
 
 use std::fmt;
 
@@ -26,37 +25,37 @@ pub(crate) enum Line {
         run: Run,
         how: How,
     },
-    /// `unsure` when the same was asked before without an answer: it may have been done then.
+    /// `unsure` when an earlier submission had no answer: it may have been committed.
     Refused {
         run: Run,
         how: How,
         code: String,
         unsure: bool,
     },
-    /// The lease was over before there was an answer, or anything to ask.
+    /// The lease expired before an answer, or before anything was submitted.
     Over {
         run: Run,
     },
-    /// The lease was lost while the handler ran, and nothing was asked.
+    /// The lease was lost while the handler ran, and nothing was submitted.
     Lost {
         run: Run,
         code: String,
     },
-    /// What a look at a commit without an answer said; nothing when it said nothing.
+    /// The outcome lookup of a commit without an answer; none when the lookup failed.
     LookedUp {
         committed: Option<bool>,
     },
-    /// A caller was told that the outcome is not known.
+    /// A caller received `OutcomeUnknown`.
     Unknown,
-    /// What the engine of this life did.
+    /// The statistics of the engine in this life.
     Worked {
         batches: u64,
         conflicts: u64,
         sweeps: u64,
     },
-    /// Everything was closed in good order.
+    /// Everything was closed in order.
     Closed,
-    /// Something that never happens to a caller happened.
+    /// An unexpected event.
     Trouble(String),
 }
 

@@ -1,8 +1,8 @@
-//! Engine processes on one Postgres, through faults: processes that are killed or stand still,
-//! connections that are cut, a database that crashes. Every answer is written down by whoever got
-//! it, and in the end a judge holds the answers against the database.
+//! Engine processes on one Postgres, through faults: killed and stopped processes, terminated
+//! connections, crashes of the database. Every caller journals its answers, and a judge compares
+//! them with the database in the end.
 //!
-//! The faults, their order and their times follow from the seed; what they hit does not.
+//! The faults, their order and their times follow from the seed; their effects do not.
 
 #![allow(clippy::print_stdout, reason = "a program for a terminal: printing is what it does")]
 
@@ -49,21 +49,21 @@ fn main() -> ExitCode {
         }
     };
     let folder = tempfile::Builder::new().prefix("windlass-chaos").tempdir();
-    let folder = folder.expect("there is room for what is written down");
+    let folder = folder.expect("a temporary folder can be created");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.expect("there is room for a runtime");
+    let runtime = runtime.expect("a runtime can be created");
     let verdict = runtime.block_on(run::run(&options, folder.path()));
     let passed = tell(&options, &verdict);
     if passed {
         return ExitCode::SUCCESS;
     }
-    println!("what was written down is kept in {}", folder.keep().display());
+    println!("the journals are in {}", folder.keep().display());
     ExitCode::FAILURE
 }
 
 /// Stops a process in each phase of its batch.
 fn stopped() -> ExitCode {
-    let runtime = tokio::runtime::Runtime::new().expect("there is room for a runtime");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime can be created");
     match runtime.block_on(stopped::run()) {
         Ok((table, broken)) => {
             print!("{table}");
@@ -89,12 +89,12 @@ fn node(orders: Option<&str>) -> ExitCode {
     }
 }
 
-/// Whether no rule was broken.
+/// Prints the verdict. Returns whether no rule was broken.
 fn tell(options: &Options, verdict: &Result<Verdict, String>) -> bool {
     let reproduce = format!("cargo run --release -p windlass-sim --bin chaos -- {options}");
     let passed = match verdict {
         Err(problem) => {
-            println!("the run came to no end: {problem}");
+            println!("the run did not end: {problem}");
             false
         }
         Ok(Verdict { figures, broken }) => {

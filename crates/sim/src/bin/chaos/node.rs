@@ -1,5 +1,5 @@
 //! One engine process: it creates its share of the tasks, claims, and settles, until it is killed
-//! or told to close.
+//! or asked to close.
 
 use std::collections::BTreeSet;
 use std::io::BufRead;
@@ -22,29 +22,29 @@ use crate::watched::Watched;
 use crate::wish::{FREE, KIND, LANES, LIMITED, Plan, SINGLE, Wish};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
-/// Shorter than a lease, so that a stopped process is found out of its locks before its leases.
+/// Shorter than a lease, so that a stopped process loses its locks before its leases.
 const PATIENCE: Duration = Duration::from_secs(1);
 const CONNECTIONS: usize = 4;
 const THREADS: usize = 2;
-/// How long to wait before a database is opened again that is away.
+/// The delay before an unavailable database is opened again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a process is told to do.
+/// The orders of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Orders {
     pub(crate) url: String,
-    /// Where the answers are written down.
+    /// The folder of the journals.
     pub(crate) folder: PathBuf,
     pub(crate) process: usize,
     pub(crate) processes: usize,
     pub(crate) life: usize,
-    /// How many of its callers create tasks.
+    /// The number of its callers that create tasks.
     pub(crate) creators: u64,
-    /// How many tasks it may have under way.
+    /// The number of tasks it may run concurrently.
     pub(crate) workers: usize,
     pub(crate) tasks: u64,
     pub(crate) seed: u64,
-    /// When the run began, in milliseconds since 1970, and how long it takes to create all tasks.
+    /// The start of the run in Unix milliseconds, and the time in which all tasks are created.
     pub(crate) began_ms: u64,
     pub(crate) span_ms: u64,
 }
@@ -58,15 +58,15 @@ pub(crate) fn unix_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Opens the database, which may be away.
+/// Opens the database, which may be unavailable.
 pub(crate) async fn open(url: &str) -> PostgresStore {
-    let (config, options) = Options::parse(url).expect("the server's own URL is one");
+    let (config, options) = Options::parse(url).expect("the server's URL is valid");
     let options = Options { patience: PATIENCE, connections: CONNECTIONS, ..options };
     loop {
         match PostgresStore::open_with(config.clone(), options.clone()).await {
             Ok(store) => return store,
             Err(StoreError::Unavailable(_)) => tokio::time::sleep(PAUSE).await,
-            Err(error) => panic!("the database does not open: {error}"),
+            Err(error) => panic!("opening the database failed: {error}"),
         }
     }
 }
@@ -74,7 +74,7 @@ pub(crate) async fn open(url: &str) -> PostgresStore {
 pub(crate) fn run(orders: Orders) -> Result<(), Error> {
     let Orders { folder, process, life, .. } = &orders;
     let acknowledged = journal::read(folder, *process).expect("a journal can be read");
-    let journal = Journal::create(folder, *process, *life).expect("a file can be made");
+    let journal = Journal::create(folder, *process, *life).expect("a file can be created");
     let journal = Arc::new(journal);
     let hook = journal.clone();
     std::panic::set_hook(Box::new(move |panic| hook.trouble(panic.to_string())));
@@ -85,7 +85,7 @@ pub(crate) fn run(orders: Orders) -> Result<(), Error> {
         _ => None,
     });
     let created = Arc::new(created.collect::<BTreeSet<u64>>());
-    runtime.expect("there is room for a runtime").block_on(live(orders, journal, created))
+    runtime.expect("a runtime can be created").block_on(live(orders, journal, created))
 }
 
 async fn live(
@@ -107,7 +107,7 @@ async fn live(
         tokio::spawn(caller.clone().work());
     }
     let running = work(&caller, orders.workers.saturating_sub(hands).max(1))?;
-    // The answer is the parent's word, or that it is gone.
+    // Receives the parent's command to close, or the end of the parent.
     if told.recv().await.is_none() {
         return Ok(());
     }
@@ -119,12 +119,12 @@ async fn live(
     Ok(())
 }
 
-/// The parent's word to close. When the parent is gone, so is this process.
+/// The parent's command to close. This process exits with its parent.
 fn hear() -> tokio::sync::mpsc::UnboundedReceiver<()> {
     let (said, heard) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
-            // Nobody listens after the end has begun.
+            // The receiver is dropped once closing has begun.
             let _ = said.send(());
         }
         std::process::exit(1);
@@ -132,7 +132,7 @@ fn hear() -> tokio::sync::mpsc::UnboundedReceiver<()> {
     heard
 }
 
-/// Creates every task of this creator that no earlier life was told of, each when its time comes.
+/// Creates every task of this creator that no earlier life saw created, each at its time.
 async fn create(caller: Caller, orders: Arc<Orders>, created: Arc<BTreeSet<u64>>, creator: u64) {
     let Orders { process, processes, creators, tasks, seed, began_ms, span_ms, .. } = *orders;
     // The parent has the number zero, and creates none of these.
@@ -181,14 +181,14 @@ fn run_of(fence: &windlass_core::Fence) -> Run {
     Run { id: fence.task.id.to_string(), epoch: fence.epoch }
 }
 
-/// A worker asks again by itself, so that whatever it was refused may have been done before.
+/// A worker retries a settle, so that a rejected one may have been committed before.
 fn write_down(journal: &Journal, settlement: &AttemptReport) {
     let run = run_of(&settlement.fence);
     let how = match &settlement.asked {
         Some(SettleRequest::Complete(_)) => How::Complete,
         Some(SettleRequest::Fail(_)) => How::Fail,
         Some(SettleRequest::Release) => How::Release,
-        Some(SettleRequest::Snooze { .. }) => journal.trouble(format!("{run} was put off")),
+        Some(SettleRequest::Snooze { .. }) => journal.trouble(format!("{run} was snoozed")),
         Some(SettleRequest::Suspend) => journal.trouble(format!("{run} was suspended")),
         Some(SettleRequest::WaitChildren) => journal.trouble(format!("{run} waits for children")),
         None => match &settlement.answer {

@@ -2,19 +2,19 @@ use std::fmt;
 use std::time::Duration;
 
 pub(crate) const HELP: &str = "\
-Engine processes on one Postgres, through faults, and a judge who reads what came of it.
+Runs engine processes on one Postgres, injects faults, and judges the result.
 
 usage: chaos [options]
-       chaos stopped    a process stands still in each phase of its batch, and others go on
+       chaos stopped    stop a process in each phase of its batch while others run
 
 options:
-  --tasks N      how many tasks are created and completed (100000)
-  --faults N     how many faults are injected (60)
-  --seconds N    for how long tasks are created (what the faults take)
-  --seed N       which faults, when, and what the tasks are like (1)
+  --tasks N      number of tasks to create and complete (100000)
+  --faults N     number of faults to inject (60)
+  --seconds N    time in which tasks are created (the duration of the faults)
+  --seed N       determines the faults, their times, and the tasks (1)
   --processes N  engine processes (3)
-  --workers N    tasks under way at once, over all processes (16)
-  --json         the figures as JSON
+  --workers N    concurrent tasks, over all processes (16)
+  --json         print the figures as JSON
 ";
 
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// None when help is asked for.
+    /// None when help is requested.
     pub(crate) fn read(mut args: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut options = Self::default();
         while let Some(arg) = args.next() {
@@ -61,7 +61,7 @@ impl Options {
                 "--workers" => options.workers = at_least_one(number(1)?),
                 "--json" => options.json = true,
                 "--help" | "-h" => return Ok(None),
-                _ => return Err(format!("no such option: {arg}")),
+                _ => return Err(format!("unknown option: {arg}")),
             }
         }
         Ok(Some(options))
@@ -73,7 +73,7 @@ impl Options {
         self.workers / self.processes + more
     }
 
-    /// For how long tasks are created when the faults take so long.
+    /// The time in which tasks are created, given the duration of the faults.
     pub(crate) fn span(&self, faults: Duration) -> Duration {
         self.seconds.map_or(faults, Duration::from_secs)
     }
@@ -83,7 +83,7 @@ fn at_least_one(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX).max(1)
 }
 
-/// The options that make the same run again.
+/// The options that reproduce the run.
 impl fmt::Display for Options {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tasks, faults, seconds, seed, processes, workers, json: _ } = self;

@@ -19,16 +19,16 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(orders: Orders) -> Result<Self, String> {
-        let failed = |error: std::io::Error| format!("a process does not start: {error}");
+        let failed = |error: std::io::Error| format!("starting a process failed: {error}");
         let program = std::env::current_exe().map_err(failed)?;
-        let text = serde_json::to_string(&orders).expect("orders are written without fail");
+        let text = serde_json::to_string(&orders).expect("orders are serializable");
         let mut child = Command::new(program)
             .args(["node", &text])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
             .map_err(failed)?;
-        let words = child.stdin.take().expect("it was asked for");
+        let words = child.stdin.take().expect("stdin is piped");
         Ok(Self { orders, child, words })
     }
 
@@ -41,7 +41,7 @@ impl Process {
         self.signal(Signal::KILL)?;
         let status = self.child.wait().map_err(|error| error.to_string())?;
         if status.signal() != Some(SIGKILL) {
-            return Err(format!("a process was to be killed, and ended by itself: {status}"));
+            return Err(format!("a process ended before it was killed: {status}"));
         }
         let life = self.orders.life + 1;
         *self = Self::start(Orders { life, ..self.orders.clone() })?;
@@ -57,32 +57,32 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
-    /// No process ends before it is told to.
+    /// Checks that the process has not ended.
     pub(crate) fn must_run(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
-            ended => Err(format!("process {} ended by itself: {ended:?}", self.orders.process)),
+            ended => Err(format!("process {} ended unexpectedly: {ended:?}", self.orders.process)),
         }
     }
 
-    /// Tells it to close, and waits until it has.
+    /// Asks it to close, and waits until it has.
     pub(crate) fn close(mut self) -> Result<(), String> {
         self.must_run()?;
         writeln!(self.words, "close").map_err(|error| error.to_string())?;
         match self.child.wait() {
             Ok(status) if status.success() => Ok(()),
-            ended => Err(format!("process {} ended badly: {ended:?}", self.orders.process)),
+            ended => Err(format!("process {} failed: {ended:?}", self.orders.process)),
         }
     }
 
     fn signal(&self, signal: Signal) -> Result<(), String> {
         let sent = kill_process(Pid::from_child(&self.child), signal);
-        sent.map_err(|error| format!("a signal was not sent: {error}"))
+        sent.map_err(|error| format!("sending a signal failed: {error}"))
     }
 }
 
 impl Drop for Process {
-    /// No process outlives its parent, not even one that stands still.
+    /// Kills the process with its parent, even a stopped one.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

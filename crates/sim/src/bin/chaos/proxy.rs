@@ -1,5 +1,5 @@
-//! Stands between a process and its server, knows the messages that go through, and holds them at
-//! a chosen one: what the process has done by then is known exactly.
+//! A proxy between a process and its server. It parses the messages and holds them at a chosen
+//! one, so that the progress of the process is known exactly.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 const SOCKET: &str = ".s.PGSQL.5432";
 
-/// Where the messages are held. A text is part of a statement.
+/// Where messages are held. The text is part of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     Nowhere,
@@ -22,7 +22,7 @@ pub(crate) enum Cut {
     Before(&'static str),
     /// The statement arrives whole, and nothing after it.
     After(&'static str),
-    /// The statement arrives and is done; the process hears nothing of it.
+    /// The statement is executed; the process receives no answer.
     Answer(&'static str),
 }
 
@@ -41,14 +41,14 @@ struct Gate {
 }
 
 impl Gate {
-    /// Only the first to come here is held.
+    /// Only the first statement that matches is held.
     fn is_here(&self, cut: Cut) -> bool {
         self.cut == cut && !self.taken.swap(true, Ordering::SeqCst)
     }
 
     async fn hold(&self) {
         self.reached.send_replace(true);
-        // Without the proxy there is nobody left to open.
+        // The wait ends with the proxy.
         let _ = self.open.subscribe().wait_for(|open| *open).await;
     }
 }
@@ -62,7 +62,7 @@ impl Proxy {
         let (server, held) = (server.join(SOCKET), gate.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                // A server that is away is away for the process as well.
+                // An unavailable server is unavailable to the process as well.
                 if let Ok(server) = UnixStream::connect(&server).await {
                     carry(client, server, held.clone());
                 }
@@ -75,12 +75,12 @@ impl Proxy {
         self.folder.path()
     }
 
-    /// Returns when something is held.
+    /// Returns when a message is held.
     pub(crate) async fn reached(&self) {
         let _ = self.gate.reached.subscribe().wait_for(|reached| *reached).await;
     }
 
-    /// Lets everything through.
+    /// Releases all messages.
     pub(crate) fn open(&self) {
         self.gate.open.send_replace(true);
     }
@@ -92,7 +92,7 @@ fn carry(client: UnixStream, server: UnixStream, gate: Arc<Gate>) {
     tokio::spawn(carry_answers(answers, hears, gate.clone(), deaf.clone()));
     tokio::spawn(async move {
         let mut talk = Talk::default();
-        // When either side is gone, so is the other.
+        // When either side closes, so does the other.
         let _ = talk.carry(asks, is_asked, &gate, &deaf).await;
     });
 }
@@ -114,14 +114,14 @@ async fn carry_answers(
     }
 }
 
-/// What one connection has said so far.
+/// The state of one connection.
 #[derive(Debug, Default)]
 struct Talk {
     bytes: Vec<u8>,
     greeted: bool,
-    /// The statements that it has prepared, by name.
+    /// Its prepared statements, by name.
     statements: BTreeMap<Vec<u8>, String>,
-    /// Whether the present transaction is one that writes to the log.
+    /// Whether the present transaction writes to the log.
     writes: bool,
 }
 
@@ -160,7 +160,7 @@ impl Talk {
         Ok(())
     }
 
-    /// The next whole message. The first of a connection has no kind.
+    /// The next whole message. The first of a connection has no type byte.
     fn next(&mut self) -> Option<Vec<u8>> {
         let kind = usize::from(self.greeted);
         let length: [u8; 4] = self.bytes.get(kind..kind + 4)?.try_into().ok()?;
@@ -173,7 +173,7 @@ impl Talk {
         Some(std::mem::replace(&mut self.bytes, rest))
     }
 
-    /// The statement that a message runs, if it runs one.
+    /// The statement that a message executes, if any.
     fn statement(&mut self, message: &[u8]) -> Option<String> {
         let words: Vec<&[u8]> = message.get(5..)?.splitn(3, |byte| *byte == 0).collect();
         let [first, second, ..] = words[..] else { return None };
@@ -190,7 +190,7 @@ impl Talk {
     }
 }
 
-/// The cut, if the statement is one to cut at. Reading transactions end with COMMIT too.
+/// The cut, if the statement matches it. Read-only transactions end with COMMIT too.
 fn cut_at(cut: Cut, statement: &str, writes: bool) -> Option<Cut> {
     let fits = match cut {
         Cut::Nowhere => false,

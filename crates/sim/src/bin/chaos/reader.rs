@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use windlass_engine::{Engine, Error};
 
-/// How long to wait before the log is read again from where it broke off.
+/// The delay before the log is read again from its cursor.
 const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct Reader {
     reading: JoinHandle<Result<Vec<Entry>, String>>,
 }
 
-/// An entry as it was read: its number, and a digest of all that it says.
+/// A log event as it was read: its sequence number, and a digest of its content.
 pub(crate) type Entry = (u64, u64);
 
 #[derive(Debug, Default)]
@@ -42,12 +42,12 @@ impl Reader {
         self.progress.completed.load(Ordering::Relaxed)
     }
 
-    /// How often it had to go on from its cursor after an error.
+    /// How often it had to resume from its cursor after an error.
     pub(crate) fn restarts(&self) -> u64 {
         self.progress.restarts.load(Ordering::Relaxed)
     }
 
-    /// What it has read, once its engine is shut down.
+    /// The log events it has read, once its engine is shut down.
     pub(crate) async fn end(self) -> Result<Vec<Entry>, String> {
         self.reading.await.map_err(|error| error.to_string())?
     }
@@ -86,7 +86,7 @@ async fn read(engine: Engine, progress: Arc<Progress>) -> Result<Vec<Entry>, Str
                 progress.restarts.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(PAUSE).await;
             }
-            other => return Err(format!("the log is not read on: {other}")),
+            other => return Err(format!("reading the log failed: {other}")),
         }
     }
 }

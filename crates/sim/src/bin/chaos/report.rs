@@ -8,7 +8,7 @@ use crate::fault::Kind;
 use crate::judge::Case;
 use crate::line::{How, Line};
 
-/// Refusals that say that a lease is over.
+/// Rejections because of an ended lease.
 const STALE: [&str; 4] = ["stale", "lease_expired", "not_leased", "ended"];
 
 #[derive(Debug)]
@@ -34,16 +34,16 @@ impl Figures {
         let told = |name: &str| case.told.ended(name) as u64;
         let stale = |line: &Line| matches!(line, Line::Refused { code, .. } if is_stale(code));
         for (key, name, value) in [
-            ("process_lives", "lives of processes", lives as u64),
+            ("process_lives", "process starts", lives as u64),
             ("tasks", "tasks", case.told.tasks.len() as u64),
             ("completions", "completions", told("completed")),
             ("retries", "attempts that failed and were retried", told("retry_scheduled")),
             ("leases_lost", "leases lost", told("lease_expired")),
-            ("released", "leases given back", told("released")),
-            ("events", "log entries", case.view.events.len() as u64),
-            ("subscriber_restarts", "times the subscriber began again", restarts),
+            ("released", "leases released", told("released")),
+            ("events", "log events", case.view.events.len() as u64),
+            ("subscriber_restarts", "restarts of the subscriber", restarts),
             ("created_acks", "creates acknowledged", count(is_created)),
-            ("duplicates", "  as asked before", count(is_duplicate)),
+            ("duplicates", "  as duplicates", count(is_duplicate)),
             (
                 "claim_acks",
                 "claims acknowledged",
@@ -51,12 +51,12 @@ impl Figures {
             ),
             ("complete_acks", "completes acknowledged", count(is_complete)),
             ("stale", "stale answers", case.lines().filter(|line| stale(line)).count() as u64),
-            ("over", "leases over before an answer", count(is_over)),
+            ("over", "leases expired before an answer", count(is_over)),
             ("looked_up", "unknown outcomes looked up", count(is_looked_up)),
             ("looked_up_committed", "  that were committed", count(is_committed)),
-            ("looked_up_in_vain", "looks that were not answered", count(is_in_vain)),
-            ("unknown", "callers told outcome_unknown", count(|line| *line == Line::Unknown)),
-            ("overlap_us", "most that the time of a task fell, us", case.overlap_us()),
+            ("looked_up_in_vain", "lookups without an answer", count(is_in_vain)),
+            ("unknown", "outcome_unknown answers", count(|line| *line == Line::Unknown)),
+            ("overlap_us", "largest step back in time of a task, us", case.overlap_us()),
             ("elapsed_ms", "elapsed, ms", u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)),
         ] {
             figures.add(key, name, value);
@@ -67,7 +67,7 @@ impl Figures {
         });
         let last = worked.fold([0; 3], |sum, more| [0, 1, 2].map(|at| sum[at] + more[at]));
         figures.add("batches", "batches of the last lives", last[0]);
-        figures.add("conflicts", "  decided again", last[1]);
+        figures.add("conflicts", "  retried after a conflict", last[1]);
         figures.add("sweeps", "  with a sweep", last[2]);
         for (name, crowd) in &case.told.lanes {
             let limit = crowd.limit.map_or("none".into(), |limit| limit.to_string());

@@ -1,4 +1,4 @@
-//! One run, from an empty database to the judgement.
+//! One run, from an empty database to the verdict.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,17 +24,17 @@ use crate::view::View;
 use crate::watched::Watched;
 use crate::wish::{LANES, LIMITS, Wish};
 
-/// The parent, among those who write down their answers. The processes count from one.
+/// The parent's number among the journals. The processes count from one.
 const PARENT: usize = 0;
-/// What a URL means that names none.
+/// The schema of a URL that names none.
 const SCHEMA: &str = "windlass";
-/// How long nothing may be completed before the run is given up.
+/// How long no task may complete before the run is declared stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
-/// Those who create tasks in each process.
+/// The number of creators in each process.
 const CREATORS: u64 = 8;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What came of a run.
+/// The result of a run.
 pub(crate) struct Verdict {
     pub(crate) figures: Figures,
     pub(crate) broken: Vec<String>,
@@ -85,17 +85,17 @@ pub(crate) async fn run(options: &Options, folder: &Path) -> Result<Verdict, Str
     let figures = Figures::of(&case, &count, lives, restarts, begun.elapsed());
     let broken = ended.err().into_iter().chain(broken(&case)).collect();
     if let Err(error) = std::fs::copy(server.log(), folder.join("postgres.log")) {
-        eprintln!("the log of the server was not kept: {error}");
+        eprintln!("copying the server log failed: {error}");
     }
     Ok(Verdict { figures, broken })
 }
 
-/// Makes every lane, with its limit, before anybody claims from it.
+/// Creates every lane, with its limit, before any claim.
 async fn prepare(options: &Options, folder: &Path, url: &str) -> Result<Engine, String> {
     let journal = Journal::create(folder, PARENT, 0).map_err(|error| error.to_string())?;
     let journal = Arc::new(journal);
     let store = Watched { store: open(url).await, journal: journal.clone() };
-    // It only reads: what happens by itself is for the processes to do.
+    // It only reads: background work is left to the processes.
     let config = Config { background: false, ..Config::default() };
     let engine = Engine::start(store, config).await.map_err(|error| error.to_string())?;
     let caller = Caller { engine: engine.clone(), journal, name: "parent".into() };
@@ -106,7 +106,7 @@ async fn prepare(options: &Options, folder: &Path, url: &str) -> Result<Engine, 
     Ok(engine)
 }
 
-/// Sets the limits of lanes that are there.
+/// Sets the limits of existing lanes.
 pub(crate) async fn limit_lanes(engine: &Engine) -> Result<(), String> {
     for (lane, limit) in LIMITS {
         let limit = Some(limit);
@@ -139,7 +139,7 @@ fn start(
     (0..processes).map(|nth| Process::start(orders(nth))).collect()
 }
 
-/// Waits until the subscriber has seen as many completions as there are tasks.
+/// Waits until the subscriber has read as many completions as there are tasks.
 async fn until_all_completed(
     tasks: u64,
     reader: &Reader,
@@ -155,14 +155,14 @@ async fn until_all_completed(
             (last, moved) = (completed, Instant::now());
         }
         if moved.elapsed() > STUCK_AFTER {
-            return Err(format!("stuck: {completed} of {tasks} completed, and nothing moves"));
+            return Err(format!("stuck: {completed} of {tasks} completed, no progress"));
         }
         processes.iter_mut().try_for_each(Process::must_run)?;
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
-/// The subscriber may be a little behind; what it has not seen in the end is judged.
+/// Waits for the subscriber, which may lag a little; missing log events are judged later.
 pub(crate) async fn until_all_seen(entries: u64, reader: &Reader) {
     let give_up_at = Instant::now() + STUCK_AFTER;
     while reader.entries() < entries && Instant::now() < give_up_at {

@@ -1,7 +1,7 @@
-//! A process stands still in each phase of its batch, and the others go on: what it holds, it
-//! holds no longer than its patience and its leases last. When it goes on, it finds out.
+//! A process is stopped in each phase of its batch while others run: it blocks them no longer than
+//! its lock timeout and its lease expiry. When it resumes, it detects the loss.
 //!
-//! The same for a connection that goes silent: whoever waits for it lets go of it after a while.
+//! The same for a connection that goes silent: it is closed after a timeout.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -29,11 +29,11 @@ use crate::wish::{LANES, Plan, Wish};
 #[derive(Clone, Copy, Debug)]
 enum Moment {
     At(Cut),
-    /// It is not stopped: what goes to its server or comes from there does not arrive.
+    /// It is not stopped: traffic to or from its server does not arrive.
     Silent(Cut),
-    /// It has nothing to do, and waits for word of others.
+    /// It is idle, and waits for notifications.
     Idle,
-    /// Its handlers are at work.
+    /// Its handlers run.
     Working,
 }
 
@@ -55,8 +55,8 @@ const PHASES: &[(&str, Moment)] = &[
     ("silence while it listens", Moment::Silent(Cut::Answer("LISTEN"))),
 ];
 
-/// Tasks that are there when the process starts, come while it stands still, and come for it
-/// alone when it has gone on.
+/// Tasks that exist when the process starts, that are created while it is stopped, and that are
+/// created for it alone after it resumes.
 const PER_STEP: u64 = 8;
 const TASKS: u64 = 3 * PER_STEP;
 const WORKERS: usize = 4;
@@ -64,15 +64,15 @@ const PARENT: usize = 0;
 const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// How long the others took while one stood still.
+/// How long the other workers took while one process was stopped.
 struct Took {
     /// To their first commit.
     first: Duration,
-    /// To everything, also what the stopped one held.
+    /// To all tasks, including those that the stopped process leased.
     all: Duration,
 }
 
-/// Plays every phase; a table, and what was broken.
+/// Plays every phase. Returns a table, and the violations.
 pub(crate) async fn run() -> Result<(String, Vec<String>), String> {
     let server = Server::start();
     let mut table = format!("{:38}{:>14}{:>14}\n", "stopped", "first commit", "all done");
@@ -83,7 +83,7 @@ pub(crate) async fn run() -> Result<(String, Vec<String>), String> {
         match stage.play().await {
             Ok((took, broken)) => {
                 let (first, all) = (took.first.as_millis(), took.all.as_millis());
-                // Writing to a text does not fail.
+                // Writing to a string does not fail.
                 let _ = writeln!(table, "{name:38}{first:>11} ms{all:>11} ms");
                 found.extend(broken.into_iter().map(|what| format!("{name}: {what}")));
             }
@@ -106,7 +106,7 @@ impl Stage<'_> {
         format!("phase_{}", self.nth)
     }
 
-    /// The task with this number. The first of each lane are slow where handlers are to be met.
+    /// The task with this number. The first of each lane are slow where handlers must be running.
     fn wish(&self, nth: u64) -> Wish {
         let lane = LANES[usize::try_from(nth).unwrap_or(0) % LANES.len()];
         let slow = matches!(self.moment, Moment::Working) && nth < LANES.len() as u64;
@@ -142,7 +142,7 @@ impl Stage<'_> {
             proxy.open();
             process.go_on()?;
         }
-        // From here on it is alone.
+        // From here on it is the only worker.
         within("tasks for it alone", self.create(&caller, 2)).await?;
         within("the stopped one's work", until(|| reader.completed() >= TASKS)).await?;
         tokio::task::block_in_place(|| process.close())?;
@@ -155,7 +155,7 @@ impl Stage<'_> {
         Ok((took, broken(&Case { tasks: TASKS, journals, view, seen, told })))
     }
 
-    /// An engine in this process, straight on the server.
+    /// An engine in this process, connected directly to the server.
     async fn other_node(&self) -> Result<Caller, String> {
         let journal = Journal::create(self.folder, PARENT, 0).map_err(|error| error.to_string())?;
         let journal = Arc::new(journal);
@@ -194,7 +194,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Everything there is gets done while one process stands still.
+    /// All tasks complete while one process is stopped.
     async fn others_go_on(&self, caller: &Caller, reader: &Reader) -> Result<Took, String> {
         let stopped = Instant::now();
         within("a commit", caller.create(&self.wish(PER_STEP))).await?;
@@ -221,5 +221,5 @@ async fn until(mut holds: impl FnMut() -> bool) {
 
 async fn within(what: &str, waiting: impl Future<Output = ()>) -> Result<(), String> {
     let waited = tokio::time::timeout(GIVE_UP_AFTER, waiting).await;
-    waited.map_err(|_| format!("{what} never came"))
+    waited.map_err(|_| format!("timeout while waiting for {what}"))
 }

@@ -1,5 +1,5 @@
-//! What the log tells, entry by entry: what became of every task and of every run, and how many
-//! were leased from each lane. It is a model of its own, and shares no code with the engine.
+//! The state that the log gives, event by event: of every task and every lease, and the number of
+//! leases of each lane. It is a separate model, and shares no code with the engine.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ pub(crate) struct Told {
     pub(crate) tasks: BTreeMap<String, Past>,
     pub(crate) runs: BTreeMap<Run, Lived>,
     pub(crate) lanes: BTreeMap<String, Crowd>,
-    /// Entries that cannot follow those before them.
+    /// Log events that cannot follow those before them.
     pub(crate) broken: Vec<String>,
-    /// Entries after which a lane had more leases than it may have.
+    /// Log events after which a lane had more leases than its limit.
     pub(crate) crowded: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Past {
 pub(crate) struct Lived {
     pub(crate) worker: String,
     pub(crate) attempt: Option<u32>,
-    /// The name of the entry that ended it.
+    /// The name of the log event that ended it.
     pub(crate) end: Option<String>,
 }
 
@@ -72,13 +72,13 @@ impl Told {
         for event in events {
             if let Err(what) = told.follow(event) {
                 let Event { seq, task, name, body, .. } = event;
-                told.broken.push(format!("entry {seq}, {name} of {task}: {what} ({body})"));
+                told.broken.push(format!("log event {seq}, {name} of {task}: {what} ({body})"));
             }
         }
         told
     }
 
-    /// How many runs ended this way.
+    /// How many leases ended this way.
     pub(crate) fn ended(&self, name: &str) -> usize {
         self.runs.values().filter(|lived| lived.end.as_deref() == Some(name)).count()
     }
@@ -94,7 +94,7 @@ impl Told {
         if event.name == "created" {
             let past = Past { state: State::Waiting, epoch: 0, claims: 0, attempts: 0 };
             let known = self.tasks.insert(event.task.clone(), past);
-            return known.map_or(Ok(()), |_| Err("it is there already".into()));
+            return known.map_or(Ok(()), |_| Err("it exists already".into()));
         }
         let Some(mut past) = self.tasks.get(&event.task).copied() else {
             return Err("it was never created".into());
@@ -118,7 +118,7 @@ impl Told {
 
     fn follow_lane(&mut self, event: &Event) -> Result<(), String> {
         if event.name != "lane_limited" {
-            return Err("nobody does that here".into());
+            return Err("unexpected lane event".into());
         }
         self.lanes.entry(event.lane.clone()).or_default().limit = event.said.limit;
         Ok(())
@@ -129,13 +129,13 @@ impl Told {
         crowd.leased = crowd.leased + u32::from(is_active) - u32::from(was_active);
         crowd.most = crowd.most.max(crowd.leased);
         if crowd.limit.is_some_and(|limit| crowd.leased > limit) {
-            self.crowded.push(format!("entry {}, lane {}: {crowd:?}", event.seq, event.lane));
+            self.crowded.push(format!("log event {}, lane {}: {crowd:?}", event.seq, event.lane));
         }
     }
 }
 
 impl Past {
-    /// Goes where the entry says, and complains if it cannot have come from here.
+    /// Applies the log event, and returns an error if it cannot follow this state.
     fn follow(&mut self, event: &Event) -> Result<(), String> {
         let before = *self;
         let said = &event.said;
@@ -165,7 +165,7 @@ impl Past {
             _ => false,
         };
         if self.attempts > MOST_ATTEMPTS {
-            return Err(format!("it has {MOST_ATTEMPTS} attempts at most"));
+            return Err(format!("more than {MOST_ATTEMPTS} attempts"));
         }
         if fits { Ok(()) } else { Err(format!("it was {before:?}")) }
     }

@@ -1,4 +1,4 @@
-//! What the database holds, read with SQL alone.
+//! The content of the database, read with SQL alone.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use windlass_store_test::postgres::Server;
 
-/// How many rows are read at once.
+/// The number of rows of a page.
 const PAGE: u64 = 50_000;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     pub(crate) tasks: BTreeMap<String, Row>,
-    /// The log, in the order of its numbers.
+    /// The log, in sequence order.
     pub(crate) events: Vec<Event>,
     pub(crate) lanes: BTreeMap<String, Lane>,
-    /// What tasks came to, as their handlers wrote it.
+    /// The results of tasks, as their handlers wrote them.
     pub(crate) results: BTreeMap<String, String>,
 }
 
@@ -37,14 +37,14 @@ pub(crate) struct Event {
     pub(crate) seq: u64,
     pub(crate) at: i64,
     pub(crate) lane: String,
-    /// Empty for what happens to a lane.
+    /// Empty for events of a lane.
     pub(crate) task: String,
     pub(crate) name: String,
     pub(crate) body: String,
     pub(crate) said: Said,
 }
 
-/// What an entry says, as far as it matters here.
+/// The fields of a log event that matter here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Said {
     pub(crate) epoch: Option<u64>,
@@ -131,10 +131,10 @@ fn results(server: &Server, schema: &str) -> Result<BTreeMap<String, String>, St
     text.lines().map(result).collect()
 }
 
-/// The columns of a row. Only the last may hold the mark between them.
+/// The columns of a row. Only the last may contain the separator.
 fn split<const N: usize>(line: &str) -> Result<[&str; N], String> {
     let columns: Vec<&str> = line.splitn(N, '|').collect();
-    columns.try_into().map_err(|_| format!("{line:?} has not {N} columns"))
+    columns.try_into().map_err(|_| format!("{line:?} does not have {N} columns"))
 }
 
 fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, String> {

@@ -1,4 +1,4 @@
-//! The store as the engine sees it; looks at commits whose answer was lost are written down.
+//! The store as the engine sees it; outcome lookups are journaled.
 
 use std::sync::Arc;
 

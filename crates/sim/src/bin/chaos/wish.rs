@@ -1,4 +1,4 @@
-//! The tasks of a run: what each is follows from its number and the seed.
+//! The tasks of a run: each follows from its number and the seed.
 
 use serde::{Deserialize, Serialize};
 use windlass_core::command::{IdempotencyWindow, NewTask};
@@ -6,45 +6,45 @@ use windlass_core::{Payload, RetryPolicy};
 use windlass_store_test::Random;
 
 pub(crate) const KIND: &str = "work";
-/// Of these two, as many tasks may be leased at once as [`LIMITS`] says.
+/// The limited lanes may have as many leases at once as [`LIMITS`] allows.
 pub(crate) const FREE: &str = "free";
 pub(crate) const LIMITED: &str = "limited";
 pub(crate) const SINGLE: &str = "single";
-/// Its tasks are claimed and settled by hand, without looking at the clock.
+/// Its tasks are claimed and settled directly, without checking lease expiry.
 pub(crate) const BY_HAND: &str = "by-hand";
 pub(crate) const LANES: [&str; 4] = [FREE, LIMITED, SINGLE, BY_HAND];
 pub(crate) const LIMITS: [(&str, u32); 2] = [(LIMITED, 4), (SINGLE, 1)];
 
-/// Far more than the faults of a run can spend: every task is completed in the end.
+/// Far more than the faults of a run can use up: every task completes in the end.
 pub(crate) const MOST_ATTEMPTS: u32 = 40;
 const BACKOFF_MS: u64 = 50;
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
 
-/// A task to be.
+/// A task to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wish {
     pub(crate) nth: u64,
     pub(crate) lane: &'static str,
     pub(crate) plan: Plan,
-    /// Whether a key names the request; otherwise the id of the task does.
+    /// Whether the request has an idempotency key; otherwise the id of the task identifies it.
     pub(crate) keyed: bool,
 }
 
-/// What its handlers do. It travels as the payload.
+/// What its handlers do. Sent as the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Plan {
     Complete,
-    /// Fails so often first.
+    /// Fails this many attempts first.
     FailFirst(u32),
-    /// Takes longer than a lease that is not renewed.
+    /// Takes longer than a lease without renewals.
     Slowly,
-    /// Settles its first attempt when the lease has run out, and the second is under way.
+    /// Settles its first attempt when the lease has expired, and the second attempt runs.
     StallFirst,
 }
 
 impl Wish {
-    /// The last tasks are one of each lane, so that every lane can be made before the run.
+    /// The last tasks are one of each lane, so that every lane can be created before the run.
     pub(crate) fn new(seed: u64, nth: u64, tasks: u64) -> Self {
         let mut random = Random::new(seed ^ nth.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let lane = match random.below(100) {
@@ -68,7 +68,7 @@ impl Wish {
         }
     }
 
-    /// Who asks under a key may ask for another id each time: the first one is kept.
+    /// A caller with a key may propose another id each time: the first one is stored.
     pub(crate) fn new_task(&self, asker: &str) -> NewTask {
         let id = if self.keyed {
             format!("{:07}-{asker}", self.nth)
@@ -78,7 +78,7 @@ impl Wish {
         let mut new = NewTask::new(id, KIND);
         new.lane = self.lane.into();
         new.payload = Some(Payload::json(
-            serde_json::to_string(&self.plan).expect("a plan is written without fail"),
+            serde_json::to_string(&self.plan).expect("a plan can be serialized"),
         ));
         new.policy.retry = Some(RetryPolicy::fixed(MOST_ATTEMPTS, BACKOFF_MS));
         let key = || format!("request {}", self.nth);
@@ -88,7 +88,7 @@ impl Wish {
     }
 }
 
-/// The number of the task that has this id.
+/// The number of the task with this id.
 pub(crate) fn nth_of(id: &str) -> Option<u64> {
     id.split('-').next()?.parse().ok()
 }

@@ -20,9 +20,9 @@ const SLOTS: usize = 8;
 const LEASE: Duration = Duration::from_secs(1);
 const BEAT: Duration = Duration::from_millis(300);
 const NAP: Duration = Duration::from_millis(20);
-/// Far longer than an activity takes, with all processes that are killed over it.
+/// Far longer than an activity takes, including all killed processes.
 const NEVER: Duration = Duration::from_secs(3_600);
-/// More than anybody is killed.
+/// More than the number of kills.
 const ATTEMPTS: u32 = 100;
 
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Chain {
     pub(crate) process: u32,
 }
 
-/// A bank whose answers are long on their way, so that many are killed who wait for one.
+/// A bank whose answers are delayed, so that many callers are killed while they wait.
 #[derive(Clone, Debug)]
 pub(crate) struct SlowBank(pub(crate) Bank);
 
@@ -52,7 +52,7 @@ impl ExternalService for SlowBank {
     }
 }
 
-/// Somebody is at a step, until this is dropped.
+/// Reports that a process runs a step, until it is dropped.
 struct Here<'c>(&'c Chain, u32);
 
 impl<'c> Here<'c> {
@@ -142,7 +142,7 @@ fn activity(ctx: &Workflow, step: u32) -> Activity<u64> {
     ctx.activity_named(name, &step).retry(RetryPolicy::fixed(ATTEMPTS, 1))
 }
 
-/// Some take longer than a lease.
+/// Some activities take longer than a lease.
 async fn take_time(step: u32) {
     let ms = if step % 125 == 7 { 1_200 } else { u64::from(step * 13 % 30) };
     tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -152,7 +152,7 @@ fn payment(order: String, step: u32) -> Payment {
     Payment { order, cents: plan::worth(step) }
 }
 
-/// What a payment is worth; nothing with a receipt for another one.
+/// The value of a payment; zero if the receipt is for another one.
 fn worth_of(receipt: &str, payment: &Payment) -> u64 {
     let is_for_it = receipt.ends_with(&format!(" for {}", payment.order));
     if is_for_it { payment.cents } else { 0 }

@@ -1,5 +1,5 @@
-//! What is said of the run of a workflow, by its processes and by whoever kills them, one line of
-//! JSON each. All of them say it into one pipe, so that the lines of all are in one order.
+//! The lines of a workflow run, one line of JSON each, written by its processes and by their
+//! parent. All write to one pipe, so that all lines are in one order.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Line {
     /// A process runs an activity.
     Began { process: u32, step: u32 },
-    /// It has stopped running it, whatever came of it.
+    /// It has stopped running it, with any result.
     Left { process: u32, step: u32 },
-    /// The workflow has ended, and its history is gone through again without a difference.
+    /// The workflow has ended, and its history was replayed without a difference.
     Ended { sum: u64, turns: usize },
     /// The parent is about to kill a process.
     Killing { process: u32 },

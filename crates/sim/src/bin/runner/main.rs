@@ -1,9 +1,8 @@
 //! A process that runs one long workflow, until the workflow has ended or the process is killed.
 //!
 //! `runner STORE BANK_PORT PROCESS STEPS` opens a SQLite file or a `postgres://` URL, starts the
-//! workflow unless another process has, and works on it. It says each activity that it begins and
-//! leaves. When the workflow has ended it goes through the history once more, says the result, and
-//! closes.
+//! workflow unless another process has, and works on it. It prints each activity that it begins
+//! and leaves. When the workflow has ended it replays the history, prints the result, and closes.
 
 #[path = "../teller/bank.rs"]
 mod bank;
@@ -33,11 +32,11 @@ use crate::watched::Watched;
 
 const THREADS: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// While another process writes all the time, a store may have no turn for this one. It asks again.
+/// While another process writes all the time, the store may be busy. These errors are retried.
 const PASSING: &[&str] = &["store_unavailable", "outcome_unknown", "overloaded"];
 const TRIES: usize = 20;
 
-/// What is asked of this process.
+/// The orders of this process.
 struct Orders {
     store: String,
     bank_port: u16,
@@ -61,7 +60,7 @@ fn main() -> Result<(), Error> {
     let orders = Orders::read().expect("runner STORE BANK_PORT PROCESS STEPS");
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(THREADS).enable_all().build();
-    runtime.expect("there is room for a runtime").block_on(live(orders))
+    runtime.expect("a runtime can be created").block_on(live(orders))
 }
 
 async fn live(orders: Orders) -> Result<(), Error> {
@@ -92,7 +91,7 @@ async fn again<T>(ask: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
     answer
 }
 
-/// How many rows the history has. Each of them must be what the code does.
+/// Replays the history. Returns the number of its rows.
 async fn replayed(
     chain: &Chain,
     workflow: &WorkflowHandle<u64>,
@@ -103,6 +102,6 @@ async fn replayed(
     let input = Some(HistoryPayload(Payload::json(steps.to_string())));
     let begin = ExecutionStart { first_step, input, ..ExecutionStart::new(CHAIN, 0) };
     let recorded = Recorded { begin, rows: workflow.history().await? };
-    recorded.check(&chain.workflow_definition()).expect("the code does what it did");
+    recorded.check(&chain.workflow_definition()).expect("the history replays");
     Ok(recorded.rows.len())
 }

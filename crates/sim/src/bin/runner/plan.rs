@@ -1,13 +1,13 @@
-//! What the workflow does, so that its code and its judge know the same.
+//! The plan of the workflow, shared by its code and its judge.
 
-/// So many activities are side by side where there are several.
+/// The number of parallel activities in a fan.
 const WIDE: u32 = 8;
 
-/// A piece of the workflow. Activities have numbers from zero, and each has one of its own.
+/// A piece of the workflow. Activities have unique numbers from zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Block {
     One(u32),
-    /// Side by side.
+    /// In parallel.
     Fan(Vec<u32>),
     /// A timer, and then an activity.
     Nap(u32),
@@ -59,7 +59,7 @@ pub(crate) fn turn_order(step: u32) -> String {
     format!("turn {step}")
 }
 
-/// What an activity gives.
+/// The result of an activity.
 pub(crate) fn worth(step: u32) -> u64 {
     u64::from(step) * 7 + 1
 }

@@ -1,4 +1,4 @@
-//! Where payments are asked for and handled, as requests and as tasks.
+//! Payments, requested and handled as requests and as tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +17,10 @@ use crate::stage::Stage;
 
 const KIND: &str = "payment";
 const SLOTS: usize = 16;
-/// More than anybody is killed.
+/// More than the number of kills.
 const ATTEMPTS: u32 = 100;
-/// On a machine that is busy a second in flight may be too short, and another process may write all
-/// the time. Whoever is told so is through with it, and asks again.
+/// On a busy machine a second in flight may be too short, and another process may write all the
+/// time. These errors are retried.
 const PASSING: &[&str] = &["request_released", "store_unavailable"];
 const TRIES: usize = 20;
 
@@ -29,13 +29,13 @@ pub(crate) struct Desk {
     pub(crate) engine: Engine,
     pub(crate) bank: Bank,
     pub(crate) stage: Arc<Stage>,
-    /// Whether handlers that hold may go on.
+    /// Whether held handlers may continue.
     pub(crate) goes: watch::Receiver<bool>,
     pub(crate) runs: Arc<AtomicU64>,
 }
 
 impl Desk {
-    /// Asks until there is an answer, or a refusal that stays.
+    /// Retries until there is an answer, or a permanent rejection.
     pub(crate) async fn serve(self, ask: Ask) {
         let key = ask.key.clone();
         let mut answered = self.answer(&ask).await;
@@ -52,7 +52,7 @@ impl Desk {
         });
     }
 
-    /// The answer, and whether it was known before; or the code of what went wrong.
+    /// The answer, and whether it was a replay; or an error code.
     async fn answer(&self, ask: &Ask) -> Result<(String, bool), String> {
         match ask.by {
             By::Request => self.request(ask).await,
@@ -92,7 +92,7 @@ impl Desk {
             .start()
     }
 
-    /// The user's code. No two runs have the same answer, so that a repeated one shows.
+    /// The user's code. No two runs have the same answer, so that a repeated run is visible.
     async fn handle(
         &self,
         effect: impl FnOnce() -> EffectCall,
@@ -101,7 +101,7 @@ impl Desk {
         self.stage.reach("begun");
         self.stage.say(&Line::Begun { key: ask.key.clone() });
         if ask.holds {
-            // Who speaks no more lets everybody go.
+            // A dropped sender releases all handlers.
             let _ = self.goes.clone().wait_for(|goes| *goes).await;
         }
         let payment = Payment { order: ask.key.clone(), cents: ask.cents };

@@ -1,11 +1,11 @@
-//! What a teller is asked and what it says, one line of JSON each.
+//! The commands and the output of a teller, one line of JSON each.
 
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Word {
     Ask(Ask),
-    /// Lets the handlers go on that hold.
+    /// Releases the held handlers.
     Go,
 }
 
@@ -15,13 +15,13 @@ pub(crate) struct Ask {
     pub(crate) by: By,
     pub(crate) key: String,
     pub(crate) cents: u64,
-    /// How many identical calls are made at once.
+    /// The number of identical concurrent calls.
     pub(crate) times: usize,
-    /// Whether the handler waits for a word before it calls the bank.
+    /// Whether the handler waits for `Go` before it calls the bank.
     pub(crate) holds: bool,
 }
 
-/// On whose behalf the bank is called.
+/// The owner of the call to the bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum By {
     Request,

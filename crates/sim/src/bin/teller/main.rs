@@ -1,9 +1,9 @@
 //! A process that takes payments, each to be made once, until it is killed.
 //!
-//! `teller STORE BANK_PORT IN_FLIGHT_MS POINT LANE...` opens a SQLite file or a `postgres://` URL,
-//! takes what it is asked on its input, and calls the bank: in the handler of a request, or of a
-//! task in one of the lanes. It says what it answers. When it comes to the point it kills itself
-//! with signal 9. When its input ends it finishes what it has begun, and closes.
+//! `teller STORE BANK_PORT IN_FLIGHT_MS POINT LANE...` opens a SQLite file or a `postgres://`
+//! URL, reads commands from its input, and calls the bank: in the handler of a request, or of a
+//! task in one of the lanes. It prints its answers. When it reaches the point it kills itself
+//! with signal 9. When its input ends it finishes its work, and closes.
 
 mod bank;
 mod desk;
@@ -29,10 +29,10 @@ use crate::watched::Watched;
 
 const THREADS: usize = 2;
 const LEASE: Duration = Duration::from_secs(1);
-/// Longer than anybody waits for an answer that will come.
+/// Longer than any wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is asked of this process.
+/// The orders of this process.
 struct Orders {
     store: String,
     bank_port: u16,
@@ -65,15 +65,15 @@ fn main() -> Result<(), Error> {
     let orders = Orders::read().expect("teller STORE BANK_PORT IN_FLIGHT_MS POINT LANE...");
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(THREADS).enable_all().build();
-    runtime.expect("there is room for a runtime").block_on(live(orders))
+    runtime.expect("a runtime can be created").block_on(live(orders))
 }
 
-/// The parent's words.
+/// The parent's commands.
 fn hear() -> mpsc::UnboundedReceiver<Word> {
     let (said, heard) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            let word = serde_json::from_str(&line).expect("the parent speaks in words");
+            let word = serde_json::from_str(&line).expect("the parent writes commands");
             if said.send(word).is_err() {
                 return;
             }

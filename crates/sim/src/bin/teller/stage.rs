@@ -1,4 +1,4 @@
-//! What a teller says, and the point at which it kills itself.
+//! The output of a teller, and the point at which it kills itself.
 
 use std::io::Write;
 
@@ -12,9 +12,9 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Says a line in one write. Without a parent to hear it there is nothing left to do.
+    /// Prints a line in one write. Exits if the parent has closed the pipe.
     pub(crate) fn say(&self, line: &Line) {
-        let mut text = serde_json::to_string(line).expect("a line is written without fail");
+        let mut text = serde_json::to_string(line).expect("a line is serializable");
         text.push('\n');
         let mut out = std::io::stdout().lock();
         if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
@@ -22,11 +22,11 @@ impl Stage {
         }
     }
 
-    /// Does not return if this is where to be killed.
+    /// Does not return at the point to be killed at.
     pub(crate) fn reach(&self, point: &str) {
         if point == self.point {
             kill_process(getpid(), Signal::KILL).expect("a process may kill itself");
-            unreachable!("nobody goes on after signal 9");
+            unreachable!("a process does not survive signal 9");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The store that a process is given the name of.
+//! The store of a process, by name.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(crate) async fn open(store: &str) -> Result<Arc<dyn Store>, StoreError> {
     if !store.starts_with("postgres://") {
         return Ok(Arc::new(SqliteStore::open(store)?));
     }
-    let (config, options) = Options::parse(store).expect("the server's own URL is one");
+    let (config, options) = Options::parse(store).expect("the server's URL is valid");
     let options = Options { connections: CONNECTIONS, ..options };
     Ok(Arc::new(PostgresStore::open_with(config, options).await?))
 }

@@ -1,5 +1,5 @@
-//! The store as the engine sees it. A commit has a name by what it writes, and a point before it
-//! (it is decided, and not made) and after it (it is made, and nobody was told).
+//! The store as the engine sees it. A commit is named by what it writes, and has a point before
+//! it (decided, not committed) and after it (committed, not answered).
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(crate) struct Watched {
     pub(crate) stage: Arc<Stage>,
 }
 
-/// What a commit does for a payment.
+/// The steps of a payment that a commit makes.
 fn steps(changes: &ChangeSet) -> Vec<&'static str> {
     let inserts = |table| changes.inserts.iter().any(|row| row.key.table == table);
     let updates = |table| changes.updates.iter().any(|update| update.row.key.table == table);

@@ -1,4 +1,4 @@
-//! Those who ask the engine by hand: they create, claim, begin, settle, and ask again.
+//! Callers that submit commands directly: they create, claim, begin, settle, and retry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) const LANES: [&str; 2] = ["callers", "worker"];
 
 const BACKOFF_MS: u64 = 20;
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
-/// How long a caller waits before it asks a store again that did not answer.
+/// The delay before a retry after a store error.
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug)]
@@ -31,11 +31,11 @@ pub(crate) struct Caller {
     pub(crate) stage: Arc<Stage>,
 }
 
-/// A refusal by the rules.
+/// A rejection.
 struct Refused(&'static str);
 
 impl Caller {
-    /// Asks until there is an answer.
+    /// Retries until there is an answer.
     async fn ask(&self, command: Command) -> Result<Outcome, Refused> {
         loop {
             match self.engine.submit(command.clone()).await {
@@ -45,7 +45,7 @@ impl Caller {
                     tokio::time::sleep(PAUSE).await;
                 }
                 Err(Error::ShuttingDown) => std::future::pending().await,
-                Err(error) => self.stage.trouble(format!("{command:?} came to {error}")),
+                Err(error) => self.stage.trouble(format!("{command:?} failed: {error}")),
             }
         }
     }
@@ -57,8 +57,8 @@ impl Caller {
         self.stage.reach("create.answered");
         let created = match answer {
             Ok(Outcome::Created(mut created)) => created.pop().expect("one task, one answer"),
-            Ok(other) => self.stage.trouble(format!("{wish:?} came to {other:?}")),
-            Err(Refused(code)) => self.stage.trouble(format!("{wish:?} was refused: {code}")),
+            Ok(other) => self.stage.trouble(format!("unexpected answer to {wish:?}: {other:?}")),
+            Err(Refused(code)) => self.stage.trouble(format!("{wish:?} was rejected: {code}")),
         };
         if created.duplicate {
             self.stage.make_room();
@@ -74,7 +74,7 @@ impl Caller {
         self.stage.reach("settle.answered");
         match answer {
             Ok(Outcome::Settled(answer)) => self.settled(act, answer),
-            Ok(other) => self.stage.trouble(format!("{act:?} came to {other:?}")),
+            Ok(other) => self.stage.trouble(format!("unexpected answer to {act:?}: {other:?}")),
             Err(Refused(code)) => {
                 self.stage.say(&Line::Refused { act: act.clone(), code: code.to_owned() });
             }
@@ -103,7 +103,7 @@ impl Caller {
                 }
                 Err(Error::Store(_) | Error::OutcomeUnknown) => tokio::time::sleep(PAUSE).await,
                 Err(Error::ShuttingDown) => return,
-                Err(error) => self.stage.trouble(format!("a claim came to {error}")),
+                Err(error) => self.stage.trouble(format!("a claim failed: {error}")),
             }
         }
     }
@@ -113,8 +113,8 @@ impl Caller {
         let fence = claimed.task.fence();
         let begun = match self.ask(Begin { fence: fence.clone() }.into()).await {
             Ok(Outcome::Begun(run)) => run,
-            Ok(other) => self.stage.trouble(format!("a begin came to {other:?}")),
-            // It took too long.
+            Ok(other) => self.stage.trouble(format!("unexpected answer to a begin: {other:?}")),
+            // The lease has expired.
             Err(Refused(_)) => return,
         };
         let (id, epoch, attempt) = (claimed.task.id.to_string(), fence.epoch, begun.attempt);
@@ -123,7 +123,7 @@ impl Caller {
         let plan = self.plan(&claimed).await;
         if plan == Plan::CompleteSlowly {
             tokio::time::sleep(LEASE / 4).await;
-            // Refused or not: the settle will tell.
+            // Rejected or not: the settle will show.
             let _ = self.ask(Renew { fence, lease_ms: lease_ms() }.into()).await;
         }
         let how = match plan {
@@ -143,7 +143,7 @@ impl Caller {
         }
     }
 
-    /// Settles when another has taken the task: it must make no difference.
+    /// Settles a task that another worker leases by then: it must have no effect.
     async fn stall(self, act: Act) {
         tokio::time::sleep(LEASE * 3 / 2).await;
         self.settle(&act).await;
@@ -165,7 +165,7 @@ impl Caller {
         loop {
             match self.engine.payload(key).await {
                 Ok(Some(payload)) => return payload,
-                Ok(None) => self.stage.trouble(format!("{key:?} is not there")),
+                Ok(None) => self.stage.trouble(format!("{key:?} does not exist")),
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
@@ -187,7 +187,7 @@ fn lease_ms() -> u64 {
 }
 
 fn new_task(wish: &Wish) -> NewTask {
-    let plan = serde_json::to_string(&wish.plan).expect("a plan is written without fail");
+    let plan = serde_json::to_string(&wish.plan).expect("a plan is serializable");
     let window_ms = DAY_MS;
     let mut new = NewTask::new(wish.id.as_str(), KIND);
     new.lane = LaneName::new(&wish.lane);
@@ -197,7 +197,7 @@ fn new_task(wish: &Wish) -> NewTask {
     new
 }
 
-/// The command of an act: the same as a worker makes of what its handler returns.
+/// The command of an act: the same that a worker submits for its handler's result.
 fn command(act: &Act) -> Command {
     let task = TaskKey { tenant: Tenant::default(), id: act.id.as_str().into() };
     let fence = Fence { task, epoch: act.epoch };

@@ -1,6 +1,6 @@
-//! What a victim says, one line each, in the order in which it happens.
+//! The output of a victim, one line each, in the order of events.
 //!
-//! What the parent has read of an answer was acknowledged; what was asked may have happened.
+//! An answer that the parent has read was acknowledged; a submitted command may have happened.
 
 use serde::{Deserialize, Serialize};
 use windlass_core::Settled;
@@ -20,7 +20,7 @@ pub(crate) enum Line {
         kept: String,
         duplicate: bool,
     },
-    /// Said before the attempt does anything.
+    /// Printed before the attempt does anything.
     Began {
         id: String,
         epoch: u64,
@@ -36,13 +36,13 @@ pub(crate) enum Line {
         act: Act,
         code: String,
     },
-    /// Everything was closed in good order.
+    /// Everything was closed in order.
     Closed,
-    /// Something that never happens to a caller happened.
+    /// An unexpected event.
     Trouble(String),
 }
 
-/// A task to be.
+/// A task to create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Wish {
     pub(crate) id: String,
@@ -52,23 +52,23 @@ pub(crate) struct Wish {
     pub(crate) max_attempts: u32,
 }
 
-/// What becomes of a task if nothing goes wrong. It travels as the payload.
+/// What becomes of a task without faults. Sent as the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Plan {
     Complete,
-    /// Longer than a lease without renewals.
+    /// Takes longer than a lease without renewals.
     CompleteSlowly,
     CompleteSecond,
-    /// Given back once, where a caller claims by hand.
+    /// Released once, in the callers' lane.
     ReleaseFirst,
     FailAlways,
     GiveUp,
-    /// Settled only after the lease has run out, where a caller claims by hand.
+    /// Settled only after the lease has expired, in the callers' lane.
     Stall,
 }
 
-/// A settle under a fence. Its result or reason is its [`Act::mark`], which no other act has.
+/// A settle under a fence. Its result or reason is its [`Act::mark`], which is unique.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Act {
     pub(crate) id: String,
@@ -90,7 +90,7 @@ impl Act {
         format!("{}/{}", self.id, self.epoch)
     }
 
-    /// Whether it ends its task: asking for it again gets the same answer for ever.
+    /// Whether it ends its task: its repetition gets the same answer forever.
     pub(crate) fn ends(&self) -> bool {
         matches!(self.how, How::Complete | How::GiveUp)
     }

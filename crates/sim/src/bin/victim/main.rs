@@ -1,10 +1,10 @@
 //! A process that does real work on a SQLite file until it is killed.
 //!
-//! `victim FILE NAME SEED CREATORS STEP NTH` opens the file, asks again what it reads from its
-//! input up to a line `go`, creates tasks, and runs them with a worker and with callers of its
-//! own. It says on its output what it asks and what it was answered. At the nth time it comes to
-//! the step it stops, with all that it holds, and waits for its end. Without creators it closes
-//! once every task has ended; a line `close` makes it close at once.
+//! `victim FILE NAME SEED CREATORS STEP NTH` opens the file, repeats the commands that it reads
+//! from its input up to a line `go`, creates tasks, and runs them with a worker and with direct
+//! callers. It prints its commands and their answers. The nth time it reaches the step it stops,
+//! with all that it holds, and waits to be killed. Without creators it closes once every task has
+//! ended; a line `close` makes it close immediately.
 
 mod caller;
 mod line;
@@ -42,7 +42,7 @@ const PLANS: [Plan; 7] = [
     Plan::Stall,
 ];
 
-/// What is asked of this process.
+/// The orders of this process.
 struct Orders {
     file: String,
     name: String,
@@ -85,23 +85,23 @@ fn main() -> Result<(), Error> {
     let stage = Arc::new(Stage::new(orders.step.clone(), orders.nth));
     report_panics(stage.clone());
     let listener = trace::Listener(stage.clone());
-    tracing::subscriber::set_global_default(listener).expect("nobody else listens");
+    tracing::subscriber::set_global_default(listener).expect("no other subscriber is set");
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(THREADS).enable_time().build();
-    runtime.expect("there is room for a runtime").block_on(live(Arc::new(orders), stage))
+    runtime.expect("a runtime can be created").block_on(live(Arc::new(orders), stage))
 }
 
-/// A panic anywhere is a bug that the parent hears of.
+/// Reports a panic anywhere to the parent, as a bug.
 fn report_panics(stage: Arc<Stage>) {
     std::panic::set_hook(Box::new(move |panic| stage.trouble(panic.to_string())));
 }
 
-/// The parent's words. When it has no more, it is gone, and so is this process.
+/// The parent's commands. This process exits with its parent.
 fn hear() -> mpsc::UnboundedReceiver<String> {
     let (said, heard) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            // Nobody listens after the end has begun.
+            // The receiver is dropped once closing has begun.
             let _ = said.send(line);
         }
         std::process::exit(1);
@@ -116,7 +116,7 @@ async fn live(orders: Arc<Orders>, stage: Arc<Stage>) -> Result<(), Error> {
     let options = Options { failpoints, ..Options::default() };
     let store = match SqliteStore::open_with(&orders.file, options) {
         Ok(store) => store,
-        Err(error) => stage.trouble(format!("the file does not open: {error}")),
+        Err(error) => stage.trouble(format!("opening the file failed: {error}")),
     };
     let watched = Watched { store, stage: stage.clone() };
     let engine = Engine::start(watched, Config::default()).await?;
@@ -141,13 +141,13 @@ async fn live(orders: Arc<Orders>, stage: Arc<Stage>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A caller that was not answered asks again, until the parent says to go on.
+/// Repeats unanswered commands, until the parent sends `go`.
 async fn ask_again(caller: &Caller, heard: &mut mpsc::UnboundedReceiver<String>) {
     while let Some(word) = heard.recv().await.filter(|word| word != "go") {
         match serde_json::from_str(&word) {
             Ok(Line::AskedCreate(wish)) => caller.create(wish).await,
             Ok(Line::AskedSettle(act)) => caller.settle(&act).await,
-            other => caller.stage.trouble(format!("{word} is nothing to ask again: {other:?}")),
+            other => caller.stage.trouble(format!("{word} cannot be repeated: {other:?}")),
         }
     }
 }

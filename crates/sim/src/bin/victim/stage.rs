@@ -1,4 +1,4 @@
-//! Where the victim stands: what it says, and the step at which it stops to be killed.
+//! The output of the victim, and the step at which it stops to be killed.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,11 +10,11 @@ use windlass_store::Fault;
 
 use crate::line::{Act, Line};
 
-/// How many tasks of this life may be under way at once.
+/// How many tasks of this life may be open at once.
 const ROOM: usize = 8;
 
 /// The step that is only reached after an I/O error, and those a few batches later: the commit
-/// that met the error was lost, or was not.
+/// that had the error was lost, or was not.
 const REOPEN: &str = "sqlite.reopen";
 const REOPENED_LOST: &str = "sqlite.reopened.lost";
 const REOPENED_KEPT: &str = "sqlite.reopened.kept";
@@ -27,7 +27,7 @@ pub(crate) struct Stage {
     hits: AtomicU64,
     /// Batches since the I/O error.
     later: AtomicU64,
-    /// What handlers returned: their worker settles it.
+    /// Results of handlers, which their worker settles.
     returned: Mutex<BTreeMap<(String, u64), Act>>,
     room: Semaphore,
 }
@@ -44,9 +44,9 @@ impl Stage {
         }
     }
 
-    /// Says a line in one write. Without a parent to hear it there is nothing left to do.
+    /// Prints a line in one write. Exits if the parent has closed the pipe.
     pub(crate) fn say(&self, line: &Line) {
-        let mut text = serde_json::to_string(line).expect("a line is written without fail");
+        let mut text = serde_json::to_string(line).expect("a line is serializable");
         text.push('\n');
         let mut out = std::io::stdout().lock();
         if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
@@ -54,13 +54,13 @@ impl Stage {
         }
     }
 
-    /// Reports what should not happen, and goes no further.
+    /// Reports an unexpected event, and stops.
     pub(crate) fn trouble(&self, what: String) -> ! {
         self.say(&Line::Trouble(what));
         hold()
     }
 
-    /// Stops for ever, with all that is held here, if this is where to be killed.
+    /// Stops forever, with all that is held here, at the step to be killed at.
     pub(crate) fn reach(&self, step: &str) {
         if step == self.step && self.counts() {
             self.say(&Line::At { step: step.to_owned() });
@@ -69,7 +69,7 @@ impl Stage {
     }
 
     /// The same for the steps inside the store. To be killed while the file is opened again, or a
-    /// little later, an I/O error comes first: before the commit, or after it.
+    /// little later, an I/O error is injected first: before the commit, or after it.
     pub(crate) fn reach_in_store(&self, step: &'static str) -> Option<Fault> {
         let fails = match self.step.as_str() {
             REOPENED_LOST => "sqlite.commit.before",
@@ -93,28 +93,28 @@ impl Stage {
         None
     }
 
-    /// Whether this is the hit that counts.
+    /// Whether this is the hit to stop at.
     fn counts(&self) -> bool {
         self.hits.fetch_add(1, Ordering::Relaxed) + 1 == self.nth
     }
 
     /// Waits until there is room for one more task.
     pub(crate) async fn room(&self) {
-        self.room.acquire().await.expect("it is never closed").forget();
+        self.room.acquire().await.expect("the semaphore is never closed").forget();
     }
 
     pub(crate) fn make_room(&self) {
         self.room.add_permits(1);
     }
 
-    /// Notes what a handler returns.
+    /// Records the result of a handler.
     pub(crate) fn returns(&self, act: &Act) {
         let key = (act.id.clone(), act.epoch);
-        self.returned.lock().expect("nothing panics while it holds them").insert(key, act.clone());
+        self.returned.lock().expect("no panic while it is locked").insert(key, act.clone());
     }
 
     pub(crate) fn returned(&self, id: &str, epoch: u64) -> Option<Act> {
-        let returned = self.returned.lock().expect("nothing panics while it holds them");
+        let returned = self.returned.lock().expect("no panic while it is locked");
         returned.get(&(id.to_owned(), epoch)).cloned()
     }
 }

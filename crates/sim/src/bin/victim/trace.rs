@@ -1,4 +1,4 @@
-//! Hears what the worker tells of its attempts: the one way to see them from outside.
+//! Observes the attempts of the worker by its tracing events: the only way from outside.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,18 +64,18 @@ impl Subscriber for Listener {
 }
 
 impl Listener {
-    /// The engine has answered the worker, whose slot is not free yet.
+    /// Handles the engine's answer to a settle of the worker, whose slot is not free yet.
     fn settled(&self, fields: &Fields) {
         let (id, epoch) = (fields.get("task"), fields.get("epoch"));
         let Ok(epoch) = epoch.parse() else {
             self.0.trouble(format!("a settle without an epoch: {fields:?}"));
         };
         let act = match fields.get("command") {
-            // At its end a worker gives back what is not done, whatever the handler returned.
+            // A draining worker releases open leases, whatever the handler returned.
             "Release" => Some(Act { id: id.to_owned(), epoch, how: How::Release }),
             _ => self.0.returned(id, epoch),
         };
-        // Without a handler that returned, the worker itself has failed the attempt.
+        // Without a handler result, the worker itself has failed the attempt.
         if let Some(act) = act {
             self.0.say(&Line::Settled { act, answer: None });
         }

@@ -1,5 +1,5 @@
 //! The store as the engine sees it, with a step before and after each call: between them lie all
-//! steps of the engine from a command that is accepted to its answer.
+//! steps of the engine from an accepted command to its answer.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl Store for Watched {
         self.store.count(count).await
     }
 
-    /// What a committed claim hands over is read before it is answered.
+    /// The input of a committed claim is read before the claim is answered.
     async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {
         self.stage.reach("engine.claimed");
         self.store.payloads(keys).await

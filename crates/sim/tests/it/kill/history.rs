@@ -1,4 +1,4 @@
-//! A small model of a task: what its log entries say must have become of it.
+//! A small model of a task: the state that its log events give.
 
 use windlass_core::{Change, PublicState};
 
@@ -9,7 +9,7 @@ pub(crate) struct Past {
     pub(crate) state: PublicState,
 }
 
-/// Follows the entries from the first to the last; says which one cannot follow those before it.
+/// Applies the log events in order; reports one that cannot follow those before it.
 pub(crate) fn follow(first_epoch: u64, history: &[(i64, Change)]) -> Result<Past, String> {
     let [(_, Change::Created), rest @ ..] = history else {
         return Err("it does not start with its creation".into());
@@ -46,7 +46,7 @@ pub(crate) fn follow(first_epoch: u64, history: &[(i64, Change)]) -> Result<Past
             _ => (false, past.state),
         };
         if !fits {
-            return Err(format!("entry {seq} cannot follow those before it"));
+            return Err(format!("log event {seq} cannot follow those before it"));
         }
         past.state = state;
     }

@@ -1,4 +1,4 @@
-//! What all processes have said, life by life.
+//! The output of all processes, life by life.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ pub(crate) struct Journal {
     pub(crate) lives: Vec<Vec<Line>>,
 }
 
-/// How many settles that were answered are asked again in the next life.
+/// The number of answered settles that are repeated in the next life.
 const ANSWERED_ASKED_AGAIN: usize = 5;
 
 impl Journal {
@@ -17,7 +17,7 @@ impl Journal {
         self.lives.iter().flatten()
     }
 
-    /// Everything that was asked to be created, by id.
+    /// Every requested creation, by id.
     pub(crate) fn wishes(&self) -> BTreeMap<&str, &Wish> {
         let asked = self.lines().filter_map(|line| match line {
             Line::AskedCreate(wish) => Some((wish.id.as_str(), wish)),
@@ -30,7 +30,7 @@ impl Journal {
         self.lines().filter(|line| matches!(line, Line::Refused { .. })).count()
     }
 
-    /// How many settles were asked for in more than one life.
+    /// The number of settles that were submitted in more than one life.
     pub(crate) fn asked_again(&self) -> usize {
         self.in_several_lives(|line| match line {
             Line::AskedSettle(act) => Some(act),
@@ -38,7 +38,7 @@ impl Journal {
         })
     }
 
-    /// How many settles were answered in more than one life.
+    /// The number of settles that were answered in more than one life.
     pub(crate) fn answered_again(&self) -> usize {
         self.in_several_lives(|line| match line {
             Line::Settled { act, .. } => Some(act),
@@ -55,8 +55,8 @@ impl Journal {
         lives.values().filter(|lives| **lives > 1).count()
     }
 
-    /// What callers who have died would ask again: all that was not answered, and some of what
-    /// was. Only that which has the same answer for ever.
+    /// The commands that callers of killed processes would repeat: all unanswered ones, and some
+    /// answered ones. Only those whose answer never changes.
     pub(crate) fn again(&self) -> Vec<Line> {
         let mut wishes = self.wishes();
         let mut open: BTreeSet<&Act> = BTreeSet::new();

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use super::line::Line;
 
-/// Far longer than anything takes that is not stuck.
+/// Far longer than any step that is not stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SIGKILL: i32 = 9;
 
-/// What a process is told to do.
+/// The orders of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     pub(crate) name: String,
@@ -30,12 +30,12 @@ pub(crate) struct Life {
     child: Child,
     words: ChildStdin,
     lines: Receiver<Line>,
-    /// What was read of it so far.
+    /// The lines read so far.
     pub(crate) said: Vec<Line>,
 }
 
 impl Life {
-    /// Starts a process that first asks again what others were not answered.
+    /// Starts a process that first repeats unanswered commands of other processes.
     pub(crate) fn start(file: &Path, orders: &Orders, again: &[Line]) -> Self {
         let Orders { name, seed, creators, step, nth } = orders;
         let log = File::options().create(true).append(true).open(file.with_extension("log"));
@@ -50,7 +50,7 @@ impl Life {
         let (said, lines) = mpsc::channel();
         let out = BufReader::new(child.stdout.take().unwrap());
         std::thread::spawn(move || {
-            // A line that was cut off was never said.
+            // A truncated line counts as not printed.
             for line in out.split(b'\n').map_while(Result::ok) {
                 let Ok(line) = serde_json::from_slice(&line) else { return };
                 if said.send(line).is_err() {
@@ -68,11 +68,11 @@ impl Life {
     }
 
     pub(crate) fn tell(&mut self, word: &str) {
-        // It may have come to its step already and be deaf; what is missing shows elsewhere.
+        // It may have stopped at its step already; missing lines show elsewhere.
         let _ = writeln!(self.words, "{word}");
     }
 
-    /// Reads on until a line is the one that is waited for.
+    /// Reads until a line matches.
     pub(crate) fn read_until(
         &mut self,
         what: &str,
@@ -84,7 +84,7 @@ impl Life {
             let line = match self.lines.recv_timeout(left) {
                 Ok(line) => line,
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(format!("{}: {what} never came", self.name));
+                    return Err(format!("{}: timeout while waiting for {what}", self.name));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(format!("{} ended before {what}", self.name));
@@ -103,7 +103,7 @@ impl Life {
         self.read_until(step, |line| matches!(line, Line::At { step: at } if at == step))
     }
 
-    /// Reads so many answers.
+    /// Reads this many answers.
     pub(crate) fn read_answers(&mut self, count: u64) -> Result<(), String> {
         let mut left = count;
         let answer = |line: &Line| {
@@ -113,13 +113,13 @@ impl Life {
         self.read_until(&format!("answer {count}"), answer)
     }
 
-    /// Kills the process, wherever it is, and returns all that it has said.
+    /// Kills the process, wherever it is, and returns its output.
     pub(crate) fn kill(mut self) -> Result<Vec<Line>, String> {
         self.child.kill().unwrap();
         let status = self.child.wait().unwrap();
         self.said.extend(self.lines.iter());
         if status.signal() != Some(SIGKILL) {
-            return Err(format!("{} was to be killed, and ended by itself: {status}", self.name));
+            return Err(format!("{} ended before it was killed: {status}", self.name));
         }
         match self.said.iter().find(|line| matches!(line, Line::Trouble(_))) {
             Some(trouble) => Err(format!("{}: {trouble:?}", self.name)),
@@ -127,19 +127,19 @@ impl Life {
         }
     }
 
-    /// Waits until the process has closed everything by itself.
+    /// Waits until the process has closed.
     pub(crate) fn end(mut self) -> Result<Vec<Line>, String> {
         self.read_until("its end", |line| *line == Line::Closed)?;
         let status = self.child.wait().unwrap();
         if !status.success() {
-            return Err(format!("{} ended badly: {status}", self.name));
+            return Err(format!("{} failed: {status}", self.name));
         }
         Ok(std::mem::take(&mut self.said))
     }
 }
 
 impl Drop for Life {
-    /// No process outlives its test.
+    /// Kills the process with its test.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,4 +1,4 @@
-//! What must be true of a file, given what its processes have said. Each rule names what breaks it.
+//! The rules of a file, given the output of its processes. Each rule lists its violations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,26 +11,26 @@ use super::view::View;
 
 type Rule = (&'static str, fn(&Journal, &View) -> Vec<String>);
 
-/// True at every moment.
+/// True at any time.
 const ALWAYS: &[Rule] = &[
-    ("the file is sound", sound),
+    ("the file passes the integrity check", sound),
     ("the log has no gaps", gapless),
-    ("what was created is there", creates),
+    ("an acknowledged create exists", creates),
     ("one key names one task", keys),
     ("an attempt that began is counted", attempts),
-    ("what was settled stays settled", settles),
+    ("an acknowledged settle stays settled", settles),
     ("one settle has one answer", answers),
-    ("what was refused did not happen", refusals),
+    ("a rejected settle did not happen", refusals),
     ("the log has the order of the answers", order),
-    ("the log tells the state", histories),
+    ("the state agrees with the log", histories),
 ];
 
-/// True while nobody is at work.
-const AT_REST: &[Rule] = &[("only what was asked is there", strays)];
+/// True while no process runs.
+const AT_REST: &[Rule] = &[("only submitted changes exist", strays)];
 
 const AT_THE_END: &[Rule] = &[("nothing is stuck", stuck)];
 
-/// How far the processes are.
+/// The progress of the processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Moment {
     Work,
@@ -38,7 +38,7 @@ pub(crate) enum Moment {
     End,
 }
 
-/// Every way in which a rule is broken.
+/// All violations of all rules.
 pub(crate) fn broken(journal: &Journal, view: &View, moment: Moment) -> Vec<String> {
     let rest = if moment >= Moment::Rest { AT_REST } else { &[] };
     let end = if moment == Moment::End { AT_THE_END } else { &[] };
@@ -107,8 +107,8 @@ fn keys(journal: &Journal, view: &View) -> Vec<String> {
     ids.iter().filter(|(_, ids)| ids.len() > 1).map(|found| format!("{found:?}")).collect()
 }
 
-/// Every attempt that began is in the log as such; no number of those not given back comes twice;
-/// none is above the maximum.
+/// Every attempt that began is in the log; no attempt number repeats, unless it was released;
+/// none exceeds the maximum.
 fn attempts(journal: &Journal, view: &View) -> Vec<String> {
     let wishes = journal.wishes();
     let mut seen = BTreeSet::new();
@@ -125,7 +125,7 @@ fn attempts(journal: &Journal, view: &View) -> Vec<String> {
         let is_logged = history.iter().any(|(_, change)| logged(change));
         let is_repeated =
             !history.iter().any(|(_, change)| given_back(change)) && !seen.insert((id, attempt));
-        // What a process that is at work has asked may not be read yet.
+        // The commands of a running process may not be read yet.
         let most = wishes.get(id.as_str()).map_or(u32::MAX, |wish| wish.max_attempts);
         if !is_logged || is_repeated || !(1..=most).contains(attempt) {
             found.push(format!("{line:?} of {most}, in {history:?}"));
@@ -134,7 +134,7 @@ fn attempts(journal: &Journal, view: &View) -> Vec<String> {
     found
 }
 
-/// The number of the log entry that an act made.
+/// The sequence number of the log event of an act.
 fn entry_of(act: &Act, view: &View) -> Option<i64> {
     let made = |change: &Change| match (act.how, change) {
         (How::Complete, Change::Completed { epoch }) => *epoch == act.epoch,
@@ -146,8 +146,8 @@ fn entry_of(act: &Act, view: &View) -> Option<i64> {
     view.history(&act.id).iter().find(|(_, change)| made(change)).map(|(seq, _)| *seq)
 }
 
-/// A settle is in the log for ever, and one that ended its task is what the task shows for ever:
-/// so that no two of them can be acknowledged for one task.
+/// A settle is in the log forever, and one that ended its task determines the task's final state:
+/// so no two of them can be acknowledged for one task.
 fn settles(journal: &Journal, view: &View) -> Vec<String> {
     let mut found = Vec::new();
     for line in journal.lines() {
@@ -186,9 +186,9 @@ fn answers(journal: &Journal, _: &View) -> Vec<String> {
     found
 }
 
-/// Checks settles that end their task: of another one the task forgets the answer with the next.
-/// A worker that drains may release a lease just before its handler returns, and then the settle of
-/// the handler is refused as another one.
+/// Checks settles that end their task: a task forgets the answer of other settles with the next
+/// one. A draining worker may release a lease just before its handler returns; the settle of the
+/// handler is then rejected as a different one.
 fn refusals(journal: &Journal, view: &View) -> Vec<String> {
     let wrong = |line: &Line| match line {
         Line::Refused { act, code } if act.ends() => {
@@ -203,10 +203,10 @@ fn refusals(journal: &Journal, view: &View) -> Vec<String> {
     journal.lines().filter_map(wrong).collect()
 }
 
-/// What was answered before something else was asked comes before it in the log.
+/// A command answered before another was submitted comes before it in the log.
 fn order(journal: &Journal, view: &View) -> Vec<String> {
     let mut found = Vec::new();
-    // For each act, the last entry that was known to be there when it was first asked.
+    // For each act, the last log event known when it was first submitted.
     let mut asked = BTreeMap::<&Act, i64>::new();
     for life in &journal.lives {
         let mut created_after = BTreeMap::<&str, i64>::new();
@@ -230,7 +230,7 @@ fn order(journal: &Journal, view: &View) -> Vec<String> {
             };
             let (Some(seq), after) = (seq, after.unwrap_or(0)) else { continue };
             if seq <= after {
-                found.push(format!("{line:?} is entry {seq}, not after {after}"));
+                found.push(format!("{line:?} is log event {seq}, not after {after}"));
             }
             known = known.max(seq);
         }
@@ -254,7 +254,7 @@ fn histories(journal: &Journal, view: &View) -> Vec<String> {
         let kept = Past { epoch: task.epoch, attempts: task.attempts, state };
         let most = wishes.get(id.as_str()).map_or(u32::MAX, |wish| wish.max_attempts);
         if told != kept || kept.attempts > most {
-            found.push(format!("{id}: {told:?} is told and {kept:?} kept, by {history:?}"));
+            found.push(format!("{id}: log {told:?}, record {kept:?}, by {history:?}"));
         }
     }
     found.extend(view.histories.keys().filter(|id| !view.tasks.contains_key(*id)).cloned());

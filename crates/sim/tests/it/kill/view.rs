@@ -1,4 +1,4 @@
-//! What a file holds, read without any code of the store.
+//! The content of a file, read without any code of the store.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use windlass_core::{Change, Task, read_row};
 
 #[derive(Debug, Default)]
 pub(crate) struct View {
-    /// What SQLite says of the file itself.
+    /// SQLite's integrity check of the file.
     pub(crate) integrity: String,
     pub(crate) tasks: BTreeMap<String, Arc<Task>>,
     pub(crate) results: BTreeMap<String, String>,
@@ -20,14 +20,14 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Reads everything in one transaction: others may be writing.
+    /// Reads everything in one transaction: other processes may be writing.
     pub(crate) fn read(file: &Path) -> Result<Self> {
         let mut conn = Connection::open(file)?;
         conn.busy_timeout(std::time::Duration::from_secs(10))?;
         let tx = conn.transaction()?;
         let integrity = tx.query_row("PRAGMA integrity_check", (), |row| row.get(0))?;
         if tx.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0)) == Ok(0) {
-            // Whoever was to make the tables was killed before.
+            // The process that was to create the tables was killed before.
             return Ok(Self { integrity, ..Self::default() });
         }
         let mut view = Self {
@@ -47,7 +47,7 @@ impl View {
         Ok(view)
     }
 
-    /// How many such changes the log tells of.
+    /// The number of such changes in the log.
     pub(crate) fn count(&self, such: fn(&Change) -> bool) -> usize {
         self.histories.values().flatten().filter(|(_, change)| such(change)).count()
     }

@@ -1,12 +1,12 @@
-//! What must be true of payments: the bank was called once for each, and everybody who was told
-//! what came of it was told the same.
+//! The rules of payments: the bank was called once for each, and all callers received the same
+//! answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::line::Line;
 use crate::bank::Entry;
 
-/// What was told of every key, by whomever and whenever.
+/// The answers for every key.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     answers: BTreeMap<String, BTreeSet<String>>,
@@ -30,25 +30,25 @@ impl Judge {
         self.answers.contains_key(key)
     }
 
-    /// Every way in which these payments were not made once.
+    /// All violations of these payments.
     pub(crate) fn broken(&self, keys: &[String], books: &[Entry]) -> Vec<String> {
         let mut broken = self.refused.clone();
         let known: BTreeSet<&String> = keys.iter().collect();
         let strays = books.iter().filter(|entry| !known.contains(&entry.order));
-        broken.extend(strays.map(|entry| format!("nobody asked for {entry:?}")));
+        broken.extend(strays.map(|entry| format!("no caller requested {entry:?}")));
         for key in keys {
             let calls: Vec<&Entry> = books.iter().filter(|entry| entry.order == *key).collect();
             let answers: Vec<&String> = self.answers.get(key).into_iter().flatten().collect();
             match (&calls[..], &answers[..]) {
                 ([call], [answer]) if answer.starts_with(&format!("{},", call.receipt)) => {}
-                _ => broken.push(format!("{key}: the bank has {calls:?}, told was {answers:?}")),
+                _ => broken.push(format!("{key}: the bank has {calls:?}, answers {answers:?}")),
             }
         }
         broken
     }
 }
 
-/// Every key that was not told of, so often, as something that was known before.
+/// Every key that was not answered exactly once with a replay.
 pub(crate) fn not_replayed(keys: &[String], lines: &[Line]) -> Vec<String> {
     let is_replay = |line: &&Line, of: &String| matches!(line, Line::Told { key, replayed: true, .. } if key == of);
     let replays = |key: &&String| lines.iter().filter(|line| is_replay(line, key)).count();
@@ -56,7 +56,7 @@ pub(crate) fn not_replayed(keys: &[String], lines: &[Line]) -> Vec<String> {
 }
 
 #[test]
-fn what_did_not_happen_once_is_found() {
+fn payments_not_made_exactly_once_are_found() {
     let entry = |order: &str, nth| Entry { order: order.into(), receipt: format!("receipt {nth}") };
     let told = |answer: &str| {
         let (key, answer) = ("a".to_owned(), format!("{answer}, by me"));

@@ -4,13 +4,13 @@ use windlass_store_test::Random;
 
 use super::line::By;
 
-/// A point, and the one from which on no retry comes to it again.
+/// A point, and the one from which on no retry reaches it again.
 type Point = (&'static str, &'static str);
 
 const NEVER: &str = "-";
 
-/// In the order in which a payment comes to them. A key is reserved and its handler begins again
-/// until it has an answer; the bank is called until it has been.
+/// In the order in which a payment reaches them. A key is reserved and its handler begins again
+/// until it has a response; the bank is called until a call was made.
 const OF_REQUEST: &[Point] = &[
     ("reserve.before", "answer.after"),
     ("reserve.after", "answer.after"),
@@ -41,7 +41,7 @@ const OF_TASK: &[Point] = &[
     ("answered", NEVER),
 ];
 
-/// In how many of a hundred cases whoever retries is killed as well.
+/// The chance in percent that a retry is killed as well.
 const AGAIN: u64 = 30;
 
 /// The kills that one key goes through.
@@ -77,7 +77,7 @@ pub(crate) fn chains(seed: u64) -> Vec<Chain> {
     chains
 }
 
-/// The points that a retry comes to after such kills.
+/// The points that a retry reaches after such kills.
 fn left(by: By, before: &[&str]) -> Vec<&'static str> {
     let points = points(by);
     let place = |name: &str| points.iter().position(|(point, _)| *point == name);
@@ -87,7 +87,7 @@ fn left(by: By, before: &[&str]) -> Vec<&'static str> {
 }
 
 #[test]
-fn what_is_done_is_not_come_to_again() {
+fn a_retry_does_not_reach_completed_points() {
     let cases: &[(By, &[&str], &[&str])] = &[
         (By::Request, &["answer.after"], &["answered"]),
         (By::Request, &["answered", "answered"], &["answered"]),

@@ -12,7 +12,7 @@ use windlass_store_test::postgres::Server;
 use super::line::{Line, Word};
 use crate::bank::{Bank, Entry};
 
-/// Far longer than anything takes that is not stuck.
+/// Far longer than any step that is not stuck.
 const PATIENCE: Duration = Duration::from_secs(120);
 const SIGKILL: i32 = 9;
 pub(crate) const NO_POINT: &str = "-";
@@ -21,7 +21,7 @@ pub(crate) const NO_POINT: &str = "-";
 pub(crate) struct Place {
     store: String,
     bank: Bank,
-    /// How long a request is in flight at most.
+    /// The maximum time that a request is in flight.
     in_flight_ms: u64,
     _folder: TempDir,
     _server: Option<Server>,
@@ -42,7 +42,7 @@ impl Place {
     fn open(store: String, in_flight_ms: u64, folder: TempDir, server: Option<Server>) -> Self {
         let bank = Bank::open(folder.path());
         let place = Self { store, bank, in_flight_ms, _folder: folder, _server: server };
-        // Whoever is killed finds the tables made: those who make them are killed elsewhere.
+        // Creates the tables first: kills during that are tested elsewhere.
         place.teller(NO_POINT, &[]).ended();
         place
     }
@@ -58,7 +58,7 @@ impl Place {
         let (said, lines) = mpsc::channel();
         let out = BufReader::new(child.stdout.take().unwrap());
         std::thread::spawn(move || {
-            // A line that was cut off was never said.
+            // A truncated line counts as not printed.
             for line in out.split(b'\n').map_while(Result::ok) {
                 let Ok(line) = serde_json::from_slice(&line) else { return };
                 if said.send(line).is_err() {
@@ -85,11 +85,11 @@ pub(crate) struct Teller {
 impl Teller {
     pub(crate) fn tell(&mut self, word: &Word) {
         let text = serde_json::to_string(word).unwrap();
-        // It may be dead already; what is missing shows elsewhere.
+        // It may be dead already; missing lines show elsewhere.
         let _ = writeln!(self.words.as_mut().unwrap(), "{text}");
     }
 
-    /// Reads on to a line that is waited for; what was said up to it.
+    /// Reads until a line matches. Returns all lines so far.
     pub(crate) fn until(&mut self, found: impl Fn(&Line) -> bool) -> &[Line] {
         loop {
             let line = self.lines.recv_timeout(PATIENCE);
@@ -100,7 +100,7 @@ impl Teller {
         }
     }
 
-    /// Waits for its end. It has no more to do than it was told.
+    /// Waits for its end, after closing its input.
     fn wait(&mut self) -> (ExitStatus, Vec<Line>) {
         self.words = None;
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
@@ -121,11 +121,11 @@ impl Teller {
     pub(crate) fn kill(mut self) -> Vec<Line> {
         self.child.kill().unwrap();
         let (status, said) = self.wait();
-        assert_eq!(status.signal(), Some(SIGKILL), "it ended by itself: {status}, {said:?}");
+        assert_eq!(status.signal(), Some(SIGKILL), "it ended before the kill: {status}, {said:?}");
         said
     }
 
-    /// Waits until it has done everything and closed.
+    /// Waits until it has finished and closed.
     pub(crate) fn ended(mut self) -> Vec<Line> {
         let (status, said) = self.wait();
         assert!(status.success(), "{status}: {said:?}");
@@ -134,7 +134,7 @@ impl Teller {
 }
 
 impl Drop for Teller {
-    /// No process outlives its test.
+    /// Kills the process with its test.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,4 +1,4 @@
-//! What must be true of a workflow, however often its processes were killed.
+//! The rules of a workflow, however often its processes were killed.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use super::line::Line;
 use super::plan::{self, Block, blocks};
 use crate::bank::Entry;
 
-/// What was found.
+/// The findings.
 pub(crate) struct Tally {
     /// How often activities were begun.
     pub(crate) runs: usize,
     /// How often the bank was called.
     pub(crate) calls: usize,
-    /// Every rule that does not hold.
+    /// All violations.
     pub(crate) broken: Vec<String>,
 }
 
@@ -21,11 +21,11 @@ pub(crate) fn broken(lines: &[Line], books: &[Entry], steps: u32, sum: u64) -> T
     for step in 0..steps {
         match times.get(&step) {
             Some((_, true)) => {}
-            times => broken.push(format!("activity {step} came to no end: {times:?}")),
+            times => broken.push(format!("activity {step} did not end: {times:?}")),
         }
     }
     let strays = times.keys().filter(|step| **step >= steps);
-    broken.extend(strays.map(|step| format!("nobody asked for activity {step}")));
+    broken.extend(strays.map(|step| format!("unexpected activity {step}")));
     broken.extend(not_called_once(books, steps));
     if sum != worth(steps) {
         broken.push(format!("the result is {sum}, and not {}", worth(steps)));
@@ -34,7 +34,7 @@ pub(crate) fn broken(lines: &[Line], books: &[Entry], steps: u32, sum: u64) -> T
     Tally { runs, calls: books.len(), broken }
 }
 
-/// How often each activity was begun, and whether it came to an end; and where it was run by two.
+/// How often each activity was begun, and whether it ended; and violations by parallel runs.
 fn runs(lines: &[Line]) -> (BTreeMap<u32, (usize, bool)>, Vec<String>) {
     let mut times = BTreeMap::<u32, (usize, bool)>::new();
     let (mut running, mut broken) = (BTreeMap::<u32, u32>::new(), Vec::new());
@@ -43,7 +43,7 @@ fn runs(lines: &[Line]) -> (BTreeMap<u32, (usize, bool)>, Vec<String>) {
             Line::Began { process, step } => {
                 times.entry(*step).or_default().0 += 1;
                 if let Some(other) = running.insert(*step, *process) {
-                    let both = format!("process {process} runs it while {other} does");
+                    let both = format!("processes {process} and {other} run it");
                     broken.push(format!("activity {step}: {both}"));
                 }
             }
@@ -53,7 +53,7 @@ fn runs(lines: &[Line]) -> (BTreeMap<u32, (usize, bool)>, Vec<String>) {
                     running.remove(step);
                 }
             }
-            // Between the two a process may say something yet.
+            // Between the two the process may still print a line.
             Line::Killing { process } | Line::Died { process } => {
                 running.retain(|_, by| by != process);
             }
@@ -63,7 +63,7 @@ fn runs(lines: &[Line]) -> (BTreeMap<u32, (usize, bool)>, Vec<String>) {
     (times, broken)
 }
 
-/// Every order that the bank has not exactly once.
+/// Every order that the bank does not have exactly once.
 fn not_called_once(books: &[Entry], steps: u32) -> Vec<String> {
     let mut calls = BTreeMap::<String, Vec<&str>>::new();
     for order in orders(steps) {
@@ -73,7 +73,7 @@ fn not_called_once(books: &[Entry], steps: u32) -> Vec<String> {
     for entry in books {
         match calls.get_mut(&entry.order) {
             Some(receipts) => receipts.push(&entry.receipt),
-            None => broken.push(format!("nobody asked for {entry:?}")),
+            None => broken.push(format!("unexpected {entry:?}")),
         }
     }
     let wrong = calls.into_iter().filter(|(_, receipts)| receipts.len() != 1);
@@ -97,11 +97,11 @@ fn worth(steps: u32) -> u64 {
     (0..steps).chain(in_turns(steps)).map(plan::worth).sum()
 }
 
-/// What it shows, the lines, the entries of the bank, the sum, and how many rules are broken.
+/// The name of the case, the lines, the bank's entries, the sum, and the number of violations.
 type Case<'a> = (&'a str, &'a [Line], &'a [Entry], u64, usize);
 
 #[test]
-fn what_is_wrong_is_found() {
+fn violations_of_a_workflow_run_are_found() {
     use Line::{Began, Died, Ended, Killing, Left};
     const STEPS: u32 = 2;
     let began = |process, step| Began { process, step };

@@ -13,22 +13,22 @@ use windlass_store_test::postgres::Server;
 use super::line::Line;
 use crate::bank::{Bank, Entry};
 
-/// Far longer than nothing happens while nothing is stuck.
+/// Far longer than any silence while nothing is stuck.
 const PATIENCE: Duration = Duration::from_secs(120);
 const SIGKILL: i32 = 9;
 
-/// A store with a bank beside it, and all that is said there.
+/// A store with a bank beside it, and all printed lines.
 pub(crate) struct Place {
     store: String,
     bank: Bank,
     steps: u32,
     processes: u32,
     pub(crate) kills: u32,
-    /// How many kills were in the midst of an activity.
+    /// The number of kills in the middle of an activity.
     pub(crate) cut: u32,
     pub(crate) heard: Vec<Line>,
     begun: BTreeSet<u32>,
-    /// Where all processes speak, and so does the parent.
+    /// The output of all processes, and of the parent.
     pipe: PipeWriter,
     lines: Receiver<Line>,
     _folder: TempDir,
@@ -53,7 +53,7 @@ impl Place {
         std::thread::spawn(move || {
             for line in BufReader::new(reader).lines() {
                 let line = line.unwrap();
-                // A line is written at once or not at all.
+                // A line is written whole or not at all.
                 let line =
                     serde_json::from_str(&line).unwrap_or_else(|why| panic!("{why}: {line}"));
                 if said.send(line).is_err() {
@@ -90,7 +90,7 @@ impl Place {
         Runner { child, process }
     }
 
-    /// Hears what is said until so many activities were begun, or for so long.
+    /// Reads lines until this many activities were begun, or for this long.
     pub(crate) fn until(&mut self, point: usize, time: Duration) {
         let begun = Instant::now();
         while self.begun.len() < point {
@@ -116,7 +116,7 @@ impl Place {
         self.say(&Line::Killing { process });
         runner.child.kill().unwrap();
         let status = runner.child.wait().unwrap();
-        assert_eq!(status.signal(), Some(SIGKILL), "process {process} ended by itself: {status}");
+        assert_eq!(status.signal(), Some(SIGKILL), "process {process} ended early: {status}");
         self.say(&Line::Died { process });
         loop {
             let line = self.lines.recv_timeout(PATIENCE).unwrap();
@@ -141,7 +141,7 @@ impl Place {
         self.pipe.write_all(text.as_bytes()).unwrap();
     }
 
-    /// The result of the workflow, and how many turns it took.
+    /// The result of the workflow, and the number of its turns.
     pub(crate) fn ended(&mut self) -> (u64, usize) {
         loop {
             let line = self.lines.recv_timeout(PATIENCE).unwrap();
@@ -171,7 +171,7 @@ impl Runner {
 }
 
 impl Drop for Runner {
-    /// No process outlives its test.
+    /// Kills the process with its test.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
