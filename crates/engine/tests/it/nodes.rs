@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use windlass_core::{LogEvent, Node, NodeId, Payload, PayloadKey, StoredRow, Timestamp, Value};
 use windlass_engine::{Config, Engine};
 use windlass_store::{
-    Clock, Count, Description, MemoryStore, Notifications, Query, RequestGuard, RoundTripStats,
-    Store, StoreError, Tx,
+    Clock, CommitId, Count, Description, MemoryStore, Notifications, Query, RoundTripStats, Store,
+    StoreError, Tx,
 };
 use windlass_store_test::{Call, Failure, FaultStore};
 
@@ -25,7 +25,7 @@ impl Store for Shared {
         self.0.begin().await
     }
 
-    async fn outcome(&self, ticket: &RequestGuard) -> Result<bool, StoreError> {
+    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
         self.0.outcome(ticket).await
     }
 

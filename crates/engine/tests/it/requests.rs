@@ -10,8 +10,8 @@ use windlass_core::{
     ChangeSet, EXCLUDED, Outcome, Payload, Rate, Rejection, RequestKey, RequestTtls, fingerprint,
 };
 use windlass_engine::{
-    AdmitError, Admitted, Config, Engine, Error, OnInFlight, RequestAdmission, RequestGuard,
-    RequestPolicy, RequestScope,
+    AdmitError, AdmittedResponse, Config, Engine, Error, OnInFlight, RequestAdmission,
+    RequestGuard, RequestPolicy, RequestScope,
 };
 
 use windlass_store::Store as _;
@@ -32,7 +32,7 @@ fn code<T: std::fmt::Debug>(refused: Result<T, AdmitError<String>>) -> &'static 
     }
 }
 
-async fn pay(engine: &Engine, amount: u32) -> Result<Admitted<u32>, AdmitError<String>> {
+async fn pay(engine: &Engine, amount: u32) -> Result<AdmittedResponse<u32>, AdmitError<String>> {
     engine.admit(&scope(), KEY, &amount, async |_| Ok(amount)).await
 }
 
@@ -61,7 +61,7 @@ async fn concurrent_duplicates_have_one_effect_and_one_response() {
             .collect();
         let mut first = 0;
         for call in calls {
-            let Admitted { answer, replayed } = call.await.unwrap();
+            let AdmittedResponse { response: answer, replayed } = call.await.unwrap();
             assert_eq!(answer, 0);
             first += u32::from(!replayed);
         }
@@ -83,7 +83,10 @@ async fn a_different_request_under_the_key_conflicts_immediately() {
     assert_eq!(refused.code(), "idempotency_conflict");
     ticket.answer(Payload::json("1")).await.unwrap();
     assert_eq!(code(pay(&stage.engine, 2).await), "idempotency_conflict");
-    assert_eq!(pay(&stage.engine, 1).await.unwrap(), Admitted { answer: 1, replayed: true });
+    assert_eq!(
+        pay(&stage.engine, 1).await.unwrap(),
+        AdmittedResponse { response: 1, replayed: true }
+    );
     for foreign in [scope().tenant("t"), scope().account("a"), RequestScope::new("eve", "pay")] {
         let begun = stage.engine.begin_request(&foreign, KEY, b"1").await.unwrap();
         assert!(matches!(begun, RequestAdmission::Owner(_)), "{foreign:?}");
@@ -119,7 +122,10 @@ async fn a_failed_request_is_released_and_can_be_retried() {
     let failing = async |_| Err::<u32, _>("no funds".to_owned());
     let failed = stage.engine.admit(&scope(), KEY, &1, failing).await.unwrap_err();
     assert!(matches!(failed, AdmitError::Failed(reason) if reason == "no funds"));
-    assert_eq!(pay(&stage.engine, 1).await.unwrap(), Admitted { answer: 1, replayed: false });
+    assert_eq!(
+        pay(&stage.engine, 1).await.unwrap(),
+        AdmittedResponse { response: 1, replayed: false }
+    );
 }
 
 /// A caller that leaves midway must not leave duplicates waiting.
@@ -137,7 +143,10 @@ async fn a_caller_that_leaves_releases_its_request() {
     });
     reached.notified().await;
     call.abort();
-    assert_eq!(pay(&stage.engine, 1).await.unwrap(), Admitted { answer: 1, replayed: false });
+    assert_eq!(
+        pay(&stage.engine, 1).await.unwrap(),
+        AdmittedResponse { response: 1, replayed: false }
+    );
 }
 
 #[tokio::test]
@@ -149,10 +158,16 @@ async fn a_late_response_is_rejected_after_a_takeover() {
         panic!("expected the first request")
     };
     stage.clock.advance_ms(60_000);
-    assert_eq!(pay(&stage.engine, 1).await.unwrap(), Admitted { answer: 1, replayed: false });
+    assert_eq!(
+        pay(&stage.engine, 1).await.unwrap(),
+        AdmittedResponse { response: 1, replayed: false }
+    );
     let refused = late.answer(Payload::json("2")).await.unwrap_err();
     assert_eq!(refused.code(), "request_released");
-    assert_eq!(pay(&stage.engine, 1).await.unwrap(), Admitted { answer: 1, replayed: true });
+    assert_eq!(
+        pay(&stage.engine, 1).await.unwrap(),
+        AdmittedResponse { response: 1, replayed: true }
+    );
     stage.clock.advance_ms(86_400_000);
     assert_eq!(code(pay(&stage.engine, 1).await), "idempotency_expired");
 }
@@ -167,7 +182,10 @@ async fn a_saturated_rate_limiter_still_replays_responses() {
         let refused = stage.engine.begin_request(&scope(), another, b"1").await.unwrap_err();
         assert_eq!(refused.code(), "rate_limited", "the rejection is not stored");
     }
-    assert_eq!(pay(&stage.engine, 1).await.unwrap(), Admitted { answer: 1, replayed: true });
+    assert_eq!(
+        pay(&stage.engine, 1).await.unwrap(),
+        AdmittedResponse { response: 1, replayed: true }
+    );
     stage.clock.advance_ms(62_000);
     assert!(stage.engine.begin_request(&scope(), another, b"1").await.is_ok());
 }
@@ -224,7 +242,10 @@ async fn a_response_is_stored_once_the_store_recovers() {
         let ticket = first(&engine).await;
         store.fail_times(Call::Commit, 3, failure);
         ticket.answer(Payload::json("1")).await.unwrap();
-        assert_eq!(pay(&engine, 1).await.unwrap(), Admitted { answer: 1, replayed: true });
+        assert_eq!(
+            pay(&engine, 1).await.unwrap(),
+            AdmittedResponse { response: 1, replayed: true }
+        );
         stage.clock.advance_ms(32 * 86_400_000);
     }
 }
@@ -242,7 +263,7 @@ async fn a_response_is_stored_after_the_caller_left() {
         answered = ticket.answer(Payload::json("1")) => panic!("{answered:?}"),
         () = until(|| store.calls(Call::Commit) > tried) => {}
     }
-    assert_eq!(pay(&engine, 1).await.unwrap(), Admitted { answer: 1, replayed: true });
+    assert_eq!(pay(&engine, 1).await.unwrap(), AdmittedResponse { response: 1, replayed: true });
 }
 
 /// If a store lost a response, the caller gets an error instead of retrying forever.
@@ -310,7 +331,7 @@ async fn a_caller_that_leaves_during_admission_releases_its_request() {
     asking.abort();
     assert!(asking.await.unwrap_err().is_cancelled());
     held.release();
-    assert_eq!(pay(&engine, 1).await.unwrap(), Admitted { answer: 1, replayed: false });
+    assert_eq!(pay(&engine, 1).await.unwrap(), AdmittedResponse { response: 1, replayed: false });
 }
 
 /// A permanent store error is not retried until the request deadline.
@@ -322,5 +343,5 @@ async fn a_response_refused_by_the_store_fails_immediately() {
     store.fail(Call::Commit, 1, Failure::Refused);
     let refused = ticket.answer(Payload::json("1")).await.unwrap_err();
     assert_eq!(refused.code(), "store_refused");
-    assert_eq!(pay(&engine, 1).await.unwrap(), Admitted { answer: 1, replayed: false });
+    assert_eq!(pay(&engine, 1).await.unwrap(), AdmittedResponse { response: 1, replayed: false });
 }

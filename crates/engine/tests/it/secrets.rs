@@ -8,8 +8,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use windlass_core::command::{
-    Admit, Answer, Charge, ClaimEffect, Create, IdempotencyWindow, NewTask, ReleaseRequest,
-    SettleEffect, Spend, Sweep,
+    Admit, Charge, ClaimEffect, CompleteRequest, Create, IdempotencyWindow, NewTask,
+    ReleaseRequest, SettleEffect, Spend, Sweep,
 };
 use windlass_core::{
     Admission, Command, EXCLUDED, EffectOwner, IdempotencyKey, Outcome, Payload, Rate, RequestKey,
@@ -281,8 +281,12 @@ async fn commands_and_rows_do_not_disclose_the_key() {
         }
         .into(),
         SettleEffect { caller, provider, name, answer: Payload::json("1") }.into(),
-        Answer { request: request.clone(), owner: owner.clone(), answer: Payload::json("1") }
-            .into(),
+        CompleteRequest {
+            request: request.clone(),
+            owner: owner.clone(),
+            answer: Payload::json("1"),
+        }
+        .into(),
         ReleaseRequest { request, owner }.into(),
         Spend { tenant: tenant.clone(), key: key.clone(), charges }.into(),
         Create::one(NewTask {

@@ -5,7 +5,7 @@ use tokio::time::{Instant, sleep};
 use windlass_core::Fence;
 use windlass_core::command::{Cancel, Create};
 use windlass_store_test::{Call, Failure as Fault};
-use windlass_worker::{Asked, AttemptReport, Context, Failure, SettleResult, Worker};
+use windlass_worker::{AttemptReport, Context, Failure, SettleRequest, SettleResult, Worker};
 
 use crate::stage::{EVER, Stage, key, new_task, signal};
 
@@ -15,14 +15,16 @@ const LEASE: Duration = Duration::from_secs(30);
 fn words(settlement: &AttemptReport) -> String {
     let asked = match &settlement.asked {
         None => "nothing".to_owned(),
-        Some(Asked::Complete(result)) => {
+        Some(SettleRequest::Complete(result)) => {
             format!("complete {}", result.as_ref().map_or(0, |result| result.bytes.len()))
         }
-        Some(Asked::Fail(failure)) => format!("fail {}", failure.reason()),
-        Some(Asked::Release) => "release".to_owned(),
-        Some(Asked::WaitChildren) => "wait".to_owned(),
-        Some(Asked::Suspend) => "suspend".to_owned(),
-        Some(Asked::Snooze { pause, reason }) => format!("delay {} {reason}", pause.as_secs()),
+        Some(SettleRequest::Fail(failure)) => format!("fail {}", failure.reason()),
+        Some(SettleRequest::Release) => "release".to_owned(),
+        Some(SettleRequest::WaitChildren) => "wait".to_owned(),
+        Some(SettleRequest::Suspend) => "suspend".to_owned(),
+        Some(SettleRequest::Snooze { pause, reason }) => {
+            format!("delay {} {reason}", pause.as_secs())
+        }
     };
     let answer = match &settlement.answer {
         SettleResult::Lost(_) => "lost",

@@ -5,7 +5,7 @@ use windlass_core::command::{Create, NewTask, Replay};
 use windlass_core::{OnTimeout, Payload, ResumeCause, SuspendReason, Token};
 use windlass_engine::Error;
 use windlass_store_test::{Call, Failure as Fault};
-use windlass_worker::{Asked, Context, Failure, WaitFor};
+use windlass_worker::{Context, Failure, SettleRequest, WaitFor};
 
 use crate::stage::{Stage, key};
 
@@ -42,8 +42,8 @@ async fn a_suspended_handler_resumes_when_its_waitpoint_is_completed() {
     let (on_desk, notes) = (desk.clone(), told.clone());
     let worker = stage.worker().on_settled(move |settlement| {
         let asked = match settlement.asked {
-            Some(Asked::Suspend) => "suspend",
-            Some(Asked::Complete(_)) => "complete",
+            Some(SettleRequest::Suspend) => "suspend",
+            Some(SettleRequest::Complete(_)) => "complete",
             _ => "something else",
         };
         notes.lock().unwrap().push((asked, settlement.answer.is_settled()));

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use windlass_core::{HistoryPayload, Payload, StepOutcome, Timestamp, TurnRecord, WorkflowInput};
 use windlass_worker::workflow::{
-    CompletedTurn, ExecutionStart, ExecutionState, Instance, ReplayStep, Turn, WorkflowDefinition,
+    CompletedTurn, ExecutionStart, ExecutionState, Instance, ReplayStep, TurnProgress,
+    WorkflowDefinition,
 };
 use windlass_worker::{Context, Failure};
 
@@ -64,8 +65,8 @@ pub(crate) fn turn(
     arrivals: Vec<WorkflowInput>,
 ) -> CompletedTurn {
     match instance.turn(at(ms), arrivals).unwrap() {
-        Turn::Finished(finished) => finished,
-        Turn::Local(work) => panic!("{work:?}"),
+        TurnProgress::Finished(finished) => finished,
+        TurnProgress::Local(work) => panic!("{work:?}"),
     }
 }
 

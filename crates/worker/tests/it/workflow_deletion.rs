@@ -27,7 +27,7 @@ async fn tree(ctx: Workflow, n: u32) -> Result<(), StepError> {
 /// The records left in a store, except for lanes, workers and nodes.
 fn left(stage: &Stage) -> Vec<Table> {
     let rows: Vec<Table> = stage.memory.snapshot().rows().map(|row| row.key.table).collect();
-    let kept = [Table::Lane, Table::SignalStream, Table::Worker, Table::Node];
+    let kept = [Table::Lane, Table::ReadyRoute, Table::Worker, Table::Node];
     rows.into_iter().filter(|table| !kept.contains(table)).collect()
 }
 

@@ -43,7 +43,7 @@ async fn a_handle_follows_the_status_and_reads_values() {
     assert_eq!(handle.result().await.unwrap(), 7);
     assert_eq!(handle.wait_for_status(Some(done.change)).await.unwrap(), None, "it has ended");
     assert_eq!(handle.wait_for_status(None).await.unwrap(), Some(done));
-    let values = handle.values().await.unwrap();
+    let values = handle.properties().await.unwrap();
     assert_eq!((values.len(), values[0].text.as_str()), (1, "7"));
     assert_eq!(handle.history().await.unwrap().len(), 3);
     let info = handle.info().await.unwrap();

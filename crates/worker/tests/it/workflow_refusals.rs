@@ -200,7 +200,7 @@ async fn oversized_status_and_values_are_rejected_and_change_nothing() {
     }
     assert_eq!(handle.status().await.unwrap().unwrap().text, "fine");
     assert_eq!(handle.value::<u32>("v").await.unwrap(), Some(1));
-    assert_eq!(handle.values().await.unwrap().len(), MOST_VALUES);
+    assert_eq!(handle.properties().await.unwrap().len(), MOST_VALUES);
     running.drain(EVER).await;
 }
 

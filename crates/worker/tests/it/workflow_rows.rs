@@ -4,7 +4,7 @@ use windlass_core::TurnRecord;
 use windlass_worker::Failure;
 use windlass_worker::workflow::testing::{Recorded, WorkflowTest, replay_check};
 use windlass_worker::workflow::{
-    ExecutionStart, ExecutionState, MADE_PER_ROW, Part, PlannedCommand, StepError, Workflow,
+    ExecutionStart, ExecutionState, MADE_PER_ROW, PlannedCommand, StepError, TurnPart, Workflow,
     WorkflowDefinition,
 };
 
@@ -18,14 +18,14 @@ async fn wide(ctx: Workflow, (): ()) -> Result<u64, StepError> {
 }
 
 /// The rows of `wide` after the message `count`, including its first turn.
-fn parts(count: u64) -> Vec<Part> {
+fn parts(count: u64) -> Vec<TurnPart> {
     let mut instance = instance(&WorkflowDefinition::of(wide).unwrap());
     let mut parts = turn(&mut instance, 0, Vec::new()).parts;
     parts.extend(turn(&mut instance, 1, vec![message("count", &count.to_string())]).parts);
     parts
 }
 
-fn recorded(parts: &[Part]) -> Recorded {
+fn recorded(parts: &[TurnPart]) -> Recorded {
     let rows = parts.iter().map(|part| part.row.clone()).collect();
     Recorded { begin: ExecutionStart::new("w", 7), rows }
 }
@@ -60,7 +60,7 @@ fn a_partly_committed_turn_is_completed() {
         rows.rows.extend(idle.parts.iter().map(|part| part.row.clone()));
         assert_eq!(rows, recorded(&whole), "{written}");
         let commands =
-            |parts: &[Part]| parts.iter().map(|part| part.commands.len()).collect::<Vec<_>>();
+            |parts: &[TurnPart]| parts.iter().map(|part| part.commands.len()).collect::<Vec<_>>();
         assert_eq!(commands(&idle.parts), commands(&whole[written..]), "{written}");
 
         let mut instance = recorded(&whole[..written]).replay(&program).unwrap();

@@ -159,7 +159,7 @@ impl Stage {
                 self.play(id, step, &task)?;
             }
             PlannedCommand::Child { step, task } => {
-                self.begin(*task, Some((id.clone(), step))).await?
+                self.begin(*task, Some((id.clone(), step))).await?;
             }
             PlannedCommand::Start { task, .. } => {
                 self.started.push(task.id.clone());
