@@ -17,7 +17,7 @@ SELECT set_config('statement_timeout', $1, true),
        set_config('synchronous_commit', CASE current_setting('synchronous_commit')
            WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)
 
--- @hurry
+-- @set_lock_timeout
 -- Who waits for a lock loses patience after $1 milliseconds.
 SELECT set_config('lock_timeout', $1, true)
 

@@ -101,6 +101,6 @@ pub(super) fn policy_json(policy: &Policy) -> Value {
         "max_lost_leases": policy.max_lost_leases,
         "max_replays": policy.max_replays,
         "retention_ms": policy.retention_ms,
-        "accept_late": policy.accept_expired_lease,
+        "accept_expired_lease": policy.accept_expired_lease,
     })
 }

@@ -14,8 +14,9 @@ const EXAMPLES: &str = "Examples:
   windlass workflow delete --state completed --kind order --older-than 30d --yes
   windlass workflow delete order-43 --force --yes
 
-A workflow is deleted with its history and its children. A running one is left unchanged, unless
---force ends it first. Each is deleted as a whole or not at all. Exit code 3 when one is rejected.";
+A workflow is deleted with its history and its children. A running one is left
+unchanged, unless --force ends it first. Each is deleted as a whole or not at all. Exit code 3 when
+one is rejected.";
 
 #[derive(Debug, Args)]
 #[command(

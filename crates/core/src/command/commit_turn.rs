@@ -1116,7 +1116,7 @@ mod tests {
         };
         let mut stage = Stage::new();
         let refused = stage.run(Create::one(pinned("1.2"))).unwrap_err();
-        assert_eq!(refused.to_string(), "version is not a version as 1.2.0");
+        assert_eq!(refused.to_string(), "version is not a version such as 1.2.0");
         stage.must(Create::one(pinned("1.2.0")));
         for others in [&[][..], &["order:1.2.1"], &["other:1.2.0"]] {
             assert!(!takes(&mut stage, others), "{others:?}");
