@@ -7,5 +7,7 @@ mod root;
 mod rule;
 mod run;
 mod shape;
+mod split;
+mod words;
 
 pub(crate) use run::run;
