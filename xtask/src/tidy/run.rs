@@ -1,5 +1,5 @@
 use super::rule::Rule;
-use super::{function, purity, root, shape, words};
+use super::{function, purity, root, shape, vocabulary, words};
 use crate::matrix::Matrix;
 use crate::source::Source;
 use crate::tree;
@@ -12,6 +12,7 @@ pub(crate) fn run() -> Result<(), String> {
     rules.extend(purity::rules(&own)?);
     rules.extend(root::rules()?);
     rules.push(words::rule(&sources)?);
+    rules.push(vocabulary::rule(&sources)?);
     rules.push(matrix_rule(&sources));
     for rule in &rules {
         println!("{}: {}", rule.title, rule.findings.len());
