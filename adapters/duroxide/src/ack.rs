@@ -7,7 +7,7 @@ use duroxide::providers::{
     ExecutionMetadata, ProviderError, ScheduledActivityIdentifier, WorkItem,
 };
 use duroxide::{Event, EventKind};
-use windlass_core::command::{Absent, CommitTurn, Foreign, NewTask, TurnEnd, WorkflowCommand};
+use windlass_core::command::{Absent, CommitTurn, RuntimeMetadata, NewTask, TurnEnd, WorkflowCommand};
 use windlass_core::{Payload, Rejection, Task, TaskKey, WorkflowProperty, WorkflowState, limits};
 use windlass_engine::{Engine, Error};
 
@@ -159,7 +159,7 @@ impl WindlassProvider {
             commands.extend(self.changed_values(ACK, &key, &ack.events, ack.ends()).await?);
         }
         let version = ack.metadata.pinned_duroxide_version.as_ref().map(ToString::to_string);
-        let foreign = Foreign {
+        let foreign = RuntimeMetadata {
             execution: generation(ack.execution_id),
             first_step,
             about: serde_json::to_string(&about).map_err(garbled(ACK))?,
@@ -176,7 +176,7 @@ impl WindlassProvider {
             then: TurnEnd::Yield,
             sticky_ms: None,
             eager: None,
-            foreign: Some(Box::new(foreign)),
+            metadata: Some(Box::new(foreign)),
         };
         let mut patience = Patience::default();
         loop {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use duroxide::providers::{DispatcherCapabilityFilter, OrchestrationItem, ProviderError, WorkItem};
 use duroxide::{ErrorDetails, Event, EventKind};
-use windlass_core::command::{AbandonTurn, Claim, CommitTurn, Foreign, Renew, TurnEnd};
+use windlass_core::command::{AbandonTurn, Claim, CommitTurn, RuntimeMetadata, Renew, TurnEnd};
 use windlass_core::{Fence, Lifecycle, Message, Task, VersionRange, WorkerCapabilities};
 use windlass_engine::{Claimed, ReceivedMessage};
 
@@ -141,7 +141,7 @@ impl WindlassProvider {
     /// and the instance is delayed, so that it does not block others.
     async fn mail(&self, task: &Task) -> Result<Option<Mail>, ProviderError> {
         let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(None) };
-        let mut received = self.received(task, &lease.received).await?;
+        let mut received = self.messages_by_seq(task, &lease.received).await?;
         let seqs = received.iter().map(|one| one.message.seq).collect();
         let mut mail = Mail { seqs, items: Vec::new(), attempts: 1 };
         // Completions of activities are numbered by their steps; they are delivered by arrival.
@@ -160,7 +160,7 @@ impl WindlassProvider {
     }
 
     /// The first messages, up to the limit of a turn.
-    async fn received(
+    async fn messages_by_seq(
         &self,
         task: &Task,
         seqs: &[u64],
@@ -209,10 +209,10 @@ impl WindlassProvider {
             then: TurnEnd::Yield,
             sticky_ms: None,
             eager: None,
-            foreign: Some(Box::new(Foreign {
+            metadata: Some(Box::new(RuntimeMetadata {
                 execution: task.generation,
                 about,
-                ..Foreign::default()
+                ..RuntimeMetadata::default()
             })),
         };
         self.engine.submit(commit).await.map(drop).map_err(failed(FETCH))

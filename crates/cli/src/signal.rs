@@ -58,8 +58,8 @@ impl Signal {
         let token = self.token.as_deref().map(read_token).transpose()?;
         let engine = self.target.open().await?;
         let posting = match (&self.task, &token) {
-            (Some(task), _) => engine.post(task.clone(), &self.name),
-            (None, Some(token)) => engine.signal(token, &self.name),
+            (Some(task), _) => engine.signal(task.clone(), &self.name),
+            (None, Some(token)) => engine.complete_waitpoint(token, &self.name),
             (None, None) => unreachable!("clap requires one of the two"),
         };
         let posting = posting.tenant(self.target.tenant.clone());

@@ -8,16 +8,16 @@
 //! use windlass_core::command::{Claim, Create, NewTask, Outcome};
 //! use windlass_core::{ReferenceTables, Timestamp};
 //!
-//! let mut shelf = ReferenceTables::default();
+//! let mut tables = ReferenceTables::default();
 //! let now = Timestamp::from_millis(1_000);
 //! let create = Create::one(NewTask::new("task-1", "email"));
-//! shelf.execute(now, &create.into()).unwrap();
-//! let claimed = shelf.execute(now, &Claim::new("worker-1").into()).unwrap();
+//! tables.execute(now, &create.into()).unwrap();
+//! let claimed = tables.execute(now, &Claim::new("worker-1").into()).unwrap();
 //! assert!(matches!(claimed, Outcome::Claimed(tasks) if tasks[0].attempts == 1));
 //! ```
 
 mod admission;
-mod bookmark;
+mod subscription_cursor;
 mod children;
 mod code_version;
 pub mod command;
@@ -26,7 +26,7 @@ mod effect;
 mod event;
 mod execution;
 mod fingerprint;
-mod gate;
+mod concurrency_limit;
 mod history;
 mod keyring;
 mod lane;
@@ -36,16 +36,16 @@ mod log;
 mod mailbox;
 mod name;
 mod node;
-mod note;
+mod workflow_property;
 mod payload;
 mod primitive;
-mod queue;
+mod ready_route;
 mod rate;
 mod record;
 mod rejection;
 mod request;
 mod row;
-mod shelf;
+mod reference_tables;
 mod task;
 #[cfg(test)]
 mod testing;
@@ -58,7 +58,7 @@ mod workflow;
 mod world;
 
 pub use admission::Admission;
-pub use bookmark::SubscriptionCursor;
+pub use subscription_cursor::SubscriptionCursor;
 pub use children::{ChildCounts, Children};
 pub use code_version::CodeVersion;
 pub use command::{Command, Decided, Outcome, decide, probe};
@@ -67,7 +67,7 @@ pub use effect::{Effect, EffectAnswer, EffectOwner};
 pub use event::{AfterTurn, Change, Event, EventCategory, LeaseLoss, LogEvent};
 pub use execution::Execution;
 pub use fingerprint::{EXCLUDED, fingerprint};
-pub use gate::{ConcurrencyLimit, LimitKey, LimitKind, Owner};
+pub use concurrency_limit::{ConcurrencyLimit, LimitKey, LimitKind, Owner};
 pub use history::{HistoryPayload, RecordedCommand, StepOutcome, TurnRecord, WorkflowInput};
 pub use keyring::{Keyring, Secret, SigningKey};
 pub use lane::{Lane, LaneGate, LaneState};
@@ -76,15 +76,15 @@ pub use log::{Cursor, CursorExpired, Log};
 pub use mailbox::{KeptKey, Mailbox, Message};
 pub use name::{IdempotencyKey, Kind, LaneName, NodeId, TaskId, Tenant, WaitpointId, WorkerId};
 pub use node::Node;
-pub use note::WorkflowProperty;
+pub use workflow_property::WorkflowProperty;
 pub use payload::{Payload, PayloadKey, Slot};
-pub use queue::ReadyRoute;
+pub use ready_route::ReadyRoute;
 pub use rate::{Rate, Starts};
 pub use record::{AnyRecord, Record, StoredRecord, Table, is_readable, read_row};
 pub use rejection::{Problem, Rejection};
 pub use request::{Request, RequestKey, RequestState, RequestTtls};
 pub use row::{Index, IndexSpec, Range, Row, RowKey, Scan, StoredRow, TableSpec, Value, Version};
-pub use shelf::{ReferenceTables, VersionConflict};
+pub use reference_tables::{ReferenceTables, VersionConflict};
 pub use task::{
     ActiveAttempt, Backoff, Condition, Distinct, FailureClass, Fence, Lease, Lifecycle, Matcher,
     Metered, OnTimeout, Policy, Progress, PublicState, Readiness, ResumeCause, Resumption, Retry,

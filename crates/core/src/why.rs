@@ -1,7 +1,7 @@
 use serde::Serialize;
 
 use crate::children::ChildCounts;
-use crate::gate::{ConcurrencyLimit, LimitKey, LimitKind};
+use crate::concurrency_limit::{ConcurrencyLimit, LimitKey, LimitKind};
 use crate::lane::{Lane, LaneGate, LaneState};
 use crate::name::{LaneName, WorkerId};
 use crate::rate::Rate;

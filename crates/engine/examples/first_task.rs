@@ -10,7 +10,7 @@ use windlass_store_sqlite::SqliteStore;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    let engine = Engine::start(SqliteStore::open("tasks.db")?, Config::default()).await?;
+    let engine = Engine::with_store(SqliteStore::open("tasks.db")?, Config::default()).await?;
 
     let mut task = NewTask::new(Engine::new_id(), "email");
     task.payload = Some(Payload::json(r#"{"to":"ada@example.com"}"#));

@@ -8,8 +8,8 @@ use windlass_store::Store;
 
 use crate::claim_wait::ClaimWait;
 use crate::error::Error;
-use crate::handed::{CarriesLeases, ReleaseOnDrop};
-use crate::inbox::{CommandQueue, Submission};
+use crate::release_on_drop::{CarriesLeases, ReleaseOnDrop};
+use crate::command_queue::{CommandQueue, Submission};
 
 /// A leased task with its payload, as delivered to a worker.
 #[derive(Clone, Debug)]

@@ -9,9 +9,9 @@ use windlass_core::{
 use windlass_store::{StoreError, Tx};
 
 use crate::answer::Answer;
-use crate::calls::WakeMatcher;
+use crate::wake_matcher::WakeMatcher;
 use crate::error::Error;
-use crate::inbox::Submission;
+use crate::command_queue::Submission;
 use crate::waiters::{Waiters, concerns};
 
 /// More rounds than any transition needs. A command still parked after this many is a bug.
@@ -92,7 +92,7 @@ pub(crate) async fn attempt(
     let batch = Committed { answers: deck.into_answers(), changes, hints, rounds, at };
     match committed {
         Ok(()) => BatchResult::Committed(batch),
-        Err(StoreError::OutcomeUnknown(ticket)) => BatchResult::Unknown(batch, ticket),
+        Err(StoreError::OutcomeUnknown(commit_id)) => BatchResult::Unknown(batch, commit_id),
         Err(error) => BatchResult::Failed(error),
     }
 }

@@ -15,7 +15,7 @@ use crate::batch::{BatchResult, Committed, attempt, found_nothing};
 use crate::endings::Endings;
 use crate::error::Error;
 use crate::holders::Holders;
-use crate::inbox::{BatchInput, CommandQueue, ExclusiveQueues, Submission};
+use crate::command_queue::{BatchInput, CommandQueue, ExclusiveQueues, Submission};
 use crate::stats::{Counters, add};
 use crate::subscription::Commits;
 use crate::timer::Timer;
@@ -239,7 +239,7 @@ impl Batcher {
                     self.finish(jobs, batch, batch_began);
                     return Disposition::Done;
                 }
-                BatchResult::Unknown(batch, ticket) => match self.resolve_outcome(&ticket).await {
+                BatchResult::Unknown(batch, commit_id) => match self.resolve_outcome(&commit_id).await {
                     Some(true) => {
                         self.finish(jobs, batch, batch_began);
                         return Disposition::Done;
@@ -290,10 +290,10 @@ impl Batcher {
     }
 
     /// Whether a commit with a lost response took effect; none if that cannot be determined.
-    async fn resolve_outcome(&self, ticket: &CommitId) -> Option<bool> {
+    async fn resolve_outcome(&self, commit_id: &CommitId) -> Option<bool> {
         let mut pause = Duration::from_millis(50);
         for _ in 0..MOST_LOOKUPS {
-            match self.store.outcome(ticket).await {
+            match self.store.outcome(commit_id).await {
                 Ok(committed) => return Some(committed),
                 Err(error) => tracing::warn!(%error, "the outcome of a commit is still unknown"),
             }

@@ -11,16 +11,16 @@ use windlass_core::{Command, Cursor, Hints, Outcome, RequestKey, TaskId, Timesta
 use windlass_store::{Store, StoreError};
 
 use crate::answer::{Answer, Answerer, Answers, Claimed, Reply};
-use crate::apart::DedicatedRuntime;
+use crate::dedicated_runtime::DedicatedRuntime;
 use crate::batcher::Batcher;
 use crate::claim_wait::ClaimWait;
 use crate::config::Config;
 use crate::endings::Endings;
 use crate::error::Error;
 use crate::filter::Filter;
-use crate::heart::NodeHeartbeat;
+use crate::node_heartbeat::NodeHeartbeat;
 use crate::holders::Holders;
-use crate::inbox::{CommandQueue, Submission};
+use crate::command_queue::{CommandQueue, Submission};
 use crate::offers::Offers;
 use crate::stats::{Counters, Stats, add};
 use crate::subscription::{Commits, Subscription};
@@ -75,7 +75,7 @@ impl Drop for Inner {
 }
 
 impl Engine {
-    pub async fn start(store: impl Store, config: Config) -> Result<Self, Error> {
+    pub async fn with_store(store: impl Store, config: Config) -> Result<Self, Error> {
         Self::start_shared(Arc::new(store), config).await
     }
 

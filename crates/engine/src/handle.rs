@@ -59,7 +59,7 @@ impl TaskHandle {
     }
 
     /// Waits until the task has ended in any state. Many tasks can be awaited concurrently.
-    pub async fn ended(&self) -> Result<Arc<Task>, Error> {
+    pub async fn wait(&self) -> Result<Arc<Task>, Error> {
         loop {
             // Changes after this call are not missed.
             let mut watch = Endings::watch(&self.engine, &self.key).await?;
@@ -74,7 +74,7 @@ impl TaskHandle {
     /// Waits until the task has ended, and decodes its result. [`Error::NotCompleted`] if it ended
     /// without one.
     pub async fn result<O: DeserializeOwned>(&self) -> Result<O, Error> {
-        let task = self.ended().await?;
+        let task = self.wait().await?;
         let reason = match &task.lifecycle {
             Lifecycle::Completed { .. } => return self.read(&task).await,
             Lifecycle::Failed { reason, .. } | Lifecycle::Cancelled { reason, .. } => reason,

@@ -12,7 +12,7 @@
 //! use windlass_store::MemoryStore;
 //!
 //! # #[tokio::main] async fn main() -> Result<(), windlass_engine::Error> {
-//! let engine = Engine::start(MemoryStore::new(), Config::default()).await?;
+//! let engine = Engine::with_store(MemoryStore::new(), Config::default()).await?;
 //! engine.submit(Create::one(NewTask::new("task-1", "email"))).await?;
 //! let claimed = engine.claim(Claim::new("worker-1"), Duration::ZERO).await?;
 //! engine.submit(Complete { fence: claimed[0].task.fence(), result: None }).await?;
@@ -21,14 +21,14 @@
 //! ```
 
 mod answer;
-mod apart;
+mod dedicated_runtime;
 mod batch;
 mod batcher;
-mod calls;
+mod wake_matcher;
 mod claim_wait;
-mod clearing;
+mod bulk_delete;
 mod config;
-mod creation;
+mod task_builder;
 mod deletion;
 mod effects;
 mod endings;
@@ -36,20 +36,20 @@ mod engine;
 mod error;
 mod filter;
 mod gates;
-mod handed;
+mod release_on_drop;
 mod handle;
-mod heart;
+mod node_heartbeat;
 mod holders;
-mod inbox;
+mod command_queue;
 mod keys;
-mod mail;
-mod named;
+mod messages;
+mod durable_subscription;
 mod offers;
-mod posting;
+mod signal_builder;
 mod read;
 mod requests;
 mod stats;
-mod stream;
+mod log_stream;
 mod subscription;
 mod timer;
 mod turns;
@@ -59,9 +59,9 @@ mod workers;
 mod workflows;
 
 pub use answer::{Answers, Claimed, Input};
-pub use clearing::{BulkDelete, BulkDeleted};
+pub use bulk_delete::{BulkDelete, BulkDeleted};
 pub use config::Config;
-pub use creation::TaskBuilder;
+pub use task_builder::TaskBuilder;
 pub use effects::{Call, EffectCall, EffectError, ExternalService, Lookup};
 pub use engine::Engine;
 pub use error::Error;
@@ -69,16 +69,16 @@ pub use filter::Filter;
 pub use handle::TaskHandle;
 pub use holders::LeaseWatch;
 pub use keys::KeyInfo;
-pub use mail::{ReceivedMessage, Suspended};
-pub use named::DurableSubscription;
-pub use posting::SignalBuilder;
+pub use messages::{ReceivedMessage, Suspended};
+pub use durable_subscription::DurableSubscription;
+pub use signal_builder::SignalBuilder;
 pub use read::TaskFilter;
 pub use requests::{
     AdmitError, AdmittedResponse, OnInFlight, RequestAdmission, RequestContext, RequestGuard,
     RequestPolicy, RequestScope,
 };
 pub use stats::Stats;
-pub use stream::Events;
+pub use log_stream::Events;
 pub use subscription::Subscription;
 pub use turns::PendingInput;
 pub use workflows::{Status, WorkflowBuilder, WorkflowHandle};

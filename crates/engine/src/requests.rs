@@ -179,14 +179,14 @@ impl Engine {
                 let answer = serde_json::from_slice(&answer.bytes).map_err(Error::payload)?;
                 Ok(AdmittedResponse { response: answer, replayed: true })
             }
-            RequestAdmission::Owner(ticket) => match run(ticket.context()).await {
+            RequestAdmission::Owner(guard) => match run(guard.context()).await {
                 Ok(answer) => {
                     let body = serde_json::to_string(&answer).map_err(Error::payload)?;
-                    ticket.answer(Payload::json(body)).await?;
+                    guard.complete(Payload::json(body)).await?;
                     Ok(AdmittedResponse { response: answer, replayed: false })
                 }
                 Err(failed) => {
-                    if let Err(error) = ticket.give_up().await {
+                    if let Err(error) = guard.release().await {
                         tracing::warn!(%error, "{NOT_GIVEN_UP}");
                     }
                     Err(AdmitError::Failed(failed))
@@ -223,13 +223,13 @@ impl Engine {
             // Changes after this call are not missed.
             let mut watch = self.request_watchers().watch(&admit.request);
             // If this future is dropped meanwhile, the ticket releases an admitted request.
-            let mut ticket = self.ticket(&admit, deadline);
+            let mut guard = self.guard(&admit, deadline);
             let asked = self.submit_until_known(admit.clone()).await;
-            ticket.is_open = matches!(asked, Ok(Outcome::Admitted { .. }));
+            guard.is_open = matches!(asked, Ok(Outcome::Admitted { .. }));
             match asked {
                 Ok(Outcome::Admitted { until }) => {
-                    ticket.context.until = until;
-                    return Ok(RequestAdmission::Owner(ticket));
+                    guard.context.until = until;
+                    return Ok(RequestAdmission::Owner(guard));
                 }
                 Ok(Outcome::Answered(key)) => match self.payload(&key).await? {
                     Some(answer) => return Ok(RequestAdmission::Replay(answer)),
@@ -254,7 +254,7 @@ impl Engine {
         }
     }
 
-    fn ticket(&self, admit: &Admit, deadline: Instant) -> RequestGuard {
+    fn guard(&self, admit: &Admit, deadline: Instant) -> RequestGuard {
         let (request, owner) = (admit.request.clone(), admit.owner.clone());
         let until = Timestamp::default();
         let context = RequestContext { engine: self.clone(), request, owner, until };
@@ -325,7 +325,7 @@ impl RequestGuard {
     ///
     /// The handler's effects already happened, so this retries until the deadline, even if the
     /// returned future is dropped.
-    pub async fn answer(self, answer: Payload) -> Result<(), Error> {
+    pub async fn complete(self, answer: Payload) -> Result<(), Error> {
         let keeping = self.context.engine.runtime().clone().spawn(self.keep(answer));
         keeping.await.unwrap_or(Err(Error::ShuttingDown))
     }
@@ -349,7 +349,7 @@ impl RequestGuard {
     }
 
     /// Releases the request: the next caller with its key is admitted.
-    pub async fn give_up(mut self) -> Result<(), Error> {
+    pub async fn release(mut self) -> Result<(), Error> {
         self.is_open = false;
         let withdrawn = self.context.engine.submit_until_known(self.context.withdraw()).await;
         self.context.tell();

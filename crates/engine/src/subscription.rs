@@ -6,7 +6,7 @@ use windlass_store::{Query, Store};
 
 use crate::error::Error;
 use crate::filter::Filter;
-use crate::stream::Events;
+use crate::log_stream::Events;
 
 /// Marks the end; counting never reaches it.
 const ENDED: u64 = u64::MAX;

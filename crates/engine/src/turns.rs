@@ -9,7 +9,7 @@ use windlass_store::Query;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::mail::ReceivedMessage;
+use crate::messages::ReceivedMessage;
 use crate::stats::add;
 
 /// History rows per read.

@@ -1,7 +1,7 @@
 use windlass_core::{Command, Wake};
 
 use crate::claim_wait::ClaimWait;
-use crate::inbox::Submission;
+use crate::command_queue::Submission;
 
 /// Parked claims that found nothing, in order of arrival.
 #[derive(Debug, Default)]

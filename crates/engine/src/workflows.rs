@@ -13,12 +13,12 @@ use windlass_core::{
     WorkflowProperty, limits,
 };
 
-use crate::creation::TaskBuilder;
+use crate::task_builder::TaskBuilder;
 use crate::endings::Endings;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::handle::TaskHandle;
-use crate::posting::SignalBuilder;
+use crate::signal_builder::SignalBuilder;
 
 /// A builder for a workflow: set its options, then await it.
 #[must_use = "a workflow is started when this is awaited"]
@@ -46,7 +46,7 @@ pub struct Status {
 impl Engine {
     /// Starts a workflow by name with this input. A repetition under the same id returns the same
     /// workflow, or a conflict if anything differs.
-    pub fn start_workflow<O>(
+    pub fn start_workflow_kind<O>(
         &self,
         name: impl Into<Kind>,
         input: &(impl Serialize + ?Sized),
@@ -161,8 +161,8 @@ impl<O> WorkflowHandle<O> {
     }
 
     /// Waits until the workflow has ended in any state.
-    pub async fn ended(&self) -> Result<Arc<Task>, Error> {
-        self.task.ended().await
+    pub async fn wait(&self) -> Result<Arc<Task>, Error> {
+        self.task.wait().await
     }
 
     /// Waits until the workflow has ended, and decodes its result. [`Error::NotCompleted`] if it
@@ -181,7 +181,7 @@ impl<O> WorkflowHandle<O> {
         payload: &(impl Serialize + ?Sized),
     ) -> SignalBuilder<'_> {
         let TaskKey { tenant, id } = self.key().clone();
-        self.engine.post(id, name).tenant(tenant).payload(payload)
+        self.engine.signal(id, name).tenant(tenant).payload(payload)
     }
 
     /// Requests cancellation. The code is notified and may clean up first.

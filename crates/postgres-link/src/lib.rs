@@ -12,7 +12,7 @@
 //! ```
 
 mod address;
-mod anybody;
+mod accept_any_certificate;
 mod error;
 mod link;
 mod trust;

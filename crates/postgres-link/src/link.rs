@@ -8,7 +8,7 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Connection, Error, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::anybody::Anybody;
+use crate::accept_any_certificate::Anybody;
 use crate::error::LinkError;
 use crate::trust::Trust;
 

@@ -145,7 +145,7 @@ impl Node {
             requests: crate::requests::policy(number),
             ..Config::default()
         };
-        let start = Engine::start(store.clone(), config);
+        let start = Engine::with_store(store.clone(), config);
         let engine = runtime.block_on(start).expect("starting does not read the store");
         let reader = runtime.spawn(read(engine.clone(), ground.watch.clone()));
         let mut process = Process {

@@ -93,9 +93,9 @@ impl SimStore {
 
     /// Counts conflicts on the counters of children and concurrency limits.
     fn note_race(&self, changes: &ChangeSet) {
-        let shelf = self.memory.snapshot();
+        let tables = self.memory.snapshot();
         let stale = |update: &&Update| {
-            let mut rows = shelf.rows().filter(|row| row.key == update.row.key);
+            let mut rows = tables.rows().filter(|row| row.key == update.row.key);
             rows.next().is_none_or(|row| row.version != update.expected)
         };
         let mut seen = self.watch.see();
@@ -144,9 +144,9 @@ impl Store for SimStore {
         Ok(Box::new(SimTx { inner, store: self.clone(), view }))
     }
 
-    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
+    async fn outcome(&self, commit_id: &CommitId) -> Result<bool, StoreError> {
         self.wait().await;
-        let outcome = self.faults.outcome(ticket).await;
+        let outcome = self.faults.outcome(commit_id).await;
         self.wait().await;
         outcome
     }

@@ -14,7 +14,7 @@
 //! ```
 
 mod error;
-mod flight;
+mod pipeline;
 mod listen;
 mod load;
 mod migrate;

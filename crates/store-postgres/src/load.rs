@@ -7,7 +7,7 @@ use windlass_core::{
 };
 use windlass_store::{HintProbe, ScanHints};
 
-use crate::flight::{Param, Request, Session};
+use crate::pipeline::{Param, Request, Session};
 use crate::sql::{Sql, number};
 
 pub(crate) async fn load<'w>(

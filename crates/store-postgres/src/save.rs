@@ -2,7 +2,7 @@
 
 use windlass_core::{ChangeSet, Event, Row, RowKey, Table, Timestamp, Update, Value, Version};
 
-use crate::flight::{Param, Request};
+use crate::pipeline::{Param, Request};
 use crate::sql::{Sql, number};
 
 /// What a commit adds to the changes of its batch.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use windlass_core::{Range, RowKey, Scan, Table, TableSpec, Value};
 use windlass_store::{Count, Query, SqlFilter};
 
-use crate::flight::Param;
+use crate::pipeline::Param;
 
 /// Statements for the tables of one schema.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use windlass_store::{
 };
 
 use crate::error::{DecodeError, refused, translate, unavailable};
-use crate::flight::{Param, Request, Session};
+use crate::pipeline::{Param, Request, Session};
 use crate::load::{stored, values};
 use crate::migrate::Found;
 use crate::options::Options;
@@ -171,9 +171,9 @@ impl Store for PostgresStore {
         Ok(Box::new(PostgresTx::begin(self.shared.clone()).await?))
     }
 
-    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
-        let xid = ticket.number.to_string();
-        let params = [Param::Text(&xid), Param::Int(ticket.life), Param::Int(ticket.at.micros())];
+    async fn outcome(&self, commit_id: &CommitId) -> Result<bool, StoreError> {
+        let xid = commit_id.number.to_string();
+        let params = [Param::Text(&xid), Param::Int(commit_id.life), Param::Int(commit_id.at.micros())];
         let text = self.shared.sql().written("outcome");
         let status = |row: &Row| row.try_get::<_, Option<String>>(0);
         let rows = self.shared.read(Request::new(text, params.into()), status).await?;

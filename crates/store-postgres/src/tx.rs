@@ -7,7 +7,7 @@ use windlass_core::{ChangeSet, LoadRequest, Loaded, Timestamp};
 use windlass_store::{CommitId, CommitNotification, LowWatermarks, Notification, StoreError, Tx};
 
 use crate::error::{DecodeError, is_answer, translate, unavailable};
-use crate::flight::{Param, Request, Session};
+use crate::pipeline::{Param, Request, Session};
 use crate::listen::LONGEST_WORD;
 use crate::load::load;
 use crate::save::{self, Seal};
@@ -20,7 +20,7 @@ pub(crate) struct PostgresTx {
     session: Option<Session>,
     now: Timestamp,
     /// The transaction id in Postgres, and the time of the batch.
-    ticket: CommitId,
+    commit_id: CommitId,
     /// The deletion counter at the start of the transaction.
     deletion: i64,
     /// Whether it may hold locks on scanned rows.
@@ -40,9 +40,9 @@ impl PostgresTx {
         ending.wait_for(|ending| *ending == 0).await.map_err(unavailable)?;
         let session = shared.session().await?;
         let (now, session) = (Timestamp::default(), Some(session));
-        let (ticket, lowest) = (CommitId::default(), LowWatermarks::default());
+        let (commit_id, lowest) = (CommitId::default(), LowWatermarks::default());
         let mut tx =
-            Self { shared, session, now, ticket, deletion: 0, locks: false, waited: false, lowest };
+            Self { shared, session, now, commit_id, deletion: 0, locks: false, waited: false, lowest };
         let start = Request::plain(tx.shared.sql().written("start"));
         let mut requests = vec![Request::plain("BEGIN"), tx.shared.settings(), start];
         if tx.session()?.is_due_for_plans() {
@@ -56,7 +56,7 @@ impl PostgresTx {
         let (xid, at, clock) = (read(0)?, read(1)?, read(2)?);
         tx.deletion = read(3)?;
         tx.now = tx.shared.time(Timestamp::from_micros(at), Timestamp::from_micros(clock));
-        tx.ticket = CommitId { number: xid.cast_unsigned(), life: read(4)?, at: tx.now };
+        tx.commit_id = CommitId { number: xid.cast_unsigned(), life: read(4)?, at: tx.now };
         Ok(tx)
     }
 
@@ -66,7 +66,7 @@ impl PostgresTx {
 
     async fn fly(&mut self, requests: &[Request<'_>]) -> Result<(), StoreError> {
         let Ok(flown) = self.shared.options.in_time(self.session()?.fly(requests)).await else {
-            return Err(StoreError::OutcomeUnknown(self.ticket.clone()));
+            return Err(StoreError::OutcomeUnknown(self.commit_id.clone()));
         };
         let flown = flown.map_err(translate)?;
         // A failed transaction releases rows that others skipped: its rollback notifies them.
@@ -76,7 +76,7 @@ impl PostgresTx {
         match flown.into_iter().find_map(Result::err) {
             None => Ok(()),
             Some(error) if is_answer(&error) => Err(translate(error)),
-            Some(_) => Err(StoreError::OutcomeUnknown(self.ticket.clone())),
+            Some(_) => Err(StoreError::OutcomeUnknown(self.commit_id.clone())),
         }
     }
 }
@@ -107,7 +107,7 @@ impl Tx for PostgresTx {
     async fn commit(mut self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
         let at = self.now.max(changes.now);
         // The time of a batch's events proves its commit.
-        self.ticket.at = changes.events.first().map_or(at, |event| event.at);
+        self.commit_id.at = changes.events.first().map_or(at, |event| event.at);
         let bodies: Vec<String> = changes.events.iter().map(|event| event.body()).collect();
         let shared = self.shared.clone();
         self.lowest.note_changes(&changes);

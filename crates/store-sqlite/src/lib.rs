@@ -18,7 +18,7 @@
 //! # }
 //! ```
 
-mod doubt;
+mod outcome;
 mod error;
 mod load;
 mod open;

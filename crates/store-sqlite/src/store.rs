@@ -106,8 +106,8 @@ impl Store for SqliteStore {
         Ok(Box::new(tx))
     }
 
-    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
-        ask(&self.jobs, |reply| Job::Outcome(ticket.clone(), reply)).await
+    async fn outcome(&self, commit_id: &CommitId) -> Result<bool, StoreError> {
+        ask(&self.jobs, |reply| Job::Outcome(commit_id.clone(), reply)).await
     }
 
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {

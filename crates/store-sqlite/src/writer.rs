@@ -132,8 +132,8 @@ impl Writer {
                 let committed = self.commit(&changes);
                 self.answer(reply, committed);
             }
-            Job::Outcome(ticket, reply) => {
-                let there = self.outcome(&ticket);
+            Job::Outcome(commit_id, reply) => {
+                let there = self.outcome(&commit_id);
                 self.answer(reply, there);
             }
             Job::Rollback => self.roll_back(),

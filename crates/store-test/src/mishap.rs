@@ -111,10 +111,10 @@ impl Trial {
         let commands = std::slice::from_ref(command);
         for _ in 0..MOST_TRIES {
             match attempt(&self.store, commands, Order::Strict, &Hints::default()).await {
-                Ok((mut batch, ticket)) => {
-                    let took_effect = match ticket {
+                Ok((mut batch, commit_id)) => {
+                    let took_effect = match commit_id {
                         None => true,
-                        Some(ticket) => self.store.outcome(&ticket).await.expect("it is known"),
+                        Some(commit_id) => self.store.outcome(&commit_id).await.expect("it is known"),
                     };
                     if took_effect {
                         return batch.answers.remove(0);

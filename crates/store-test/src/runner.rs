@@ -52,7 +52,7 @@ pub async fn execute_batch(
     for _ in 0..MOST_RERUNS {
         match attempt(store, commands, order, hints).await {
             Err(StoreError::Conflict) => {}
-            Ok((_, Some(ticket))) => return Err(StoreError::OutcomeUnknown(ticket)),
+            Ok((_, Some(commit_id))) => return Err(StoreError::OutcomeUnknown(commit_id)),
             Ok((batch, None)) => return Ok(batch),
             Err(other) => return Err(other),
         }
@@ -80,25 +80,25 @@ pub(crate) async fn attempt(
     let batch = deciding.finish();
     match tx.commit(Arc::new(batch.changes.clone())).await {
         Ok(()) => Ok((batch, None)),
-        Err(StoreError::OutcomeUnknown(ticket)) => Ok((batch, Some(ticket))),
+        Err(StoreError::OutcomeUnknown(commit_id)) => Ok((batch, Some(commit_id))),
         Err(error) => Err(error),
     }
 }
 
 /// The same on reference tables, at a given time.
 pub(crate) fn execute_on_shelf(
-    shelf: &mut ReferenceTables,
+    tables: &mut ReferenceTables,
     now: Timestamp,
     commands: &[Command],
     order: Order,
 ) -> Batch {
     let mut deciding = Deciding::new(now, commands, order, &Hints::default());
     while let Some(wanted) = deciding.round() {
-        let loaded = shelf.load(&wanted);
+        let loaded = tables.load(&wanted);
         deciding.world.absorb(&wanted, loaded);
     }
     let batch = deciding.finish();
-    shelf.commit(&batch.changes).expect("the reference tables have one writer");
+    tables.commit(&batch.changes).expect("the reference tables have one writer");
     batch
 }
 

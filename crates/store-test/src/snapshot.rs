@@ -51,7 +51,7 @@ impl Snapshot {
     }
 
     /// The expected snapshot of a store with these records.
-    pub fn of_shelf(shelf: &ReferenceTables) -> Self {
+    pub fn of_shelf(tables: &ReferenceTables) -> Self {
         let stored = |row: &Row| {
             let Row { key, version, schema, body, .. } = row.clone();
             StoredRow { key, version, schema, body }
@@ -60,12 +60,12 @@ impl Snapshot {
             scans: every_index().map(|index| page(index, None, usize::MAX)).collect(),
             ..LoadRequest::default()
         };
-        let pages = shelf.load(&wanted).pages;
+        let pages = tables.load(&wanted).pages;
         Self {
-            rows: shelf.rows().map(stored).collect(),
+            rows: tables.rows().map(stored).collect(),
             indexes: every_index().zip(pages).collect(),
-            payloads: shelf.payloads().map(|(k, p)| (k.clone(), p.clone())).collect(),
-            events: shelf.events_after(0).collect(),
+            payloads: tables.payloads().map(|(k, p)| (k.clone(), p.clone())).collect(),
+            events: tables.events_after(0).collect(),
         }
     }
 

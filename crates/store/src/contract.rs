@@ -9,8 +9,8 @@ use windlass_core::{
 };
 
 use crate::error::{CommitId, StoreError};
-use crate::notice::Notifications;
-use crate::traffic::RoundTripStats;
+use crate::notification::Notifications;
+use crate::round_trip_stats::RoundTripStats;
 
 /// A store of records.
 #[async_trait]
@@ -19,7 +19,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn begin(&self) -> Result<Box<dyn Tx>, StoreError>;
 
     /// Whether a commit with a lost response took effect. The result is final.
-    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError>;
+    async fn outcome(&self, commit_id: &CommitId) -> Result<bool, StoreError>;
 
     /// A page of rows, for people. Not part of any optimistic check.
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError>;

@@ -12,7 +12,7 @@ use windlass_core::{
 use crate::clock::{Clock, MonotonicTime, SystemClock};
 use crate::contract::{Count, Description, Query, Store, Tx};
 use crate::error::{CommitId, StoreError};
-use crate::notice::{Notification, Notifications};
+use crate::notification::{Notification, Notifications};
 
 /// An in-memory store: not durable, but otherwise like any other. Several engines can share one
 /// through [`MemoryStore::another`], and their commits can conflict.
@@ -34,7 +34,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Kept {
-    shelf: ReferenceTables,
+    tables: ReferenceTables,
     last_commit_at: Timestamp,
     pace: MonotonicTime,
 }
@@ -72,12 +72,12 @@ impl MemoryStore {
 
     /// A copy of all records.
     pub fn snapshot(&self) -> ReferenceTables {
-        self.shared.lock().shelf.clone()
+        self.shared.lock().tables.clone()
     }
 
     /// Stores a row unchecked, as another version might have written it.
     pub fn plant(&self, row: Row) {
-        self.shared.lock().shelf.plant(row);
+        self.shared.lock().tables.plant(row);
     }
 }
 
@@ -105,7 +105,7 @@ impl Store for MemoryStore {
 
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
         let kept = self.shared.lock();
-        let rows = kept.shelf.rows().filter(|row| matches(row, query));
+        let rows = kept.tables.rows().filter(|row| matches(row, query));
         Ok(rows.take(query.limit).map(stored).collect())
     }
 
@@ -113,7 +113,7 @@ impl Store for MemoryStore {
         let kept = self.shared.lock();
         let spec = count.table.spec();
         let mut counts = BTreeMap::new();
-        for row in kept.shelf.rows().filter(|row| counts_in(row, count)) {
+        for row in kept.tables.rows().filter(|row| counts_in(row, count)) {
             let kind = count.by.iter().map(|column| spec.value(row, column).clone());
             *counts.entry(kind.collect()).or_default() += 1;
         }
@@ -122,11 +122,11 @@ impl Store for MemoryStore {
 
     async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {
         let kept = self.shared.lock();
-        Ok(keys.iter().map(|key| kept.shelf.payload(key).cloned()).collect())
+        Ok(keys.iter().map(|key| kept.tables.payload(key).cloned()).collect())
     }
 
     async fn events(&self, after: u64, limit: usize) -> Result<Vec<LogEvent>, StoreError> {
-        Ok(self.shared.lock().shelf.events_after(after).take(limit).collect())
+        Ok(self.shared.lock().tables.events_after(after).take(limit).collect())
     }
 
     fn notices(&self) -> Notifications {
@@ -139,7 +139,7 @@ impl Store for MemoryStore {
             format: 1,
             durability: "none: lost when the process ends".into(),
             incarnation: self.shared.incarnation.clone(),
-            last_seq: self.shared.lock().shelf.last_seq(),
+            last_seq: self.shared.lock().tables.last_seq(),
             commits: self.commits.load(Ordering::Relaxed),
             traffic: None,
         })
@@ -165,7 +165,7 @@ impl Tx for MemoryTx {
 
     async fn load(&mut self, wanted: Arc<LoadRequest>) -> Result<Loaded, StoreError> {
         let kept = self.shared.lock();
-        Ok(Loaded { as_of: kept.last_commit_at, ..kept.shelf.load(&wanted) })
+        Ok(Loaded { as_of: kept.last_commit_at, ..kept.tables.load(&wanted) })
     }
 
     async fn commit(self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
@@ -175,7 +175,7 @@ impl Tx for MemoryTx {
         if !changes.inserts.is_empty() && self.now <= kept.last_commit_at {
             return Err(StoreError::Conflict);
         }
-        kept.shelf.commit(&changes).map_err(|_| StoreError::Conflict)?;
+        kept.tables.commit(&changes).map_err(|_| StoreError::Conflict)?;
         if changes.is_empty() {
             return Ok(());
         }

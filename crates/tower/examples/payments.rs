@@ -50,7 +50,7 @@ fn who(parts: &Parts) -> Option<Principal> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = SqliteStore::open("payments.db")?;
-    let engine = Engine::start(store, Config::default()).await?;
+    let engine = Engine::with_store(store, Config::default()).await?;
     let bank = Bank::default();
     let pay = async move |Extension(context): Extension<RequestContext>,
                           Json(payment): Json<Value>| {

@@ -105,18 +105,18 @@ where
     let KeyedRequest { mut parts, key, body } = request;
     let scope = scope_of(layer, &parts)?;
     let body = whole(body, layer.max_body_bytes).await?;
-    let ticket = match layer.engine.begin_request(&scope, key, &body).await {
-        Ok(RequestAdmission::Owner(ticket)) => ticket,
+    let guard = match layer.engine.begin_request(&scope, key, &body).await {
+        Ok(RequestAdmission::Owner(guard)) => guard,
         Ok(RequestAdmission::Replay(kept)) => {
             return replay(&kept).map(Ok).ok_or(Problem::AnswerUnreadable);
         }
         Err(refused) => return Err(Problem::Refused(refused)),
     };
-    parts.extensions.insert(ticket.context());
+    parts.extensions.insert(guard.context());
     let request = Request::from_parts(parts, Either::Left(Full::new(body)));
     let longest = layer.max_body_bytes;
     // A client that disconnects does not stop the handler: a retry would run it again.
-    let run = async move { conclude(inner.call(request).await, ticket, longest).await };
+    let run = async move { conclude(inner.call(request).await, guard, longest).await };
     match tokio::spawn(run).await {
         Ok(came) => came,
         Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
@@ -127,7 +127,7 @@ where
 /// Stores the response of a success, and releases the key otherwise.
 async fn conclude<A, E>(
     came: Result<Response<A>, E>,
-    ticket: RequestGuard,
+    guard: RequestGuard,
     longest: usize,
 ) -> Result<Result<Response<Bytes>, E>, Problem>
 where
@@ -137,27 +137,27 @@ where
     let (parts, body) = match came {
         Ok(answer) => answer.into_parts(),
         Err(error) => {
-            give_up(ticket).await;
+            give_up(guard).await;
             return Ok(Err(error));
         }
     };
     let is_done = is_done(parts.status);
     let answer = match whole(body, longest).await {
         Ok(body) => Response::from_parts(parts, body),
-        Err(Problem::BodyTooLong) => return Err(too_long(ticket, is_done).await),
+        Err(Problem::BodyTooLong) => return Err(too_long(guard, is_done).await),
         Err(_) => {
-            give_up(ticket).await;
+            give_up(guard).await;
             return Err(Problem::ResponseTruncated);
         }
     };
     if is_done {
         let kept = keep(&answer);
         if limits::PAYLOAD_BYTES.check(kept.bytes.len()).is_err() {
-            return Err(too_long(ticket, is_done).await);
+            return Err(too_long(guard, is_done).await);
         }
-        ticket.answer(kept).await.map_err(Problem::Refused)?;
+        guard.complete(kept).await.map_err(Problem::Refused)?;
     } else {
-        give_up(ticket).await;
+        give_up(guard).await;
     }
     Ok(Ok(answer))
 }
@@ -168,17 +168,17 @@ fn is_done(status: StatusCode) -> bool {
 }
 
 /// A success whose response is too long is stored as an error, so that it is not repeated.
-async fn too_long(ticket: RequestGuard, is_done: bool) -> Problem {
+async fn too_long(guard: RequestGuard, is_done: bool) -> Problem {
     if !is_done {
-        give_up(ticket).await;
+        give_up(guard).await;
         return Problem::AnswerTooLong;
     }
-    let kept = ticket.answer(keep(&Problem::AnswerTooLong.answer())).await;
+    let kept = guard.complete(keep(&Problem::AnswerTooLong.answer())).await;
     kept.map_or_else(Problem::Refused, |()| Problem::AnswerTooLong)
 }
 
-async fn give_up(ticket: RequestGuard) {
-    if let Err(error) = ticket.give_up().await {
+async fn give_up(guard: RequestGuard) {
+    if let Err(error) = guard.release().await {
         tracing::warn!(%error, "releasing an idempotency key failed; it expires by its TTL");
     }
 }

@@ -43,7 +43,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .activity(ship)
         .start()?;
 
-    let started = engine.start(order, &500).id("order-1").await?;
+    let started = engine.start_workflow(order, &500).id("order-1").await?;
     if started.is_duplicate() {
         println!("order-1 was started before");
     }

@@ -58,7 +58,7 @@ impl Engine {
 
     /// Starts a workflow that runs this function on some worker. Starting it again with the same id
     /// and input returns the same workflow; another input is a conflict.
-    pub fn start<F, I, O, E, Fut>(&self, function: F, input: &I) -> WorkflowBuilder<'_, O>
+    pub fn start_workflow<F, I, O, E, Fut>(&self, function: F, input: &I) -> WorkflowBuilder<'_, O>
     where
         F: Fn(Workflow, I) -> Fut,
         Fut: Future<Output = Result<O, E>>,
@@ -66,7 +66,7 @@ impl Engine {
     {
         // A function without a name gives an empty kind, which is rejected as `invalid`.
         let kind = name_of(&function).unwrap_or_default();
-        self.0.start_workflow(kind, input)
+        self.0.start_workflow_kind(kind, input)
     }
 
     /// Builds a worker that claims tasks from this engine; see [`Worker`] for its options.

@@ -1,7 +1,7 @@
 //! Durable workflows: ordinary async code that resumes where it stopped, also after a crash.
 //!
 //! Workflow code gets a [`Workflow`] and does everything durable through it. It is started by
-//! [`Engine::start`][crate::Engine::start], and run by a worker that registered it with
+//! [`Engine::with_store`][crate::Engine::start], and run by a worker that registered it with
 //! [`Worker::workflow`][crate::Worker::workflow]. [`testing`] runs it in memory, under virtual time
 //! and with mocks, and replays recorded histories against changed code.
 //!
@@ -22,7 +22,7 @@
 //! let engine = Engine::open("memory:").await?;
 //! let worker = engine.worker("greeter").activity(greet).workflow(welcome).start()?;
 //!
-//! let started = engine.start(welcome, &"Ada".to_owned()).id("welcome-ada").await?;
+//! let started = engine.start_workflow(welcome, &"Ada".to_owned()).id("welcome-ada").await?;
 //! let said: String = started.result().await?;
 //! assert_eq!(said, "Hello, Ada!");
 //!

@@ -8,16 +8,16 @@ use tracing::Instrument as _;
 use windlass_core::{Command, Outcome, Payload, PayloadKey, Settled, TaskKey};
 use windlass_engine::{Claimed, Engine, Input};
 
-use crate::ahead::{SpeculativeOutcome, SpeculativeTurn};
+use crate::speculative_turn::{SpeculativeOutcome, SpeculativeTurn};
 use crate::commit::EagerActivities;
 use crate::context::{Context, Waits};
 use crate::failure::Failure;
 use crate::handler::Handled;
 use crate::lease::{Granted, Lease, LeaseEnd};
-use crate::pause::RetryDelay;
-use crate::settlement::{AttemptReport, SettleRequest, SettleResult};
-use crate::team::WorkerState;
-use crate::token::CancellationToken;
+use crate::retry_delay::RetryDelay;
+use crate::attempt_report::{AttemptReport, SettleRequest, SettleResult};
+use crate::worker_state::WorkerState;
+use crate::cancellation_token::CancellationToken;
 use crate::turn::Begun;
 
 /// How long a task of an unknown kind is snoozed.

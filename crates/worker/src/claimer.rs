@@ -11,11 +11,11 @@ use windlass_engine::{Claimed, Error};
 use crate::attempts::Attempts;
 use crate::lease::Granted;
 use crate::lease_registry::PendingRequest;
-use crate::pause::RetryDelay;
-use crate::pulse::WorkerHeartbeat;
-use crate::running::Stop;
+use crate::retry_delay::RetryDelay;
+use crate::worker_heartbeat::WorkerHeartbeat;
+use crate::worker_handle::Stop;
 use crate::short_lease::ShortLease;
-use crate::team::{Slot, WorkerState};
+use crate::worker_state::{Slot, WorkerState};
 use crate::worker::Worker;
 
 /// The shortest time for which a claim waits for a task before it is sent again.

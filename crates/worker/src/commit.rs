@@ -11,7 +11,7 @@ use windlass_engine::{Claimed, Error, Input};
 
 use crate::lease::Granted;
 use crate::lease_registry::PendingRequest;
-use crate::team::WorkerState;
+use crate::worker_state::WorkerState;
 use crate::worker::Worker;
 use crate::workflow::{Carryover, ExecutionState, PlannedCommand, TurnPart};
 
@@ -74,7 +74,7 @@ impl TurnCommit {
             then: self.then,
             sticky_ms: stays.then_some(STICKY_MS),
             eager: room.claim(&team.worker),
-            foreign: None,
+            metadata: None,
         };
         Ok((commit, room))
     }

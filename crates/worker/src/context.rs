@@ -13,7 +13,7 @@ use windlass_engine::{Engine, Error, TaskBuilder, TaskHandle};
 
 use crate::failure::Failure;
 use crate::lease::Deadline;
-use crate::token::CancellationToken;
+use crate::cancellation_token::CancellationToken;
 
 /// The attempt that a handler runs. Clones are cheap and share its state.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@
 //! use windlass_worker::{Context, Worker};
 //!
 //! # #[tokio::main] async fn main() -> Result<(), windlass_engine::Error> {
-//! let engine = Engine::start(MemoryStore::new(), Config::default()).await?;
+//! let engine = Engine::with_store(MemoryStore::new(), Config::default()).await?;
 //! let (done, mut finished) = tokio::sync::mpsc::channel(1);
 //! let running = Worker::new(engine.clone(), "worker-1")
 //!     .concurrency(16)
@@ -39,11 +39,11 @@
 //! # }
 //! ```
 
-mod ahead;
+mod speculative_turn;
 mod attempt;
 mod attempts;
 mod cache;
-mod calls;
+mod effect_calls;
 mod claimer;
 mod commit;
 mod context;
@@ -51,25 +51,25 @@ mod failure;
 mod handler;
 mod lease;
 mod lease_registry;
-mod pause;
-mod programs;
-mod pulse;
+mod retry_delay;
+mod definitions;
+mod worker_heartbeat;
 mod recording;
-mod running;
-mod settlement;
+mod worker_handle;
+mod attempt_report;
 mod short_lease;
-mod team;
-mod token;
+mod worker_state;
+mod cancellation_token;
 mod turn;
-mod until;
+mod wait_for;
 mod waiting;
 mod worker;
 pub mod workflow;
 
 pub use context::Context;
 pub use failure::Failure;
-pub use running::WorkerHandle;
-pub use settlement::{AttemptReport, SettleRequest, SettleResult};
+pub use worker_handle::WorkerHandle;
+pub use attempt_report::{AttemptReport, SettleRequest, SettleResult};
 pub use short_lease::ShortLease;
-pub use until::WaitFor;
+pub use wait_for::WaitFor;
 pub use worker::Worker;

@@ -28,9 +28,9 @@ impl Recorded {
     /// }
     ///
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let engine = Engine::start(MemoryStore::new(), Config::default()).await?;
+    /// # let engine = Engine::with_store(MemoryStore::new(), Config::default()).await?;
     /// # let running = Worker::new(engine.clone(), "w").workflow(countdown).start()?;
-    /// let handle = engine.start_workflow::<u32>("countdown", &2).await?;
+    /// let handle = engine.start_workflow_kind::<u32>("countdown", &2).await?;
     /// assert_eq!(handle.result().await?, 2);
     ///
     /// let recorded = Recorded::of(&handle).await?;

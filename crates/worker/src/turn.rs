@@ -16,15 +16,15 @@ use windlass_engine::{Claimed, Error, Input, PendingInput};
 
 use crate::attempt::NextTurn;
 use crate::cache::Position;
-use crate::calls::TurnCalls;
+use crate::effect_calls::TurnCalls;
 use crate::commit::{EagerActivities, TurnCommit, then};
 use crate::lease::{Granted, Lease, LeaseEnd, is_retryable};
-use crate::pause::RetryDelay;
-use crate::pulse::PATIENCE;
+use crate::retry_delay::RetryDelay;
+use crate::worker_heartbeat::PATIENCE;
 use crate::recording::begin;
-use crate::settlement::SettleResult;
-use crate::team::WorkerState;
-use crate::token::CancellationToken;
+use crate::attempt_report::SettleResult;
+use crate::worker_state::WorkerState;
+use crate::cancellation_token::CancellationToken;
 use crate::worker::Worker;
 use crate::workflow::{CompletedTurn, Instance, TurnFailure, TurnPart, TurnProgress};
 

@@ -8,8 +8,8 @@ use windlass_engine::{EffectCall, Error, ReceivedMessage, Suspended};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::lease::is_retryable;
-use crate::pause::RetryDelay;
-use crate::until::WaitFor;
+use crate::retry_delay::RetryDelay;
+use crate::wait_for::WaitFor;
 
 /// Waiting for people, callbacks and timers.
 impl Context {
@@ -78,9 +78,9 @@ impl Context {
     }
 
     /// The messages that last resumed this attempt, with their payloads.
-    pub async fn signals(&self) -> Result<Vec<ReceivedMessage>, Error> {
+    pub async fn resuming_signals(&self) -> Result<Vec<ReceivedMessage>, Error> {
         match self.resumption() {
-            Some(resumption) => self.engine().received(&self.key(), &resumption.messages).await,
+            Some(resumption) => self.engine().messages_by_seq(&self.key(), &resumption.messages).await,
             None => Ok(Vec::new()),
         }
     }

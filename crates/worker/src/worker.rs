@@ -17,10 +17,10 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::handler::Handler;
 use crate::lease_registry::{LeaseRegistry, PendingRequest};
-use crate::programs::Programs;
-use crate::pulse::PATIENCE;
-use crate::running::WorkerHandle;
-use crate::settlement::{AttemptReport, Listener};
+use crate::definitions::Programs;
+use crate::worker_heartbeat::PATIENCE;
+use crate::worker_handle::WorkerHandle;
+use crate::attempt_report::{AttemptReport, Listener};
 use crate::short_lease::ShortLease;
 use crate::workflow::{AnonymousFunction, Workflow, WorkflowDefinition, name_of};
 
@@ -285,11 +285,11 @@ impl Worker {
     /// }
     ///
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let engine = Engine::start(MemoryStore::new(), Config::default()).await?;
+    /// # let engine = Engine::with_store(MemoryStore::new(), Config::default()).await?;
     /// let bank = Bank { account: "ours".into() };
     /// let worker = Worker::new(engine.clone(), "worker-1");
     /// let running = worker.activity_with(bank, Bank::charge).workflow(order).start()?;
-    /// let order = engine.start_workflow::<String>("order", &500).await?;
+    /// let order = engine.start_workflow_kind::<String>("order", &500).await?;
     /// assert_eq!(order.result().await?, "500 cents to ours");
     /// # running.drain(std::time::Duration::from_secs(10)).await;
     /// # Ok(()) }

@@ -5,13 +5,13 @@ use super::mutation::Mutation;
 pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a command rejects a fence with a stale epoch",
-        file: "crates/core/src/primitive/hold.rs",
+        file: "crates/core/src/primitive/lease.rs",
         from: "if task.epoch != epoch {",
         to: "if false {",
     },
     Mutation {
         rule: "a commit checks the versions of records that were only read",
-        file: "crates/core/src/shelf.rs",
+        file: "crates/core/src/reference_tables.rs",
         from: "changes.reads.iter().all(|(key, version)| same(key, *version))",
         to: "changes.reads.iter().all(|_| true)",
     },
@@ -35,7 +35,7 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "an insert of an existing key conflicts",
-        file: "crates/core/src/shelf.rs",
+        file: "crates/core/src/reference_tables.rs",
         from: ".all(|row| !self.rows.contains_key(&row.key));",
         to: ".all(|_| true);",
     },
@@ -71,7 +71,7 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "an expired lease rejects writes",
-        file: "crates/core/src/primitive/hold.rs",
+        file: "crates/core/src/primitive/lease.rs",
         from: "if now < lease.expires_at || task.policy.accept_expired_lease",
         to: "if true",
     },
@@ -233,7 +233,7 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "a concurrency limit counts running tasks",
-        file: "crates/core/src/primitive/gate.rs",
+        file: "crates/core/src/primitive/concurrency_limit.rs",
         from: "Some(Stage::Running) => self.running += 1,",
         to: "Some(Stage::Running) => {}",
     },
@@ -245,25 +245,25 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "a quota counts claimed tasks",
-        file: "crates/core/src/primitive/meter.rs",
+        file: "crates/core/src/primitive/quota.rs",
         from: "            gate.running += count;\n",
         to: "",
     },
     Mutation {
         rule: "a quota with capacity wakes the claims it starved",
-        file: "crates/core/src/primitive/meter.rs",
+        file: "crates/core/src/primitive/quota.rs",
         from: "world.wake(Wake { tenant: gate.tenant.clone(), lane, route: None });",
         to: "drop(Wake { tenant: gate.tenant.clone(), lane, route: None });",
     },
     Mutation {
         rule: "an idle session stays with its owner until its timeout",
-        file: "crates/core/src/gate.rs",
+        file: "crates/core/src/concurrency_limit.rs",
         from: "self.owner.as_ref().filter(|owner| runs || now < owner.until)",
         to: "self.owner.as_ref().filter(|_| runs)",
     },
     Mutation {
         rule: "a lost lease ends the worker's session",
-        file: "crates/core/src/primitive/gate.rs",
+        file: "crates/core/src/primitive/concurrency_limit.rs",
         from: "owner.until = if lost { now } else { now.plus_ms(owner.idle_ms) };",
         to: "owner.until = now.plus_ms(if lost { 600_000 } else { owner.idle_ms });",
     },
@@ -282,7 +282,7 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "a granted task rejects other workers",
-        file: "crates/core/src/command/consume.rs",
+        file: "crates/core/src/command/claim_granted.rs",
         from: "if *worker == self.worker && until",
         to: "if worker.as_str() != \"\" && until",
     },
@@ -294,7 +294,7 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "a heartbeat reports the leases that its worker holds",
-        file: "crates/worker/src/pulse.rs",
+        file: "crates/worker/src/worker_heartbeat.rs",
         from: "held: self.leases.report(), ",
         to: "held: None, ",
     },

@@ -11,7 +11,7 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "an abandoned turn counts deliveries only if it asks for that",
-        file: "crates/core/src/command/decline.rs",
+        file: "crates/core/src/command/abandon_turn.rs",
         from: "let mut task = without_in_flight(&known);",
         to: "let mut task = (*known).clone();",
     },

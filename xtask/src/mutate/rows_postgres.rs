@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Guard] = &[
     guard(
         "a rejection is given after its reads are checked: core",
         "reads::a_rejection_based_on_a_stale_lane_conflicts",
-        "crates/core/src/world/draft.rs",
+        "crates/core/src/world/undo_log.rs",
         "        self.undo(self.start());\n        self.keep_reads();\n",
         "        self.undo(self.start());\n",
     ),
@@ -319,14 +319,14 @@ pub(super) const ROWS: &[Guard] = &[
     guard(
         "a statement planned on empty tables is planned again",
         "plans::plans_made_on_analyzed_empty_tables_are_replaced",
-        "crates/store-postgres/src/flight.rs",
+        "crates/store-postgres/src/pipeline.rs",
         "        self.prepare && (used",
         "        false && self.prepare && (used",
     ),
     guard(
         "a row before the start of a scan lowers the scan hint",
         "claims::an_urgent_task_goes_before_the_backlog_of_another_node",
-        "crates/store/src/starts.rs",
+        "crates/store/src/scan_hints.rs",
         "start.min(position.clone())",
         "start.clone()",
     ),

@@ -5,13 +5,13 @@ use super::mutation::Mutation;
 pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a request rejects a response of another owner",
-        file: "crates/core/src/command/answer.rs",
+        file: "crates/core/src/command/complete_request.rs",
         from: "let own = known.filter(|known| known.first == self.owner);",
         to: "let own = known;",
     },
     Mutation {
         rule: "a request ignores a release by another owner",
-        file: "crates/core/src/command/withdraw.rs",
+        file: "crates/core/src/command/release_request.rs",
         from: "if let Some(own) = known.filter(|known| known.first == self.owner) {",
         to: "if let Some(own) = known {",
     },

@@ -6,9 +6,9 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a turn is rejected under a stale fence",
         file: "crates/core/src/command/commit_turn.rs",
-        from: "let (mut known, lease) = held(world, &self.fence)?;",
-        to: "let epoch = task(world, &self.fence.task)?.epoch;
-        let (mut known, lease) = held(world, &Fence { epoch, ..self.fence.clone() })?;",
+        from: "let (mut known, lease) = require_lease(world, &self.fence)?;",
+        to: "let epoch = require_task(world, &self.fence.task)?.epoch;
+        let (mut known, lease) = require_lease(world, &Fence { epoch, ..self.fence.clone() })?;",
     },
     Mutation {
         rule: "a turn is rejected unless it is the next one",
@@ -48,20 +48,20 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "the end of a step sends a completion message",
-        file: "crates/core/src/primitive/report.rs",
+        file: "crates/core/src/primitive/step_completion.rs",
         from: "    post_internal(world, &parent, message)?;\n",
         to: "    drop(message);\n",
     },
     Mutation {
         rule: "the end of a step sends one completion message",
-        file: "crates/core/src/primitive/report.rs",
+        file: "crates/core/src/primitive/step_completion.rs",
         from: "    post_internal(world, &parent, message)?;\n",
         to: "    post_internal(world, &parent, message.clone())?;
     post_internal(world, &parent, Message { seq: seq + 1, ..message })?;\n",
     },
     Mutation {
         rule: "the end of a step resumes its workflow",
-        file: "crates/core/src/primitive/report.rs",
+        file: "crates/core/src/primitive/step_completion.rs",
         from: "    resume_if_met(world, &parent)?;\n",
         to: "",
     },

@@ -176,7 +176,7 @@ impl Drain {
                 std::future::ready(Ok::<_, Failure>(None))
             });
         let mut running = worker.start()?;
-        running.ended().await;
+        running.wait().await;
         drop(progress);
         Ok(())
     }

@@ -194,7 +194,7 @@ mod tests {
 
     #[tokio::test]
     async fn completions_are_counted_in_the_store() {
-        let engine = Engine::start(MemoryStore::new(), Config::default()).await.unwrap();
+        let engine = Engine::with_store(MemoryStore::new(), Config::default()).await.unwrap();
         let tenant = own_tenant();
         fill(std::slice::from_ref(&engine), &tenant, 3, true, |_, _| {}).await.unwrap();
         let claim = Claim { tenant: tenant.clone(), limit: 2, ..Claim::new("w") };

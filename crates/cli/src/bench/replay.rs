@@ -33,7 +33,7 @@ async fn remembers(ctx: Workflow, steps: u32) -> Result<u32, StepError> {
     for step in 0..steps {
         sum += ctx.activity(nothing, &(step % 2)).await?;
     }
-    let more: u32 = ctx.event("go").await?;
+    let more: u32 = ctx.wait_signal("go").await?;
     Ok(sum + more)
 }
 
@@ -65,7 +65,7 @@ impl Replay<'_> {
         let before = engine.stats().history_rows;
         let reader = worker(&engine, &tenant, "reader")?;
         let begun = Instant::now();
-        engine.post(handle.id().clone(), "go").tenant(tenant).payload(&1).await?;
+        engine.signal(handle.id().clone(), "go").tenant(tenant).payload(&1).await?;
         let sum: u32 = handle.result().await?;
         let took = begun.elapsed();
         assert_eq!(sum, steps / 2 + 1, "a workflow gets the results of its activities");

@@ -169,7 +169,7 @@ async fn send(
             let mut sent = Vec::new();
             while let Some(id) = ids.get(next.fetch_add(1, Ordering::Relaxed)) {
                 sent.push((id.clone(), Instant::now()));
-                engine.post(id.clone(), "go").tenant(tenant.clone()).source("bench").await?;
+                engine.signal(id.clone(), "go").tenant(tenant.clone()).source("bench").await?;
             }
             Ok::<_, Error>(sent)
         }));

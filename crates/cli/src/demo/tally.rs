@@ -300,7 +300,7 @@ mod tests {
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_000_000)));
         let store = MemoryStore::with_clock(clock.clone());
         let config = Config { background: false, ..Config::default() };
-        let engine = Engine::start(store, config).await.unwrap();
+        let engine = Engine::with_store(store, config).await.unwrap();
         let ids = ["a-killed", "b-stalled", "c-broken", "d-twice", "f-hopeless"];
         let mut tasks: Vec<NewTask> = ids.map(|id| NewTask::new(id, "k")).into();
         tasks[4].policy.retry = Some(RetryPolicy::fixed(2, 0));

@@ -25,8 +25,8 @@ impl Wait {
         let engine = self.target.open().await?;
         let handle = engine.handle(self.target.key(&self.id));
         let ended = match self.timeout {
-            None => handle.ended().await,
-            Some(timeout) => match tokio::time::timeout(timeout, handle.ended()).await {
+            None => handle.wait().await,
+            Some(timeout) => match tokio::time::timeout(timeout, handle.wait()).await {
                 Ok(ended) => ended,
                 Err(_) => {
                     let ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);

@@ -183,7 +183,7 @@ impl Exec {
             None => Ok(()),
         };
         let outcome = tokio::select! {
-            () = running.ended() => return not_started(),
+            () = running.wait() => return not_started(),
             () = signals.next() => Ok(()),
             () = program.starts.hopeless() => not_started(),
             error = told.broken() => complaint(error),

@@ -52,7 +52,7 @@ impl Signal {
         let payload = self.letter.read()?;
         let engine = self.target.open().await?;
         self.find(&engine).await?;
-        let posting = engine.post(self.id.clone(), &self.name);
+        let posting = engine.signal(self.id.clone(), &self.name);
         let posting = posting.tenant(self.target.tenant.clone());
         let mut posting = self.letter.on(posting, payload);
         if let Some(keep) = self.before_start {

@@ -78,7 +78,7 @@ async fn cancelling_a_parent_cancels_its_children() {
             tenant: windlass::Tenant::default(),
             id: format!("c{n}").into(),
         });
-        child.ended().await.unwrap();
+        child.wait().await.unwrap();
         let shown = place.ok(&format!("task show c{n}"));
         assert!(shown.contains("its parent was cancelled or expired"), "{shown}");
     }

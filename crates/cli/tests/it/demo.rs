@@ -82,7 +82,7 @@ async fn an_interrupted_demo_leaves_nothing_behind() {
         let demo = Process::start(demo(folder.path(), &[]));
         until("a worker runs", || workers(folder.path()) > 0).await;
         demo.signal(signal);
-        let (status, _, complaint) = demo.ended().await;
+        let (status, _, complaint) = demo.wait().await;
         assert_eq!(status.code(), Some(130), "{complaint}");
         assert_eq!(workers(folder.path()), 0);
         assert!(is_empty(folder.path()));
@@ -95,7 +95,7 @@ async fn workers_do_not_outlive_a_killed_demo() {
     let demo = Process::start(demo(folder.path(), &[]));
     until("a worker runs", || workers(folder.path()) > 0).await;
     demo.signal(Signal::KILL);
-    demo.ended().await;
+    demo.wait().await;
     until("no worker runs", || workers(folder.path()) == 0).await;
 }
 

@@ -78,7 +78,7 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Waits until a task has ended.
 pub(crate) async fn ended(task: &TaskHandle) -> Arc<Task> {
-    let ended = tokio::time::timeout(EVER, task.ended()).await;
+    let ended = tokio::time::timeout(EVER, task.wait()).await;
     ended.unwrap_or_else(|_| panic!("{} has not ended", task.id())).unwrap()
 }
 
@@ -121,7 +121,7 @@ impl Process {
     }
 
     /// Waits until it has exited; returns its status, stdout and stderr.
-    pub(crate) async fn ended(mut self) -> (ExitStatus, String, String) {
+    pub(crate) async fn wait(mut self) -> (ExitStatus, String, String) {
         let mut status = None;
         until("a process ends", || {
             status = self.0.try_wait().unwrap();

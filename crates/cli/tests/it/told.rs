@@ -32,7 +32,7 @@ async fn a_cancelled_task_is_not_reported_as_done() {
         if goes {
             std::fs::write(stage.path("go"), "").unwrap();
         }
-        let (status, printed, _) = worker.ended().await;
+        let (status, printed, _) = worker.wait().await;
         assert!(status.success());
         let lost = [("outcome", json!("lost")), ("settled", json!(false))];
         check(&printed, &lost);
@@ -48,7 +48,7 @@ async fn a_rejected_settle_is_reported_to_people() {
     stage.until_there("begun").await;
     task.cancel("not wanted").await.unwrap();
     std::fs::write(stage.path("go"), "").unwrap();
-    let (_, _, told) = worker.ended().await;
+    let (_, _, told) = worker.wait().await;
     let line = told.lines().last().unwrap();
     assert!(line.contains("not settled, the task has ended as cancelled"), "{told}");
     assert!(line.contains("[ended]; it was done, a result of 2 bytes"), "{told}");
@@ -70,7 +70,7 @@ async fn a_lost_lease_is_reported() {
     };
     stage.engine.submit(Complete { fence: stolen, result: None }).await.unwrap();
     worker.signal(Signal::CONT);
-    let (status, printed, _) = worker.ended().await;
+    let (status, printed, _) = worker.wait().await;
     assert!(status.success());
     check(&printed, &[("outcome", json!("lost")), ("settled", json!(false))]);
     check(&printed, &[("code", json!("lease_over")), ("asked", json!(null))]);
@@ -85,12 +85,12 @@ async fn released_and_snoozed_tasks_are_reported() {
     let task = stage.script(PATIENT).await.unwrap();
     stage.until_there("begun").await;
     worker.signal(Signal::TERM);
-    let (_, printed, _) = worker.ended().await;
+    let (_, printed, _) = worker.wait().await;
     check(&printed, &[("outcome", json!("released")), ("task", json!(task.id()))]);
     task.cancel("enough").await.unwrap();
     let stranger = stage.engine.create("unknown").await.unwrap();
     let worker = stage.run_scripts(&["--json", "--exit-when-idle=50ms"]);
-    let (_, printed, _) = worker.ended().await;
+    let (_, printed, _) = worker.wait().await;
     check(&printed, &[("outcome", json!("put_off")), ("task", json!(stranger.id()))]);
 }
 
@@ -104,7 +104,7 @@ async fn a_closed_pipe_lets_programs_finish() {
     ended(&stage.script("true").await.unwrap()).await;
     std::fs::write(stage.path("go"), "").unwrap();
     assert_eq!(ended(&long).await.lifecycle.public(), PublicState::Completed);
-    let (status, _, complaint) = worker.ended().await;
+    let (status, _, complaint) = worker.wait().await;
     assert!(status.success(), "{complaint}");
     assert_eq!(complaint, "");
     assert_eq!(long.task().await.unwrap().attempts, 1);
@@ -115,7 +115,7 @@ async fn a_closed_pipe_ends_an_idle_worker() {
     let stage = Stage::new().await;
     let mut worker = stage.run_scripts(&["--json"]);
     worker.stop_reading();
-    let (status, _, complaint) = worker.ended().await;
+    let (status, _, complaint) = worker.wait().await;
     assert!(status.success(), "{complaint}");
     assert_eq!(complaint, "");
 }
@@ -132,7 +132,7 @@ async fn a_program_that_cannot_be_started_costs_no_attempt() {
     write_program(&stage, "#!/no/such/interpreter\n");
     let task = stage.script("unread").await.unwrap();
     let worker = stage.run_program(&["--exit-when-idle=50ms"], "./program");
-    let (status, _, told) = worker.ended().await;
+    let (status, _, told) = worker.wait().await;
     assert_eq!(status.code(), Some(1), "{told}");
     assert!(told.contains("snoozed for 1 s: the program could not be started: No such"), "{told}");
     assert!(told.contains("./program could not be started: No such"), "{told}");
@@ -140,7 +140,7 @@ async fn a_program_that_cannot_be_started_costs_no_attempt() {
     assert_eq!((put_off.lifecycle.public(), put_off.attempts), (PublicState::Delayed, 0));
     write_program(&stage, "#!/bin/sh\nexit 0\n");
     let worker = stage.run_program(&["--exit-when-idle=3s"], "./program");
-    assert!(worker.ended().await.0.success());
+    assert!(worker.wait().await.0.success());
     let done = task.task().await.unwrap();
     assert_eq!((done.lifecycle.public(), done.attempts), (PublicState::Completed, 1));
 }
@@ -150,7 +150,7 @@ async fn a_worker_whose_program_never_starts_ends() {
     let stage = Stage::new().await;
     write_program(&stage, "#!/no/such/interpreter\n");
     let task = stage.script("unread").await.unwrap();
-    let (status, printed, told) = stage.run_program(&["--json"], "./program").ended().await;
+    let (status, printed, told) = stage.run_program(&["--json"], "./program").wait().await;
     assert_eq!(status.code(), Some(1), "{told}");
     assert!(told.contains("not_started"), "{told}");
     assert_eq!(printed.lines().count(), 5, "{printed}");
@@ -170,7 +170,7 @@ async fn tasks_are_selected_by_tag() {
         let gpu = stage.script("true").tag("gpu").await.unwrap();
         let eu = stage.script("true").tag("eu").await.unwrap();
         let options = [options, &["--exit-when-idle=50ms"]].concat();
-        assert!(stage.run_scripts(&options).ended().await.0.success());
+        assert!(stage.run_scripts(&options).wait().await.0.success());
         let mut taken = Vec::new();
         for (name, task) in [("plain", plain), ("gpu", gpu), ("eu", eu)] {
             let claims = task.task().await.unwrap().claims;
@@ -184,7 +184,7 @@ async fn tasks_are_selected_by_tag() {
 async fn a_program_cannot_control_the_terminal() {
     let stage = Stage::new().await;
     stage.script("printf '\\033[31mred\\007' >&2; exit 100").await.unwrap();
-    let (_, _, told) = stage.run_scripts(&["--once"]).ended().await;
+    let (_, _, told) = stage.run_scripts(&["--once"]).wait().await;
     assert!(told.contains("exit code 100: \u{fffd}[31mred\u{fffd}"), "{told:?}");
 }
 

@@ -92,7 +92,7 @@ async fn an_unread_payload_is_ignored_and_a_large_one_arrives() {
     let deaf = deaf.await.unwrap();
     let worker = crate::stage::Process::start(command);
     assert_eq!(ended(&deaf).await.lifecycle.public(), PublicState::Completed);
-    assert!(worker.ended().await.0.success());
+    assert!(worker.wait().await.0.success());
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn a_stopping_worker_lets_its_programs_finish() {
         worker.signal(signal);
         let after = stage.script("touch after").await.unwrap();
         std::fs::write(stage.path("go"), "").unwrap();
-        let (status, _, told) = worker.ended().await;
+        let (status, _, told) = worker.wait().await;
         assert!(status.success(), "{told}");
         assert!(told.contains("stopping: programs may finish"), "{told}");
         assert_eq!(task.result::<u64>().await.unwrap(), 7);
@@ -152,7 +152,7 @@ async fn a_program_that_outlives_the_grace_is_stopped_and_its_task_released() {
     let task = stage.script(script).await.unwrap();
     stage.until_there("begun").await;
     worker.signal(Signal::INT);
-    assert!(worker.ended().await.0.success());
+    assert!(worker.wait().await.0.success());
     assert!(!is_running(&stage.path("it")));
     let task = task.task().await.unwrap();
     assert_eq!((task.lifecycle.public(), task.attempts), (PublicState::Waiting, 0));
@@ -168,7 +168,7 @@ async fn the_second_signal_stops_at_once() {
     // Two equal signals in quick succession may be delivered as one.
     worker.signal(Signal::TERM);
     worker.signal(Signal::INT);
-    let (status, _, told) = worker.ended().await;
+    let (status, _, told) = worker.wait().await;
     assert_eq!(status.code(), Some(130), "{told}");
     until("the program is killed", || !is_running(&stage.path("it"))).await;
     assert_eq!(task.task().await.unwrap().lifecycle.public(), PublicState::Active);
@@ -179,7 +179,7 @@ async fn once_and_until_idle() {
     let stage = Stage::new().await;
     let first = stage.script("echo 1").priority(1).await.unwrap();
     let second = stage.script("echo 2").await.unwrap();
-    let (status, printed, _) = stage.run_scripts(&["--once", "--json"]).ended().await;
+    let (status, printed, _) = stage.run_scripts(&["--once", "--json"]).wait().await;
     assert!(status.success());
     let told: Value = serde_json::from_str(&printed).unwrap();
     for (key, expected) in [
@@ -197,7 +197,7 @@ async fn once_and_until_idle() {
     }
     assert_eq!(second.task().await.unwrap().claims, 0);
     let third = stage.script("echo hm >&2; exit 100").await.unwrap();
-    let (status, _, told) = stage.run_scripts(&["--exit-when-idle=50ms"]).ended().await;
+    let (status, _, told) = stage.run_scripts(&["--exit-when-idle=50ms"]).wait().await;
     assert!(status.success());
     assert_eq!(second.result::<u64>().await.unwrap(), 2);
     assert_eq!(failure(&third).await.1, "exit code 100: hm");

@@ -34,7 +34,7 @@ async fn order(ctx: Workflow, cents: u64) -> Result<String, StepError> {
     ctx.set_status("waiting for approval")?;
     ctx.set_value("paid", &paid)?;
     let day = Duration::from_secs(24 * 3_600);
-    match ctx.event::<String>("approved").timeout(day).await {
+    match ctx.wait_signal::<String>("approved").timeout(day).await {
         Ok(by) => Ok(format!("{paid}, approved by {by}")),
         Err(error) => {
             ctx.shielded().activity(refund, &cents).await?;
@@ -360,7 +360,7 @@ async fn an_invalid_history_is_reported() {
             },
             sticky_ms: None,
             eager: None,
-            foreign: None,
+            metadata: None,
         };
         engine.submit(commit).await.unwrap();
     }

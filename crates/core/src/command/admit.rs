@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(stage.run(admit("o4")), Err(Rejection::IdempotencyExpired));
         stage.later(1);
         stage.must(Sweep::default());
-        assert_eq!(stage.shelf.rows().count(), 0, "nothing of it is left");
+        assert_eq!(stage.tables.rows().count(), 0, "nothing of it is left");
         assert!(matches!(stage.must(admit("o5")), Outcome::Admitted { .. }));
     }
 
@@ -167,9 +167,9 @@ mod tests {
         stage.must(CompleteRequest { request: request(), owner, answer });
         stage.later(31 * 86_400_000);
         stage.must(admit("o2"));
-        assert_eq!(stage.shelf.payloads().count(), 0, "the response is deleted");
+        assert_eq!(stage.tables.payloads().count(), 0, "the response is deleted");
         stage.must(ReleaseRequest { request: request(), owner: "o2".into() });
-        assert_eq!(stage.shelf.rows().count(), 0);
+        assert_eq!(stage.tables.rows().count(), 0);
     }
 
     #[test]
@@ -234,9 +234,9 @@ mod tests {
             stage.must(Admit { owner: "o2".into(), ..first }),
             Outcome::Admitted { .. }
         ));
-        assert_eq!(stage.shelf.payloads().count(), 0);
+        assert_eq!(stage.tables.payloads().count(), 0);
         stage.must(ReleaseRequest { request: request(), owner: "o2".into() });
-        assert_eq!((stage.shelf.rows().count(), stage.shelf.payloads().count()), (0, 0));
+        assert_eq!((stage.tables.rows().count(), stage.tables.payloads().count()), (0, 0));
     }
 
     #[test]
@@ -283,7 +283,7 @@ mod tests {
             admit.fingerprint = crate::testing::asks(principal);
             assert!(matches!(stage.must(admit), Outcome::Admitted { .. }), "{principal}");
         }
-        assert_eq!(stage.shelf.rows().count(), 4);
+        assert_eq!(stage.tables.rows().count(), 4);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
-use crate::primitive::{begin, held};
+use crate::primitive::{begin, require_lease};
 use crate::task::{Fence, Lifecycle, Task};
 use crate::world::World;
 
@@ -13,7 +13,7 @@ pub struct Begin {
 impl Begin {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let now = world.now();
-        let (task, mut lease) = held(world, &self.fence)?;
+        let (task, mut lease) = require_lease(world, &self.fence)?;
         if let Some(run) = lease.run {
             return Ok(Outcome::Begun(run));
         }

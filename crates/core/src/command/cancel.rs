@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use crate::command::{Outcome, Transition};
 use crate::limits;
-use crate::primitive::{cancel, task};
+use crate::primitive::{cancel, require_task};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::{Halt, World};
@@ -30,7 +30,7 @@ pub(super) fn open_task(
     reason: &str,
 ) -> Result<Option<Arc<Task>>, Halt> {
     limits::REASON.check_prose(reason)?;
-    let known = task(world, key)?;
+    let known = require_task(world, key)?;
     match &known.lifecycle {
         Lifecycle::Cancelled { .. } => Ok(None),
         other if other.ended_at().is_some() => {

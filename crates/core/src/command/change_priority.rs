@@ -1,7 +1,7 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
 use crate::limits;
-use crate::primitive::task;
+use crate::primitive::require_task;
 use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
 use crate::world::World;
@@ -16,7 +16,7 @@ pub struct ChangePriority {
 impl ChangePriority {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::PRIORITY.check(self.priority)?;
-        let known = task(world, &self.task)?;
+        let known = require_task(world, &self.task)?;
         if known.lifecycle.ended_at().is_some() {
             return Err(Rejection::Ended { state: known.lifecycle.public() }.into());
         }

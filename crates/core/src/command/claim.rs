@@ -6,7 +6,7 @@ use crate::lane::{Lane, LaneGate};
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
 use crate::primitive::{Quotas, begin, meters, receive, start, startable, tenant_key};
-use crate::queue::ReadyRoute;
+use crate::ready_route::ReadyRoute;
 use crate::rejection::Rejection;
 use crate::row::Range;
 use crate::task::{Lease, Lifecycle, Metered, Route, Task, WorkerCapabilities};
@@ -533,7 +533,7 @@ mod tests {
         let mut rounds = 1;
         while crate::command::decide(&mut world, &claim().into()) == crate::Decided::Parked {
             let wanted = world.wanted().unwrap();
-            let loaded = stage.shelf.load(&wanted);
+            let loaded = stage.tables.load(&wanted);
             world.absorb(&wanted, loaded);
             rounds += 1;
         }
@@ -566,12 +566,12 @@ mod tests {
             ),
         ] {
             let mut stage = Stage::with_task("waiting");
-            let before = stage.shelf.clone();
+            let before = stage.tables.clone();
             match stage.run(claim) {
                 Err(Rejection::Invalid { field, .. }) => assert_eq!(field, named),
                 other => panic!("{named}: {other:?}"),
             }
-            assert_eq!(before, stage.shelf);
+            assert_eq!(before, stage.tables);
         }
     }
 
@@ -622,7 +622,7 @@ mod tests {
             let mut rounds = 1;
             while crate::decide(&mut world, &claim.clone().into()) == crate::Decided::Parked {
                 let wanted = world.wanted().unwrap();
-                let loaded = stage.shelf.load(&wanted);
+                let loaded = stage.tables.load(&wanted);
                 world.absorb(&wanted, loaded);
                 rounds += 1;
             }

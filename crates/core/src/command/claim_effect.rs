@@ -154,9 +154,9 @@ mod tests {
         stage.must(Complete { fence: fence(1), result: None });
         stage.must(DeleteTask { task: key("t") });
         let effects =
-            stage.shelf.rows().filter(|row| row.key.table == crate::record::Table::Effect);
+            stage.tables.rows().filter(|row| row.key.table == crate::record::Table::Effect);
         assert_eq!(effects.count(), 0);
-        assert_eq!(stage.shelf.payloads().count(), 0);
+        assert_eq!(stage.tables.payloads().count(), 0);
     }
 
     /// The effect is retained as long as a caller may repeat the request.
@@ -178,7 +178,7 @@ mod tests {
         for _ in 0..2 {
             stage.must(Sweep::default());
         }
-        assert_eq!(stage.shelf.rows().count(), 0, "nothing is retained for ever");
+        assert_eq!(stage.tables.rows().count(), 0, "nothing is retained for ever");
     }
 
     /// A replay runs a task again, and repeats no external call: see `docs/guide/downstream.md`.
@@ -207,6 +207,6 @@ mod tests {
         for _ in 0..2 {
             stage.must(Sweep::default());
         }
-        assert_eq!(stage.shelf.rows().count(), 0, "nothing is retained for ever");
+        assert_eq!(stage.tables.rows().count(), 0, "nothing is retained for ever");
     }
 }

@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use crate::children::Children;
 use crate::code_version::CodeVersion;
-use crate::command::deed::{Started, make, note, post, start};
-use crate::command::foreign::Foreign;
+use crate::command::workflow_command::{Started, make, note, post, start};
+use crate::command::runtime_metadata::RuntimeMetadata;
 use crate::command::send::{Parcel, prefetch_parcel, send};
 use crate::command::{Claim, Create, NewMessage, NewTask, Outcome, Transition};
 use crate::digest::{Digest, Digester};
@@ -12,11 +12,11 @@ use crate::execution::Execution;
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
 use crate::name::{TaskId, WorkerId};
-use crate::note::WorkflowProperty;
+use crate::workflow_property::WorkflowProperty;
 use crate::payload::{Payload, Slot};
 use crate::primitive::{
-    answered, cancel_step, end_lease, fail, forget_message, given_with_turn, has_more, held,
-    keep_lease, lease_kept, next_turn, prefetch_keep, rest, set_timer, task, tenant_key,
+    answered, cancel_step, end_lease, fail, forget_message, given_with_turn, has_more, require_lease,
+    keep_lease, lease_kept, next_turn, prefetch_keep, rest, set_timer, require_task, tenant_key,
     transition_to,
 };
 use crate::rejection::Rejection;
@@ -47,7 +47,7 @@ pub struct CommitTurn {
     /// How to lease activities to the worker of this turn in the same commit, and how many.
     pub eager: Option<Claim>,
     /// Metadata of a runtime other than Windlass's own.
-    pub foreign: Option<Box<Foreign>>,
+    pub metadata: Option<Box<RuntimeMetadata>>,
 }
 
 /// A workflow command: what a turn asks the engine to do.
@@ -128,13 +128,13 @@ impl CommitTurn {
         if let Some(answer) = self.answered(world, None)? {
             return Ok(answer);
         }
-        let (mut known, lease) = held(world, &self.fence)?;
+        let (mut known, lease) = require_lease(world, &self.fence)?;
         if known.workflow.is_none() {
             return Err(Rejection::NotAWorkflow.into());
         }
         let run = lease.run.clone().ok_or(Rejection::NotBegun)?;
-        if let Some(foreign) = &self.foreign {
-            known = Arc::new(foreign.prepare(world, &known)?);
+        if let Some(metadata) = &self.metadata {
+            known = Arc::new(metadata.prepare(world, &known)?);
         }
         let Some(workflow) = &known.workflow else { return Err(Rejection::NotAWorkflow.into()) };
         if workflow.turns != self.turn || self.next_step < workflow.next_step {
@@ -150,7 +150,7 @@ impl CommitTurn {
         world.each(&self.commands, |world, deed| {
             self.apply_command(world, &known, deed, &mut made)
         })?;
-        let known = task(world, &self.fence.task)?;
+        let known = require_task(world, &self.fence.task)?;
         let lease_kept = self.finish_turn(world, &known, &run)?;
         let Activities { created, claimed } = made;
         let change = Change::TurnCommitted {
@@ -172,7 +172,7 @@ impl CommitTurn {
         world: &mut World,
         worker: Option<&WorkerId>,
     ) -> Result<Option<Outcome>, Halt> {
-        let known = task(world, &self.fence.task)?;
+        let known = require_task(world, &self.fence.task)?;
         let digest = self.digest();
         let lease_kept = lease_kept(&known, &self.fence, digest, worker, world.now());
         if !lease_kept && answered(&known, self.fence.epoch, digest)?.is_none() {
@@ -214,7 +214,7 @@ impl CommitTurn {
             limits::CONTENT_TYPE.check(&row.content_type)?;
             limits::TURN_BYTES.check(row.bytes.len())?;
         }
-        self.foreign.as_ref().map_or(Ok(()), |foreign| foreign.check())?;
+        self.metadata.as_ref().map_or(Ok(()), |metadata| metadata.check())?;
         limits::TURN_ITEMS.check(self.commands.len())?;
         limits::TURN_MESSAGES.check(self.taken.len())?;
         if let Some(for_ms) = self.sticky_ms {
@@ -289,8 +289,8 @@ impl CommitTurn {
         };
         let mut digester = Digester::new("turn").json(&self.fence.epoch);
         digester = digester.number(i64::from(self.turn)).number(then).json(&self.taken);
-        if let Some(foreign) = &self.foreign {
-            digester = digester.part(foreign.nonce.as_bytes());
+        if let Some(metadata) = &self.metadata {
+            digester = digester.part(metadata.nonce.as_bytes());
         }
         Payload::digest(self.row.as_ref(), digester).finish()
     }
@@ -303,7 +303,7 @@ impl CommitTurn {
             turns: self.turn + u32::from(self.row.is_some()),
             next_step: self.next_step,
             sticky: self.sticky_ms.map(sticky),
-            about: self.foreign.as_ref().map_or_else(|| workflow.about.clone(), |f| f.about()),
+            about: self.metadata.as_ref().map_or_else(|| workflow.about.clone(), |f| f.about()),
             last_kept_turn: None,
             ..workflow.clone()
         };
@@ -519,7 +519,7 @@ mod tests {
             then,
             sticky_ms: None,
             eager: None,
-            foreign: None,
+            metadata: None,
         }
     }
 
@@ -557,7 +557,7 @@ mod tests {
     }
 
     fn messages(stage: &Stage) -> Vec<Message> {
-        let rows = stage.shelf.rows().filter(|row| row.key.table == Message::TABLE);
+        let rows = stage.tables.rows().filter(|row| row.key.table == Message::TABLE);
         let read = rows.map(|row| read_row::<Message>(row.schema, &row.body));
         read.map(|message| (*message.expect("it can be read")).clone()).collect()
     }
@@ -629,7 +629,7 @@ mod tests {
         let report = told.report.as_ref().expect("it is a report");
         assert_eq!((report.step, told.seq), (0, Message::of_step(0)));
         let result = told.payload_key().expect("it has a result");
-        assert_eq!(stage.shelf.payload(&result), Some(&Payload::json("42")));
+        assert_eq!(stage.tables.payload(&result), Some(&Payload::json("42")));
 
         stage.must(claim());
         let end = CommitTurn {
@@ -640,14 +640,14 @@ mod tests {
         assert!(!lease_kept(&stage.must(end)));
         let ended = stage.task("t").expect("it is retained");
         assert_eq!((state(&stage), ended.attempts), ("completed", 1));
-        assert_eq!(stage.shelf.payload(&ended.result_key().unwrap()), Some(&Payload::json("43")));
-        assert_eq!(stage.shelf.payload(&result), None, "it is deleted with its message");
+        assert_eq!(stage.tables.payload(&ended.result_key().unwrap()), Some(&Payload::json("43")));
+        assert_eq!(stage.tables.payload(&result), None, "it is deleted with its message");
         for row in 0..2 {
-            assert!(stage.shelf.payload(&ended.turn_key(row)).is_some(), "row {row}");
+            assert!(stage.tables.payload(&ended.turn_key(row)).is_some(), "row {row}");
         }
         stage.must(DeleteTask { task: key("t") });
-        assert_eq!(stage.shelf.payloads().count(), 0);
-        let mut left = stage.shelf.rows().map(|row| row.key.table);
+        assert_eq!(stage.tables.payloads().count(), 0);
+        let mut left = stage.tables.rows().map(|row| row.key.table);
         assert!(left.all(|table| matches!(table, Table::Lane | Table::ReadyRoute)));
     }
 
@@ -679,7 +679,7 @@ mod tests {
     }
 
     fn turns_logged(stage: &Stage) -> Vec<(&'static str, Vec<String>)> {
-        let told = stage.shelf.events_after(0).filter_map(|entry| match entry.change() {
+        let told = stage.tables.events_after(0).filter_map(|entry| match entry.change() {
             Some(Change::TurnCommitted { then, activities, .. }) => {
                 let ids = activities.iter().map(ToString::to_string).collect();
                 Some((then.as_str(), ids))
@@ -701,7 +701,7 @@ mod tests {
         let created = vec!["t/0".to_owned(), "t/2".to_owned()];
         let expected = [("keeps_lease", created), ("ends", Vec::new())];
         assert_eq!(turns_logged(&stage), expected, "t/1 could not be created");
-        let names: Vec<String> = stage.shelf.events_after(3).map(|entry| entry.name).collect();
+        let names: Vec<String> = stage.tables.events_after(3).map(|entry| entry.name).collect();
         assert_eq!(names, ["turn_committed", "claimed", "turn_committed", "completed"]);
     }
 
@@ -853,7 +853,7 @@ mod tests {
                 panic!("it is a turn")
             };
             happens(&mut stage, take());
-            let before = stage.shelf.clone();
+            let before = stage.tables.clone();
             let Outcome::TurnCommitted { claimed, lease_kept: None } = stage.must(turn.clone())
             else {
                 panic!("{between}")
@@ -866,7 +866,7 @@ mod tests {
                 stage.must(other),
                 Outcome::TurnCommitted { claimed: vec![], lease_kept: None }
             );
-            assert_eq!(stage.shelf, before, "{between}");
+            assert_eq!(stage.tables, before, "{between}");
         }
     }
 
@@ -1079,9 +1079,9 @@ mod tests {
         let task = stage.task("t").unwrap();
         assert_eq!((state(&stage), task.generation), ("resumable", 1));
         let input = task.input_key().unwrap();
-        assert_eq!(stage.shelf.payload(&input), Some(&Payload::json("8")));
+        assert_eq!(stage.tables.payload(&input), Some(&Payload::json("8")));
         let carried = task.carried_key().unwrap();
-        assert_eq!(stage.shelf.payload(&carried), Some(&Payload::json("[]")));
+        assert_eq!(stage.tables.payload(&carried), Some(&Payload::json("[]")));
         let state = task.workflow.as_ref().unwrap();
         assert_eq!((state.turns, state.first_step, state.next_step), (0, 2, 2));
         work(&mut stage, 0, Some("1"));
@@ -1092,8 +1092,8 @@ mod tests {
         for _ in 0..3 {
             stage.must(Sweep::default());
         }
-        assert_eq!(stage.shelf.payloads().count(), 0, "nothing is retained for ever");
-        let kept = stage.shelf.rows().filter(|row| row.key.table == Table::Execution);
+        assert_eq!(stage.tables.payloads().count(), 0, "nothing is retained for ever");
+        let kept = stage.tables.rows().filter(|row| row.key.table == Table::Execution);
         assert_eq!(kept.count(), 0);
     }
 
@@ -1241,12 +1241,12 @@ mod tests {
         let taken = vec![Message::of_step(0)];
         stage.must(CommitTurn { taken, next_step: 1, ..turn(2, 1, TurnEnd::Complete(None)) });
         assert_eq!(
-            stage.shelf.payload(&result),
+            stage.tables.payload(&result),
             Some(&Payload::json("9")),
             "it belongs to the child"
         );
         stage.must(DeleteTask { task: key("child") });
-        assert_eq!(stage.shelf.payload(&result), None);
+        assert_eq!(stage.tables.payload(&result), None);
     }
 
     #[test]
@@ -1286,16 +1286,16 @@ mod tests {
             ))
             .unwrap();
         assert_eq!(status.text, "half way");
-        let told = stage.shelf.events_after(0).filter_map(|logged| logged.change());
+        let told = stage.tables.events_after(0).filter_map(|logged| logged.change());
         let told: Vec<_> = told.filter(|change| change.name() == "status_changed").collect();
         assert_eq!(told, [Change::StatusChanged { number: status.change }]);
         assert_eq!(messages(&stage).len(), 4);
-        let before = stage.shelf.clone();
+        let before = stage.tables.clone();
         let long = "x".repeat(64 * 1_024 + 1);
         let commands = vec![note("a", Some(&long))];
         let refused =
             stage.run(CommitTurn { commands, next_step: 4, ..turn(1, 1, TurnEnd::AwaitMessages) });
         assert_eq!(refused.unwrap_err().code(), "invalid");
-        assert_eq!(stage.shelf, before);
+        assert_eq!(stage.tables, before);
     }
 }

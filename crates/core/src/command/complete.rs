@@ -120,7 +120,7 @@ mod tests {
         stage.must(complete("1"));
         assert_eq!(stage.run(complete("2")), Err(Rejection::SettledOtherwise));
         let key = stage.task("t").unwrap().result_key().unwrap();
-        assert_eq!(stage.shelf.payload(&key), Some(&Payload::json("1")));
+        assert_eq!(stage.tables.payload(&key), Some(&Payload::json("1")));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::code_version::CodeVersion;
 use crate::command::{Created, Outcome, Transition};
 use crate::digest::{Digest, Digester};
 use crate::event::{Change, Event};
-use crate::gate::LimitKey;
+use crate::concurrency_limit::LimitKey;
 use crate::lane::Lane;
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
@@ -16,7 +16,7 @@ use crate::payload::{Payload, Slot};
 use crate::primitive::{
     Reservation, Reserved, join, open, prefetch_family, reserve, transition_to,
 };
-use crate::queue::ReadyRoute;
+use crate::ready_route::ReadyRoute;
 use crate::rejection::{Problem, Rejection};
 use crate::task::{Lifecycle, Policy, Route, SESSIONS, Task, TaskKey};
 use crate::time::Timestamp;
@@ -630,7 +630,7 @@ mod tests {
                 Err(Rejection::Invalid { field, .. }) => assert_eq!(field, named),
                 other => panic!("{named}: {other:?}"),
             }
-            assert_eq!(stage.shelf, crate::shelf::ReferenceTables::default(), "{named}");
+            assert_eq!(stage.tables, crate::reference_tables::ReferenceTables::default(), "{named}");
         }
         let none = Create { tenant: Tenant::default(), tasks: vec![] };
         assert_eq!(Stage::new().run(none).unwrap_err().code(), "invalid");
@@ -644,7 +644,7 @@ mod tests {
         let payload = Payload::json("{\"a\":1}");
         stage.must(Create::one(NewTask { payload: Some(payload.clone()), ..new_task("t") }));
         let input = stage.task("t").unwrap().input_key().unwrap();
-        assert_eq!(stage.shelf.payload(&input), Some(&payload));
+        assert_eq!(stage.tables.payload(&input), Some(&payload));
         assert_eq!(stage.task("t").unwrap().result_key(), None);
         assert_eq!(stage.task("t").unwrap().task_key(), key("t"));
     }

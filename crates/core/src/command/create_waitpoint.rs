@@ -2,7 +2,7 @@ use serde::Serialize;
 
 use crate::command::{Outcome, Transition};
 use crate::name::WaitpointId;
-use crate::primitive::{check_waitpoint, held, make_waitpoint, prefetch_waitpoints, task};
+use crate::primitive::{check_waitpoint, require_lease, make_waitpoint, prefetch_waitpoints, require_task};
 use crate::rejection::Rejection;
 use crate::task::{Fence, Task, TaskKey};
 use crate::waitpoint::WaitpointState;
@@ -30,8 +30,8 @@ impl CreateWaitpoint {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         check_waitpoint(&self.waitpoint)?;
         let known = match self.epoch {
-            Some(epoch) => held(world, &Fence { task: self.task.clone(), epoch })?.0,
-            None => task(world, &self.task)?,
+            Some(epoch) => require_lease(world, &Fence { task: self.task.clone(), epoch })?.0,
+            None => require_task(world, &self.task)?,
         };
         if known.lifecycle.ended_at().is_some() {
             return Err(Rejection::Ended { state: known.lifecycle.public() }.into());
@@ -129,10 +129,10 @@ mod tests {
         let first = make(&mut stage, "t", "p", 60_000).unwrap();
         stage.later(10_000);
         stage.must(rotation("k2", "08"));
-        let before = stage.shelf.clone();
+        let before = stage.tables.clone();
         assert_eq!(make(&mut stage, "t", "p", 60_000), Ok(first.clone()), "also under another key");
         assert_eq!(make(&mut stage, "t", "p", 50_000), Err("conflict"));
-        assert_eq!(stage.shelf, before);
+        assert_eq!(stage.tables, before);
         stage.must(Create::one(new_task("u")));
         assert_eq!(make(&mut stage, "u", "p", 60_000), Err("conflict"), "of another task");
         stage.later(50_000);

@@ -3,7 +3,7 @@ use crate::event::{Change, Event};
 use crate::lane::Lane;
 use crate::limits;
 use crate::name::WorkerId;
-use crate::primitive::{task, transition_to};
+use crate::primitive::{require_task, transition_to};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::World;
@@ -24,7 +24,7 @@ impl Grant {
         limits::WORKER.check(self.worker.as_str())?;
         limits::GRANT_MS.check(self.ttl_ms)?;
         let now = world.now();
-        let known = task(world, &self.task)?;
+        let known = require_task(world, &self.task)?;
         let mut until = now.plus_ms(self.ttl_ms);
         let turn = match &known.lifecycle {
             Lifecycle::Waiting(turn) => turn,

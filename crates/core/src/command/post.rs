@@ -354,11 +354,11 @@ mod tests {
         let payload = Some(Payload::json("1"));
         stage.must(Post::one(NewMessage { payload: payload.clone(), ..message("go") }));
         let kept = stage.message(1).unwrap().payload_key().unwrap();
-        assert_eq!(stage.shelf.payload(&kept), payload.as_ref());
+        assert_eq!(stage.tables.payload(&kept), payload.as_ref());
         stage.must(Claim { begin: false, ..claim() });
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
         stage.must(DeleteTask { task: key("t") });
-        assert_eq!(stage.shelf.payloads().count(), 0);
+        assert_eq!(stage.tables.payloads().count(), 0);
         assert_eq!((stage.mailbox(), stage.message(1)), (None, None));
     }
 

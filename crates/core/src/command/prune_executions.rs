@@ -1,6 +1,6 @@
 use crate::command::{Outcome, Transition};
 use crate::execution::Execution;
-use crate::primitive::{PURGE_PAGE, forget_execution, task};
+use crate::primitive::{PURGE_PAGE, forget_execution, require_task};
 use crate::rejection::Rejection;
 use crate::task::TaskKey;
 use crate::time::Timestamp;
@@ -22,7 +22,7 @@ pub struct PruneExecutions {
 
 impl PruneExecutions {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
-        let known = task(world, &self.task)?;
+        let known = require_task(world, &self.task)?;
         if known.workflow.is_none() {
             return Err(Rejection::NotAWorkflow.into());
         }
@@ -92,7 +92,7 @@ mod tests {
             then,
             sticky_ms: None,
             eager: None,
-            foreign: None,
+            metadata: None,
         }
     }
 
@@ -120,7 +120,7 @@ mod tests {
     }
 
     fn left(stage: &Stage) -> Vec<u32> {
-        let rows = stage.shelf.rows().filter(|row| row.key.table == Execution::TABLE);
+        let rows = stage.tables.rows().filter(|row| row.key.table == Execution::TABLE);
         let read = rows.map(|row| read_row::<Execution>(row.schema, &row.body));
         read.map(|execution| execution.expect("it can be read").number).collect()
     }
@@ -145,10 +145,10 @@ mod tests {
             assert_eq!(outcome, Outcome::Pruned { pruned, more: false }, "{keep_last} {before:?}");
             assert_eq!(left(&stage), stay, "{keep_last} {before:?}");
             let present = stage.task("t").unwrap();
-            assert!(stage.shelf.payload(&present.input_key().unwrap()).is_some());
+            assert!(stage.tables.payload(&present.input_key().unwrap()).is_some());
             // Two rows, an input, and except in the first the carried payload.
             let first = usize::from(stay.contains(&0));
-            assert_eq!(stage.shelf.payloads().count(), 4 * stay.len() - first + 2);
+            assert_eq!(stage.tables.payloads().count(), 4 * stay.len() - first + 2);
         }
     }
 
@@ -165,6 +165,6 @@ mod tests {
         }
         assert_eq!(answers, [0, 0, 3]);
         assert_eq!(left(&stage), Vec::<u32>::new());
-        assert_eq!(stage.shelf.payloads().count(), 2, "those of the current execution");
+        assert_eq!(stage.tables.payloads().count(), 2, "those of the current execution");
     }
 }

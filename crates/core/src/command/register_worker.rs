@@ -176,7 +176,7 @@ mod tests {
         ] {
             leased(&mut stage, id, worker, request);
         }
-        let before = stage.shelf.events_after(0).count();
+        let before = stage.tables.events_after(0).count();
         let Outcome::WorkerRegistered { lost, .. } = stage.must(holding(&[&held], 6)) else {
             panic!()
         };
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(task.lifecycle.turn().unwrap().lost, Some(task.epoch));
         let cause = LeaseLoss::NotHeld;
         let change = Change::LeaseExpired { epoch: task.epoch, lost_leases: 1, cause };
-        let entries: Vec<LogEvent> = stage.shelf.events_after(0).skip(before).collect();
+        let entries: Vec<LogEvent> = stage.tables.events_after(0).skip(before).collect();
         let changes: Vec<Change> = entries.iter().map(|entry| entry.change().unwrap()).collect();
         assert_eq!(changes, [change], "the others stay leased");
     }

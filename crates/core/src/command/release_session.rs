@@ -1,5 +1,5 @@
 use crate::command::{Outcome, Transition};
-use crate::gate::{ConcurrencyLimit, LimitKey};
+use crate::concurrency_limit::{ConcurrencyLimit, LimitKey};
 use crate::limits;
 use crate::name::Tenant;
 use crate::primitive::release_session;
@@ -39,7 +39,7 @@ impl ReleaseSession {
 mod tests {
     use super::*;
     use crate::command::{Complete, Create, NewTask, Outcome, QuotaScope, SetQuota};
-    use crate::gate::LimitKind;
+    use crate::concurrency_limit::LimitKind;
     use crate::testing::{Stage, check_task, fence_of, new_task, session_claim};
 
     fn release() -> ReleaseSession {

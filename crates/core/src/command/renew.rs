@@ -1,7 +1,7 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
 use crate::limits;
-use crate::primitive::{held, touch};
+use crate::primitive::{require_lease, touch};
 use crate::task::{Fence, Lifecycle, Task};
 use crate::world::World;
 
@@ -17,7 +17,7 @@ impl Renew {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::LEASE_MS.check(self.lease_ms)?;
         let now = world.now();
-        let (task, mut lease) = held(world, &self.fence)?;
+        let (task, mut lease) = require_lease(world, &self.fence)?;
         lease.expires_at = lease.expires_at.max(now.plus_ms(self.lease_ms));
         let expires_at = lease.expires_at;
         touch(world, &task)?;

@@ -1,5 +1,5 @@
 use crate::command::{Outcome, Transition};
-use crate::gate::ConcurrencyLimit;
+use crate::concurrency_limit::ConcurrencyLimit;
 use crate::limits;
 use crate::name::{Tenant, WorkerId};
 use crate::primitive::renew_affinity;
@@ -46,7 +46,7 @@ impl RenewSessions {
 mod tests {
     use super::*;
     use crate::command::{Claim, Complete, Create, NewTask, ReleaseSession, Renew, Sweep};
-    use crate::gate::LimitKey;
+    use crate::concurrency_limit::LimitKey;
     use crate::task::{Lifecycle, PublicState};
     use crate::testing::{Stage, check_task, fence_of, new_task, session_claim};
 

@@ -1,6 +1,6 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
-use crate::primitive::{task, transition_to};
+use crate::primitive::{require_task, transition_to};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::World;
@@ -18,7 +18,7 @@ pub struct Replay {
 impl Replay {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let now = world.now();
-        let known = task(world, &self.task)?;
+        let known = require_task(world, &self.task)?;
         if known.workflow.is_some() {
             return Err(match known.lifecycle.ended_at() {
                 Some(_) => Rejection::WorkflowEnded.into(),
@@ -154,7 +154,7 @@ mod tests {
         stage.must(claim());
         stage.must(complete(2, "second"));
         let second = stage.task("t").unwrap().result_key().unwrap();
-        assert_eq!(stage.shelf.payload(&first), Some(&Payload::json("first")));
-        assert_eq!(stage.shelf.payload(&second), Some(&Payload::json("second")));
+        assert_eq!(stage.tables.payload(&first), Some(&Payload::json("first")));
+        assert_eq!(stage.tables.payload(&second), Some(&Payload::json("second")));
     }
 }

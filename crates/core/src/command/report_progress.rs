@@ -1,7 +1,7 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
 use crate::limits;
-use crate::primitive::held;
+use crate::primitive::require_lease;
 use crate::task::{Fence, Progress, Task};
 use crate::world::World;
 
@@ -18,7 +18,7 @@ impl ReportProgress {
         limits::PERCENT.check(self.percent)?;
         limits::PROGRESS.check_prose(&self.message)?;
         let now = world.now();
-        let (task, _) = held(world, &self.fence)?;
+        let (task, _) = require_lease(world, &self.fence)?;
         let Self { percent, message, .. } = self.clone();
         let change = Change::Progressed { epoch: task.epoch, percent, message: message.clone() };
         world.emit(Event::of_task(&task, now, change));

@@ -76,7 +76,7 @@ mod tests {
             then,
             sticky_ms: None,
             eager: None,
-            foreign: None,
+            metadata: None,
         }
     }
 

@@ -1,6 +1,6 @@
 use crate::command::{Outcome, Transition};
 use crate::limits;
-use crate::primitive::{resume, task};
+use crate::primitive::{resume, require_task};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, ResumeCause, TaskKey};
 use crate::world::World;
@@ -16,7 +16,7 @@ pub struct Resume {
 impl Resume {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::OPERATOR.check(&self.by)?;
-        let known = task(world, &self.task)?;
+        let known = require_task(world, &self.task)?;
         let state = known.lifecycle.public();
         let Lifecycle::Suspended(suspension) = &known.lifecycle else {
             return Err(match known.lifecycle.ended_at() {

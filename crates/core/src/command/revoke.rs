@@ -1,7 +1,7 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
 use crate::limits;
-use crate::primitive::{end_lease, task, tell_holder, transition_to};
+use crate::primitive::{end_lease, require_task, tell_holder, transition_to};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, TaskKey};
 use crate::world::World;
@@ -19,7 +19,7 @@ impl Revoke {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::REASON.check_prose(&self.reason)?;
         let now = world.now();
-        let known = task(world, &self.task)?;
+        let known = require_task(world, &self.task)?;
         let mut task = (*known).clone();
         let worker = match &known.lifecycle {
             Lifecycle::Active(lease) => {

@@ -103,14 +103,14 @@ mod tests {
         let mut stage = Stage::new();
         assert_eq!(known(&mut stage, rotation("k1", "07")), Ok(false));
         assert_eq!(known(&mut stage, rotation("k2", "08")), Ok(false));
-        let before = stage.shelf.clone();
+        let before = stage.tables.clone();
         for again in [rotation("k1", "07"), rotation("k2", "08")] {
             assert_eq!(known(&mut stage, again), Ok(true));
         }
         assert_eq!(known(&mut stage, rotation("k1", "08")), Err("conflict"));
         let seed = RotateKey { seed: true, ..rotation("k9", "09") };
         assert_eq!(known(&mut stage, seed), Ok(true), "another node was first");
-        assert_eq!(stage.shelf, before);
+        assert_eq!(stage.tables, before);
     }
 
     #[test]

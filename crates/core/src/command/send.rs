@@ -4,7 +4,7 @@ use crate::mailbox::Mailbox;
 use crate::name::{TaskId, Tenant};
 use crate::payload::Payload;
 use crate::primitive::{
-    Delivered, Letter, deliver_parcel, keep, prefetch_keep, task, transition_to,
+    Delivered, Letter, deliver_parcel, keep, prefetch_keep, require_task, transition_to,
 };
 use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
@@ -106,7 +106,7 @@ pub(super) fn send(world: &mut World, tenant: &Tenant, parcel: &Parcel) -> Resul
             Absent::Create(new) => make(world, tenant, &parcel.task, new)?,
         }
     }
-    let known = task(world, &key)?;
+    let known = require_task(world, &key)?;
     let Delivered { seq, resumed } = deliver_parcel(world, &known, &letter)?;
     Ok(Posted { task: parcel.task.clone(), seq, duplicate: false, resumed, kept: false })
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
-use crate::gate::{ConcurrencyLimit, LimitKey, LimitKind};
+use crate::concurrency_limit::{ConcurrencyLimit, LimitKey, LimitKind};
 use crate::lane::Lane;
 use crate::limits;
 use crate::name::{LaneName, Tenant};
@@ -270,7 +270,7 @@ mod tests {
         let complete = Complete { fence: fence_of("0", 1), result: None }.into();
         while crate::command::decide(&mut world, &complete) == crate::Decided::Parked {
             let wanted = world.wanted().expect("it lacks something");
-            let loaded = stage.shelf.load(&wanted);
+            let loaded = stage.tables.load(&wanted);
             world.absorb(&wanted, loaded);
         }
         for n in 0..300 {

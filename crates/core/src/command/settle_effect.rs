@@ -102,6 +102,6 @@ mod tests {
         else {
             panic!("the stored result is returned")
         };
-        assert_eq!(stage.shelf.payload(&answer), Some(&Payload::json("1")));
+        assert_eq!(stage.tables.payload(&answer), Some(&Payload::json("1")));
     }
 }

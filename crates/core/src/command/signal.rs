@@ -4,7 +4,7 @@ use crate::keyring::Keyring;
 use crate::limits;
 use crate::name::Tenant;
 use crate::payload::Payload;
-use crate::primitive::{Letter, task};
+use crate::primitive::{Letter, require_task};
 use crate::rejection::Rejection;
 use crate::task::TaskKey;
 use crate::token::Token;
@@ -32,7 +32,7 @@ impl Signal {
         }
         self.letter(None).check()?;
         let waitpoint = self.proved(world)?;
-        let task = task(world, &TaskKey::new(&self.tenant, &waitpoint.task))?;
+        let task = require_task(world, &TaskKey::new(&self.tenant, &waitpoint.task))?;
         let letter = self.letter(Some(&waitpoint));
         if let Some(first) = posted_before(
             world,
@@ -121,14 +121,14 @@ mod tests {
     }
 
     fn code(stage: &mut Stage, signal: Signal) -> Result<(u64, bool, bool), &'static str> {
-        let before = stage.shelf.clone();
+        let before = stage.tables.clone();
         match stage.run(signal) {
             Ok(Outcome::Posted(posted)) => {
                 Ok((posted[0].seq, posted[0].duplicate, posted[0].resumed))
             }
             Ok(other) => panic!("{other:?}"),
             Err(rejection) => {
-                assert_eq!(before, stage.shelf, "a rejection changed something");
+                assert_eq!(before, stage.tables, "a rejection changed something");
                 Err(rejection.code())
             }
         }
@@ -296,9 +296,9 @@ mod tests {
             signal(&token),
             rotation("k1", "07")
         );
-        let kept: String = stage.shelf.rows().map(|row| format!("{row:?}")).collect();
+        let kept: String = stage.tables.rows().map(|row| format!("{row:?}")).collect();
         let events: String =
-            stage.shelf.events_after(0).map(|logged| format!("{logged:?}")).collect();
+            stage.tables.events_after(0).map(|logged| format!("{logged:?}")).collect();
         for text in [&told, &kept, &events] {
             assert!(!text.contains(&mac) && !text.contains("wl1."), "{text}");
         }

@@ -75,9 +75,9 @@ mod tests {
             assert_eq!(limited(&mut stage, take("k1", 2)), None);
         }
         assert_eq!(limited(&mut stage, take("k2", 1)), None);
-        let before = stage.shelf.clone();
+        let before = stage.tables.clone();
         assert_eq!(limited(&mut stage, take("k3", 1)), Some(33_000));
-        assert_eq!(stage.shelf, before, "a rejected charge leaves nothing behind");
+        assert_eq!(stage.tables, before, "a rejected charge leaves nothing behind");
         assert_eq!(stage.run(take("k1", 1)), Err(Rejection::Conflict));
         assert_eq!(limited(&mut stage, take("k1", 2)), None, "a charged key is not charged again");
         stage.later(33_000);
@@ -105,9 +105,9 @@ mod tests {
         stage.must(take("k1", 3));
         let mut both = take("k2", 1);
         both.charges.insert(0, Charge { limiter: "mail".into(), units: 1, rate: RATE });
-        let before = stage.shelf.clone();
+        let before = stage.tables.clone();
         assert!(limited(&mut stage, both).is_some());
-        assert_eq!(stage.shelf, before, "the charge of mail was undone");
+        assert_eq!(stage.tables, before, "the charge of mail was undone");
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
         stage.must(take("k1", 3));
         stage.later(33_000);
         stage.must(Sweep::default());
-        assert_eq!(stage.shelf.rows().count(), 0);
+        assert_eq!(stage.tables.rows().count(), 0);
     }
 
     #[test]
@@ -148,12 +148,12 @@ mod tests {
             ("limiter", twice(take("k", 1))),
             ("tenant", Spend { tenant: "".into(), ..take("k", 1) }),
         ] {
-            let before = stage.shelf.clone();
+            let before = stage.tables.clone();
             match stage.run(spend) {
                 Err(Rejection::Invalid { field: found, .. }) => assert_eq!(found, field),
                 other => panic!("{field}: {other:?}"),
             }
-            assert_eq!(stage.shelf, before);
+            assert_eq!(stage.tables, before);
         }
     }
 }

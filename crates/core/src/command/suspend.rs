@@ -9,8 +9,8 @@ use crate::event::{Change, Event};
 use crate::limits;
 use crate::name::WaitpointId;
 use crate::primitive::{
-    activate, answered, check_waitpoint, end_lease, held, make_waitpoint, met, prefetch_waitpoints,
-    signed_waitpoint, take, task, transition_to,
+    activate, answered, check_waitpoint, end_lease, require_lease, make_waitpoint, met, prefetch_waitpoints,
+    signed_waitpoint, take, require_task, transition_to,
 };
 use crate::rejection::{Problem, Rejection};
 use crate::task::{
@@ -51,12 +51,12 @@ impl Suspend {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         self.check()?;
         let digest = self.digest();
-        let known = task(world, &self.fence.task)?;
+        let known = require_task(world, &self.fence.task)?;
         prefetch_waitpoints(world, &known, &self.named().into_iter().collect::<Vec<_>>());
         if answered(&known, self.fence.epoch, digest)?.is_some() {
             return self.again(world);
         }
-        let (known, lease) = held(world, &self.fence)?;
+        let (known, lease) = require_lease(world, &self.fence)?;
         let request = SuspendRequest { epoch: self.fence.epoch, nth: self.nth, digest };
         if let Some(resumption) = satisfied_before(&known, request)? {
             return Ok(Outcome::AlreadySatisfied(resumption));
@@ -256,9 +256,9 @@ mod tests {
         let Outcome::AlreadySatisfied(first) = stage.must(until("go")) else { panic!() };
         assert_eq!((first.messages.as_slice(), first.cause), (&[1][..], ResumeCause::Signals));
         assert_eq!(public(&stage), PublicState::Active);
-        let before = stage.shelf.clone();
+        let before = stage.tables.clone();
         assert_eq!(stage.must(until("go")), Outcome::AlreadySatisfied(first), "a repeat");
-        assert_eq!(stage.shelf, before);
+        assert_eq!(stage.tables, before);
         let next = Suspend { nth: 1, ..until("go") };
         assert_eq!(stage.must(next), Outcome::Suspended { waitpoints: vec![] }, "it was taken");
         assert_eq!(stage.run(until("go")), Err(Rejection::SettledOtherwise), "a late repeat");
@@ -434,12 +434,12 @@ mod tests {
         let mut world = World::new(stage.now, Hints::default());
         while let Decided::Parked = decide(&mut world, &command) {
             let wanted = world.wanted().unwrap();
-            let loaded = stage.shelf.load(&wanted);
+            let loaded = stage.tables.load(&wanted);
             world.absorb(&wanted, loaded);
         }
         stage.later(5);
         stage.must(crate::command::Sweep::default());
-        assert!(stage.shelf.commit(&world.finish().0).is_err());
+        assert!(stage.tables.commit(&world.finish().0).is_err());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 use crate::command::{Outcome, Transition};
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
-use crate::primitive::{existing, held};
+use crate::primitive::{existing, require_lease};
 use crate::task::Fence;
 use crate::world::World;
 
@@ -15,7 +15,7 @@ pub struct TakeMessages {
 impl TakeMessages {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TAKEN.check(self.seqs.len())?;
-        let (task, _) = held(world, &self.fence)?;
+        let (task, _) = require_lease(world, &self.fence)?;
         if !task.has_mail {
             return Ok(Outcome::Taken { taken: 0 });
         }
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(stage.must(take(&[1, 3, 9])), Outcome::Taken { taken: 2 });
         assert_eq!(stage.must(take(&[1, 3, 9])), Outcome::Taken { taken: 0 }, "once is enough");
         assert_eq!(stage.must(take(&[2, 2])), Outcome::Taken { taken: 1 });
-        assert_eq!(stage.shelf.payloads().count(), 0);
+        assert_eq!(stage.tables.payloads().count(), 0);
         let mailbox = stage.mailbox().unwrap();
         assert_eq!((mailbox.next_seq, mailbox.held, mailbox.bytes), (4, 0, 0));
     }

@@ -50,17 +50,17 @@ mod tests {
                     crate::Decided::Ready(answer) => break trimmed.push(answer.unwrap()),
                     crate::Decided::Parked => {
                         let wanted = world.wanted().unwrap();
-                        let loaded = stage.shelf.load(&wanted);
+                        let loaded = stage.tables.load(&wanted);
                         world.absorb(&wanted, loaded);
                     }
                 }
             }
         }
-        stage.shelf.commit(&world.finish().0).unwrap();
+        stage.tables.commit(&world.finish().0).unwrap();
         // The second trim sees only the events that the first had loaded.
         let none = Outcome::Trimmed { trimmed: 0, more: false };
         assert_eq!(trimmed, [Outcome::Trimmed { trimmed: 6, more: true }, none]);
-        assert_eq!(stage.shelf.events_after(0).count(), 4);
+        assert_eq!(stage.tables.events_after(0).count(), 4);
     }
 
     #[test]
@@ -72,7 +72,7 @@ mod tests {
         }
         let trim = |retention_ms| TrimLog { retention_ms, page: 2 };
         let seqs = |stage: &Stage| -> Vec<u64> {
-            stage.shelf.events_after(0).map(|logged| logged.seq).collect()
+            stage.tables.events_after(0).map(|logged| logged.seq).collect()
         };
         let floor = |stage: &Stage| stage.record::<Log>(&Log::key_of()).map(|log| log.floor);
         assert_eq!(stage.must(trim(60_000)), Outcome::Trimmed { trimmed: 0, more: false });

@@ -2,7 +2,7 @@ use crate::children::Children;
 use crate::command::{Outcome, Transition};
 use crate::digest::Digester;
 use crate::event::Change;
-use crate::primitive::{Late, begin, children_of, held, settle, task};
+use crate::primitive::{Late, begin, children_of, require_lease, settle, require_task};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 
@@ -19,10 +19,10 @@ impl WaitChildren {
         key.check()?;
         world.prefetch(Children::key_of(&key.tenant, &key.id));
         let digest = Digester::new("wait_children").finish();
-        let settled = task(world, key)?.last_settle.as_ref().map(|settle| settle.epoch);
+        let settled = require_task(world, key)?.last_settle.as_ref().map(|settle| settle.epoch);
         let mut open = 0;
         if settled != Some(self.fence.epoch) {
-            let (known, _) = held(world, &self.fence)?;
+            let (known, _) = require_lease(world, &self.fence)?;
             let counts = children_of(world, &known)?;
             if counts.open == 0 {
                 return Ok(Outcome::ChildrenDone(counts));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     fn events(stage: &Stage, name: &str) -> usize {
-        stage.shelf.events_after(0).filter(|logged| logged.name == name).count()
+        stage.tables.events_after(0).filter(|logged| logged.name == name).count()
     }
 
     fn bulk(tasks: Vec<NewTask>) -> Create {
@@ -189,11 +189,11 @@ mod tests {
             ("expired", Some("parent_ended")),
         ] {
             let mut stage = Stage::with_task(state);
-            let before = stage.shelf.clone();
+            let before = stage.tables.clone();
             let answer = stage.run(bulk(vec![new_task("before"), child("x")]));
             assert_eq!(answer.as_ref().err().map(Rejection::code), expected, "{state}");
             if expected.is_some() {
-                assert_eq!(stage.shelf, before, "all or none: {state}");
+                assert_eq!(stage.tables, before, "all or none: {state}");
             } else {
                 let open = if state == "waiting_children" { 2 } else { 1 };
                 assert_eq!(counts(&stage, "t").open, open, "{state}");
@@ -245,13 +245,13 @@ mod tests {
                     Decided::Ready(answer) => break drop(answer.expect("it is accepted")),
                     Decided::Parked => {
                         let wanted = world.wanted().unwrap();
-                        let loaded = stage.shelf.load(&wanted);
+                        let loaded = stage.tables.load(&wanted);
                         world.absorb(&wanted, loaded);
                     }
                 }
             }
         }
-        stage.shelf.commit(&world.finish().0).unwrap();
+        stage.tables.commit(&world.finish().0).unwrap();
     }
 
     #[test]

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use crate::admission::Admission;
 use crate::effect::{Effect, EffectOwner};
 use crate::limits;
-use crate::primitive::held;
+use crate::primitive::require_lease;
 use crate::rejection::Rejection;
 use crate::request::RequestState;
 use crate::task::Task;
@@ -32,7 +32,7 @@ pub(crate) fn call(
     world.prefetch(key.clone());
     let (task, due_at) = match caller {
         EffectOwner::Task(fence) => {
-            let (task, lease) = held(world, fence)?;
+            let (task, lease) = require_lease(world, fence)?;
             if lease.run.is_none() {
                 return Err(Rejection::NotBegun.into());
             }

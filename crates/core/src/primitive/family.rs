@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::children::{ChildCounts, Children};
 use crate::event::{Change, Event};
 use crate::name::{TaskId, Tenant};
-use crate::primitive::{are_neighbours_readable, prefetch_step_completion, report, transition_to};
+use crate::primitive::{are_neighbours_readable, prefetch_step_completion, complete_step, transition_to};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, ResumeCause, Resumption, SuspendedAttempt, Task, TaskKey};
 use crate::world::{Halt, World, unless_quarantined};
@@ -83,7 +83,7 @@ pub(super) fn ended(world: &mut World, task: &Task) -> Result<(), Halt> {
         tell_parent(world, &TaskKey::new(&task.tenant, parent))?;
     }
     match task.step {
-        Some(step) => report(world, task, step),
+        Some(step) => complete_step(world, task, step),
         None => Ok(()),
     }
 }
@@ -214,7 +214,7 @@ fn is_parent_readable(world: &mut World, key: &TaskKey) -> Result<bool, Halt> {
 mod tests {
     use super::*;
     use crate::command::{Cancel, Claim, Command, Complete, Create, Outcome, WaitChildren};
-    use crate::shelf::VersionConflict;
+    use crate::reference_tables::VersionConflict;
     use crate::testing::{Stage, child, claim, fence, key};
 
     fn looked_too_early(stage: &Stage, command: impl Into<Command>) -> Result<(), VersionConflict> {

@@ -8,7 +8,7 @@ use crate::mailbox::{Mailbox, Message};
 use crate::name::{TaskId, Tenant, WaitpointId};
 use crate::payload::Payload;
 use crate::primitive::{adopt, resume_if_met};
-use crate::queue::ReadyRoute;
+use crate::ready_route::ReadyRoute;
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, World};
@@ -237,7 +237,7 @@ mod tests {
         Command, CommitTurn, Create, NewMessage, NewTask, NewWorkflow, Post, Suspend, Sweep,
         TakeMessages, TurnEnd,
     };
-    use crate::shelf::VersionConflict;
+    use crate::reference_tables::VersionConflict;
     use crate::task::Condition;
     use crate::testing::{Stage, claim, fence, lane, message};
 
@@ -264,7 +264,7 @@ mod tests {
             then: TurnEnd::AwaitMessages,
             sticky_ms: None,
             eager: None,
-            foreign: None,
+            metadata: None,
         }
     }
 

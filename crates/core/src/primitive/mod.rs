@@ -3,18 +3,18 @@
 mod begin;
 mod call;
 mod cancel;
-mod early;
+mod buffered;
 mod expire;
 mod family;
-mod gate;
-mod hold;
+mod concurrency_limit;
+mod lease;
 mod lose;
 mod mailbox;
 mod message_key;
-mod meter;
+mod quota;
 mod purge;
 mod receive;
-mod report;
+mod step_completion;
 mod reserve;
 mod resume;
 mod settle;
@@ -27,16 +27,16 @@ mod waitpoint;
 pub(crate) use begin::begin;
 pub(crate) use call::call;
 pub(crate) use cancel::cancel;
-pub(crate) use early::{
+pub(crate) use buffered::{
     adopt, extend, give, keep, look_after, prefetch_early, prefetch_keep, uncount,
 };
 pub(crate) use expire::expire;
 pub(crate) use family::{children_of, forget_children, is_done_with, join, prefetch_family};
-pub(crate) use gate::{
+pub(crate) use concurrency_limit::{
     open as open_gate, release as release_session, release_sessions_of, renew_affinity, start,
     startable, touch,
 };
-pub(crate) use hold::{held, task};
+pub(crate) use lease::{require_lease, require_task};
 pub(crate) use lose::{lose, record_loss, unstick};
 pub(crate) use mailbox::{
     Delivered, Letter, deliver, deliver_parcel, existing, open, post_internal, prefetch, put,
@@ -44,11 +44,11 @@ pub(crate) use mailbox::{
 pub(crate) use message_key::{
     Earlier, hand_over_key, message_admission, prefetch_key, reserve_message,
 };
-pub(crate) use meter::{Quotas, meters, tenant_key, wake_starved};
+pub(crate) use quota::{Quotas, meters, tenant_key, wake_starved};
 pub(crate) use purge::{PURGE_PAGE, forget_execution, prefetch_purge, purge};
 pub(crate) use receive::{receive, redeliver, without_in_flight};
-use report::report;
-pub(crate) use report::{prefetch_step_completion, remove_activity};
+use step_completion::complete_step;
+pub(crate) use step_completion::{prefetch_step_completion, remove_activity};
 pub(crate) use reserve::{Reservation, Reserved, reserve};
 pub(crate) use resume::{has_more, met, next_turn, rest, resume, resume_if_met, take};
 pub(crate) use settle::{Late, answered, fail, settle};

@@ -1,7 +1,7 @@
 use crate::effect::Effect;
 use crate::execution::Execution;
 use crate::mailbox::{Mailbox, Message};
-use crate::note::WorkflowProperty;
+use crate::workflow_property::WorkflowProperty;
 use crate::primitive::{hand_over_key, uncount};
 use crate::record::{Record, StoredRecord};
 use crate::task::Task;

@@ -2,7 +2,7 @@ use crate::command::{Outcome, Transition};
 use crate::digest::Digest;
 use crate::event::{Change, Event};
 use crate::primitive::transition::{end_lease, transition_to};
-use crate::primitive::{hold, prefetch_step_completion, without_in_flight};
+use crate::primitive::{lease, prefetch_step_completion, without_in_flight};
 use crate::rejection::Rejection;
 use crate::task::{FailureClass, Fence, Lifecycle, Retry, Settle, Settled, Task};
 use crate::time::Timestamp;
@@ -26,12 +26,12 @@ pub(crate) fn settle(
     next: impl FnOnce(&mut World, &mut Task, Timestamp) -> (Settled, Change),
 ) -> Transition {
     let now = world.now();
-    let known = hold::task(world, &fence.task)?;
+    let known = lease::require_task(world, &fence.task)?;
     if let Some(answer) = answered(&known, fence.epoch, digest)? {
         return Ok(Outcome::Settled(answer));
     }
-    if late == Late::Never || !hold::lost_without_new_claim(&known, fence.epoch) {
-        hold::lease(&known, fence.epoch, now)?;
+    if late == Late::Never || !lease::lost_without_new_claim(&known, fence.epoch) {
+        lease::lease(&known, fence.epoch, now)?;
     }
     if known.step.is_some() {
         prefetch_step_completion(world, &known);

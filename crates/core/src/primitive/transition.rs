@@ -1,8 +1,8 @@
-use crate::gate::ConcurrencyLimit;
+use crate::concurrency_limit::ConcurrencyLimit;
 use crate::lane::Lane;
 use crate::mailbox::Mailbox;
-use crate::primitive::{family, gate, meter, redeliver};
-use crate::queue::ReadyRoute;
+use crate::primitive::{family, concurrency_limit, quota, redeliver};
+use crate::ready_route::ReadyRoute;
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, Wake, World, unless_quarantined};
 
@@ -13,7 +13,7 @@ pub(crate) const QUEUE_CHECK_MS: u64 = 3_600_000;
 /// route and wakes waiting claims. Updates its concurrency limit, its parent and its children.
 pub(crate) fn transition_to(world: &mut World, mut task: Task) -> Result<(), Halt> {
     let before = world.get::<Task>(&task.task_key().row_key())?;
-    let moved = gate::pass(world, before.as_deref(), &mut task)?;
+    let moved = concurrency_limit::pass(world, before.as_deref(), &mut task)?;
     let had_ended = before.filter(|before| before.lifecycle.ended_at().is_some());
     let ends = had_ended.is_none() && task.lifecycle.ended_at().is_some();
     if let Some(before) = had_ended.filter(|_| task.lifecycle.ended_at().is_none()) {
@@ -25,7 +25,7 @@ pub(crate) fn transition_to(world: &mut World, mut task: Task) -> Result<(), Hal
         family::ended(world, &task)?;
     }
     match task.gate.as_ref().filter(|_| moved) {
-        Some(key) => gate::open(world, &task.tenant, key),
+        Some(key) => concurrency_limit::open(world, &task.tenant, key),
         None => Ok(()),
     }
 }
@@ -77,7 +77,7 @@ pub(crate) fn prefetch_neighbours(world: &mut World, task: &Task) {
     world.prefetch(Lane::key_of(&task.tenant, &task.lane));
     world.prefetch(ReadyRoute::key_of(&task.tenant, &task.lane, &task.route));
     let gate = task.gate.iter().map(|key| key.row_key(&task.tenant));
-    for key in gate.chain(meter::keys(task)) {
+    for key in gate.chain(quota::keys(task)) {
         world.prefetch(key);
     }
 }
@@ -95,7 +95,7 @@ pub(crate) fn are_neighbours_readable(world: &mut World, task: &Task) -> Result<
         return Ok(true);
     }
     let gate = task.gate.iter().map(|key| key.row_key(&task.tenant));
-    for key in gate.chain(meter::keys(task)) {
+    for key in gate.chain(quota::keys(task)) {
         if unless_quarantined(world.get::<ConcurrencyLimit>(&key))?.is_none() {
             return Ok(false);
         }
@@ -115,7 +115,7 @@ pub(super) fn is_listable(world: &mut World, task: &Task) -> Result<bool, Halt> 
 pub(crate) fn end_lease(world: &mut World, task: &Task) -> Result<(), Halt> {
     let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(()) };
     redeliver(world, task, &lease.received, None, true)?;
-    meter::end_lease(world, task)?;
+    quota::end_lease(world, task)?;
     if !lease.gated {
         return Ok(());
     }

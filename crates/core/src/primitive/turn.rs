@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::digest::Digest;
 use crate::name::{TaskId, WorkerId};
-use crate::primitive::hold;
+use crate::primitive::lease;
 use crate::task::{Fence, Task, TaskKey};
 use crate::time::Timestamp;
 use crate::world::{Halt, World, unless_quarantined};
@@ -30,7 +30,7 @@ pub(crate) fn lease_kept(
     now: Timestamp,
 ) -> bool {
     let last = task.workflow.as_ref().and_then(|workflow| workflow.last_kept_turn);
-    let lease = hold::lease(task, fence.epoch, now);
+    let lease = lease::lease(task, fence.epoch, now);
     last == Some(turn)
         && lease.is_ok_and(|lease| worker.is_none_or(|worker| lease.worker == *worker))
 }
@@ -47,7 +47,7 @@ pub(crate) fn given_with_turn(
     let known = world.get::<Task>(&TaskKey::new(&workflow.tenant, id).row_key());
     let is_given = |known: &Arc<Task>| {
         let is_step = known.step == Some(step) && known.parent.as_ref() == Some(&workflow.id);
-        let lease = hold::lease(known, known.epoch, now);
+        let lease = lease::lease(known, known.epoch, now);
         is_step && lease.is_ok_and(|lease| lease.eager && lease.worker == *worker)
     };
     Ok(unless_quarantined(known)?.flatten().filter(is_given))

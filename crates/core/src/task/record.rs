@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
-use crate::gate::LimitKey;
+use crate::concurrency_limit::LimitKey;
 use crate::limits;
 use crate::name::{Kind, LaneName, TaskId, Tenant, WorkerId};
 use crate::payload::{PayloadKey, Slot};

@@ -55,7 +55,7 @@ impl Stage {
     }
 
     pub(super) fn events_since(&self, seq: u64) -> String {
-        let names: Vec<_> = self.shelf.events_after(seq).map(|logged| logged.name).collect();
+        let names: Vec<_> = self.tables.events_after(seq).map(|logged| logged.name).collect();
         names.join(" ")
     }
 

@@ -3,7 +3,7 @@ use crate::command::{
     NewWaitpoint, Outcome, Post, QuotaScope, SetLaneState, SetQuota, Start, Suspend, Sweep,
     WaitChildren,
 };
-use crate::gate::LimitKey;
+use crate::concurrency_limit::LimitKey;
 use crate::lane::LaneState;
 use crate::mailbox::{Mailbox, Message};
 use crate::name::Tenant;

@@ -1,10 +1,10 @@
 use crate::command::{Command, Decided, Outcome, decide};
-use crate::gate::ConcurrencyLimit;
+use crate::concurrency_limit::ConcurrencyLimit;
 use crate::name::Tenant;
 use crate::record::{StoredRecord, read_row};
 use crate::rejection::Rejection;
 use crate::row::{Row, RowKey};
-use crate::shelf::{ReferenceTables, VersionConflict};
+use crate::reference_tables::{ReferenceTables, VersionConflict};
 use crate::task::Task;
 use crate::testing::fixtures::START;
 use crate::testing::{key, lane};
@@ -13,17 +13,17 @@ use crate::world::{Hints, LoadRequest, Loaded, World};
 
 /// A shelf with a clock.
 pub(crate) struct Stage {
-    pub(crate) shelf: ReferenceTables,
+    pub(crate) tables: ReferenceTables,
     pub(crate) now: Timestamp,
 }
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        Self { shelf: ReferenceTables::default(), now: START }
+        Self { tables: ReferenceTables::default(), now: START }
     }
 
     pub(crate) fn run(&mut self, command: impl Into<Command>) -> Result<Outcome, Rejection> {
-        self.shelf.execute(self.now, &command.into())
+        self.tables.execute(self.now, &command.into())
     }
 
     pub(crate) fn must(&mut self, command: impl Into<Command>) -> Outcome {
@@ -35,7 +35,7 @@ impl Stage {
     }
 
     pub(crate) fn record<R: StoredRecord>(&self, key: &RowKey) -> Option<R> {
-        let row = self.shelf.row(key)?;
+        let row = self.tables.row(key)?;
         let record = read_row::<R>(row.schema, &row.body).expect("it was written by this version");
         Some((*record).clone())
     }
@@ -49,7 +49,7 @@ impl Stage {
     }
 
     pub(crate) fn gates(&self) -> Vec<ConcurrencyLimit> {
-        let rows = self.shelf.rows().filter(|row| row.key.table == ConcurrencyLimit::TABLE);
+        let rows = self.tables.rows().filter(|row| row.key.table == ConcurrencyLimit::TABLE);
         let read = |row: &Row| {
             read_row::<ConcurrencyLimit>(row.schema, &row.body).expect("it can be read")
         };
@@ -69,15 +69,15 @@ impl Stage {
         world.absorb(&early, Loaded::default());
         while let Decided::Parked = decide(&mut world, &command) {
             let wanted = world.wanted().expect("it lacks something");
-            let loaded = self.shelf.load(&wanted);
+            let loaded = self.tables.load(&wanted);
             world.absorb(&wanted, loaded);
         }
-        self.shelf.clone().commit(&world.finish().0)
+        self.tables.clone().commit(&world.finish().0)
     }
 
     /// Makes a record unreadable for this version.
     pub(crate) fn garble(&mut self, key: &RowKey) {
-        let row = self.shelf.row(key).expect("the record exists").clone();
-        self.shelf.plant(Row { schema: 99, body: "{\"unheard\":\"of\"}".into(), ..row });
+        let row = self.tables.row(key).expect("the record exists").clone();
+        self.tables.plant(Row { schema: 99, body: "{\"unheard\":\"of\"}".into(), ..row });
     }
 }

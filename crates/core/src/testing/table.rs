@@ -99,11 +99,11 @@ pub(crate) fn check<C: Into<Command>>(
         let [state, args, ..] = cells[..] else { panic!("too few columns: {line}") };
         let args = Args::parse(args);
         let mut stage = stage(state, &args);
-        let seen = stage.shelf.events_after(0).last().map_or(0, |logged| logged.seq);
-        let before = stage.shelf.clone();
+        let seen = stage.tables.events_after(0).last().map_or(0, |logged| logged.seq);
+        let before = stage.tables.clone();
         let answer = stage.run(command(&args));
         if answer.is_err() {
-            assert_eq!(before, stage.shelf, "a rejection changed something: {line}");
+            assert_eq!(before, stage.tables, "a rejection changed something: {line}");
         }
         let found = [after(&stage), stage.answer(&answer), stage.events_since(seen)]
             .map(|s| s.trim().to_owned());

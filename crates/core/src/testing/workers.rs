@@ -1,7 +1,7 @@
 //! Stages and tables of workers and of durable subscriptions.
 
 use super::{Args, BOOKMARK_STATES, Stage, WORKER_STATES, check, claim, key, lane, new_task};
-use crate::bookmark::SubscriptionCursor;
+use crate::subscription_cursor::SubscriptionCursor;
 use crate::command::{
     Claim, Command, Create, DeregisterWorker, Grant, MoveSubscriptionCursor, RegisterWorker, Sweep,
 };

@@ -6,7 +6,7 @@
 //! later commands.
 
 mod change;
-mod draft;
+mod undo_log;
 mod entry;
 mod load;
 mod scan;
@@ -26,7 +26,7 @@ use crate::row::{Index, Range, RowKey, Value};
 use crate::task::{Lifecycle, Route};
 use crate::time::Timestamp;
 
-use draft::UndoLog;
+use undo_log::UndoLog;
 use entry::{Entry, Slot};
 use scan::Coverage;
 

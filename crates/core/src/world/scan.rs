@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use crate::limits;
-use crate::queue::ReadyRoute;
+use crate::ready_route::ReadyRoute;
 use crate::record::StoredRecord;
 use crate::row::{Range, RowKey, Value};
 use crate::world::entry::Slot;

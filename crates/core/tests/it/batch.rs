@@ -32,7 +32,7 @@ pub(crate) struct Batch {
 }
 
 pub(crate) fn run(
-    shelf: &ReferenceTables,
+    tables: &ReferenceTables,
     now: Timestamp,
     hints: Hints,
     commands: &[Command],
@@ -62,7 +62,7 @@ pub(crate) fn run(
         decided.extend((0..commands.len()).filter(fresh).collect::<Vec<_>>());
         if decided.len() < commands.len() {
             let wanted = world.wanted().expect("a parked command lacks something");
-            let loaded = shelf.load(&wanted);
+            let loaded = tables.load(&wanted);
             world.absorb(&wanted, loaded);
         }
     }
@@ -73,12 +73,12 @@ pub(crate) fn run(
 
 /// Decides a batch in order, commits it, and returns the results.
 pub(crate) fn commit(
-    shelf: &mut ReferenceTables,
+    tables: &mut ReferenceTables,
     now: Timestamp,
     commands: &[Command],
 ) -> Vec<Result<Outcome, Rejection>> {
-    let batch = run(shelf, now, Hints::default(), commands, Order::Kept);
-    shelf.commit(&batch.changes).expect("only this test writes to the shelf");
+    let batch = run(tables, now, Hints::default(), commands, Order::Kept);
+    tables.commit(&batch.changes).expect("only this test writes to the reference tables");
     batch.answers
 }
 

@@ -13,15 +13,15 @@ use crate::batch::{START, lane, new_task};
 const BACKLOG: usize = 2_000;
 
 /// How many task rows the store returns for one claim, and what is claimed.
-fn tasks_loaded(shelf: &ReferenceTables, claim: &Command) -> (usize, Vec<String>) {
-    let (answer, rows, _) = decided(shelf, claim);
+fn tasks_loaded(tables: &ReferenceTables, claim: &Command) -> (usize, Vec<String>) {
+    let (answer, rows, _) = decided(tables, claim);
     let Ok(Outcome::Claimed(tasks)) = answer else { panic!("{answer:?}") };
     (rows, tasks.iter().map(|task| task.id.to_string()).collect())
 }
 
 /// The result of a command, how many task rows it scanned, and in how many rounds.
 fn decided(
-    shelf: &ReferenceTables,
+    tables: &ReferenceTables,
     command: &Command,
 ) -> (Result<Outcome, Rejection>, usize, usize) {
     let mut world = World::new(START.plus_ms(1), Hints::default());
@@ -32,7 +32,7 @@ fn decided(
         }
         rounds += 1;
         let wanted = world.wanted().expect("a parked claim lacks something");
-        let loaded = shelf.load(&wanted);
+        let loaded = tables.load(&wanted);
         let of_tasks = wanted
             .scans
             .iter()
@@ -44,7 +44,7 @@ fn decided(
 }
 
 fn backlog(shape: impl Fn(usize, &mut NewTask)) -> ReferenceTables {
-    let mut shelf = ReferenceTables::default();
+    let mut tables = ReferenceTables::default();
     for from in (0..BACKLOG).step_by(500) {
         let task = |n: usize| {
             let mut new = new_task(&format!("{n:05}"));
@@ -53,9 +53,9 @@ fn backlog(shape: impl Fn(usize, &mut NewTask)) -> ReferenceTables {
         };
         let tasks = (from..from + 500).map(task).collect();
         let create = Create { tenant: Tenant::default(), tasks };
-        shelf.execute(START, &create.into()).expect("a fixture is accepted");
+        tables.execute(START, &create.into()).expect("a fixture is accepted");
     }
-    shelf
+    tables
 }
 
 fn claim() -> Claim {
@@ -87,16 +87,16 @@ fn a_claim_loads_only_what_it_may_lease() {
 
 #[test]
 fn a_full_lane_is_skipped_without_loading_its_tasks() {
-    let mut shelf = backlog(|_, _| {});
+    let mut tables = backlog(|_, _| {});
     let limit = LimitLane { tenant: Tenant::default(), lane: lane(), limit: Some(3) };
-    shelf.execute(START, &limit.into()).expect("the lane exists");
-    shelf.execute(START, &claim().into()).expect("it takes three");
-    assert_eq!(tasks_loaded(&shelf, &claim().into()), (0, vec![]));
+    tables.execute(START, &limit.into()).expect("the lane exists");
+    tables.execute(START, &claim().into()).expect("it takes three");
+    assert_eq!(tasks_loaded(&tables, &claim().into()), (0, vec![]));
 }
 
 /// Ten thousand tasks that may not run.
 fn crowd(shape: impl Fn(&mut NewTask)) -> ReferenceTables {
-    let mut shelf = ReferenceTables::default();
+    let mut tables = ReferenceTables::default();
     for from in (0..CROWD).step_by(1_000) {
         let task = |n: usize| {
             let mut new = NewTask { priority: 9, ..new_task(&format!("crowd-{n:05}")) };
@@ -105,18 +105,18 @@ fn crowd(shape: impl Fn(&mut NewTask)) -> ReferenceTables {
         };
         let tasks = (from..from + 1_000).map(task).collect();
         let create = Create { tenant: Tenant::default(), tasks };
-        shelf.execute(START, &create.into()).expect("a fixture is accepted");
+        tables.execute(START, &create.into()).expect("a fixture is accepted");
     }
-    shelf
+    tables
 }
 
 const CROWD: usize = 10_000;
 
-fn five_more(shelf: &mut ReferenceTables, lane: &str) {
+fn five_more(tables: &mut ReferenceTables, lane: &str) {
     let task = |n| NewTask { lane: lane.into(), ..new_task(&format!("{n:05}")) };
     let tasks = (0..5).map(task).collect();
     let create = Create { tenant: Tenant::default(), tasks };
-    shelf.execute(START, &create.into()).expect("a fixture is accepted");
+    tables.execute(START, &create.into()).expect("a fixture is accepted");
 }
 
 fn with_sessions() -> Claim {
@@ -129,12 +129,12 @@ fn with_sessions() -> Claim {
 fn tasks_behind_a_concurrency_limit_are_not_loaded() {
     let first: Vec<String> = (0..5).map(|n| format!("{n:05}")).collect();
     for gate in [LimitKey::Concurrency("k".into()), LimitKey::Session("s".into())] {
-        let mut shelf = crowd(|new| new.gate = Some(gate.clone()));
+        let mut tables = crowd(|new| new.gate = Some(gate.clone()));
         let other = Claim { worker: "owner".into(), limit: 1, ..with_sessions() };
-        shelf.execute(START, &other.into()).expect("it takes the only one that may run");
-        assert_eq!(tasks_loaded(&shelf, &with_sessions().into()), (0, vec![]), "{gate:?}");
-        five_more(&mut shelf, "l");
-        assert_eq!(tasks_loaded(&shelf, &with_sessions().into()), (5, first.clone()), "{gate:?}");
+        tables.execute(START, &other.into()).expect("it takes the only one that may run");
+        assert_eq!(tasks_loaded(&tables, &with_sessions().into()), (0, vec![]), "{gate:?}");
+        five_more(&mut tables, "l");
+        assert_eq!(tasks_loaded(&tables, &with_sessions().into()), (5, first.clone()), "{gate:?}");
     }
 }
 
@@ -142,16 +142,16 @@ fn tasks_behind_a_concurrency_limit_are_not_loaded() {
 fn tasks_under_an_exceeded_quota_are_not_loaded() {
     let first: Vec<String> = (0..5).map(|n| format!("{n:05}")).collect();
     for scope in [QuotaScope::Lane(lane()), QuotaScope::Tenant] {
-        let mut shelf = crowd(|_| {});
+        let mut tables = crowd(|_| {});
         let (tenant, limit) = (Tenant::default(), Some(2));
         let quota = SetQuota { tenant, scope: scope.clone(), limit, rate: None };
-        shelf.execute(START, &quota.into()).expect("the lane exists");
-        shelf.execute(START, &claim().into()).expect("it takes two");
-        assert_eq!(tasks_loaded(&shelf, &claim().into()), (0, vec![]), "{scope:?}");
+        tables.execute(START, &quota.into()).expect("the lane exists");
+        tables.execute(START, &claim().into()).expect("it takes two");
+        assert_eq!(tasks_loaded(&tables, &claim().into()), (0, vec![]), "{scope:?}");
         if scope != QuotaScope::Tenant {
-            five_more(&mut shelf, "m");
+            five_more(&mut tables, "m");
             let both = Claim { lanes: vec![lane(), "m".into()], ..claim() };
-            assert_eq!(tasks_loaded(&shelf, &both.into()), (5, first.clone()), "{scope:?}");
+            assert_eq!(tasks_loaded(&tables, &both.into()), (5, first.clone()), "{scope:?}");
         }
     }
 }
@@ -159,11 +159,11 @@ fn tasks_under_an_exceeded_quota_are_not_loaded() {
 /// The end of one task loads the task that it admits, and no other.
 #[test]
 fn a_concurrency_limit_loads_only_the_tasks_it_admits() {
-    let mut shelf = crowd(|new| new.gate = Some(LimitKey::Concurrency("k".into())));
-    let claimed = shelf.execute(START, &Claim { limit: 1, ..claim() }.into());
+    let mut tables = crowd(|new| new.gate = Some(LimitKey::Concurrency("k".into())));
+    let claimed = tables.execute(START, &Claim { limit: 1, ..claim() }.into());
     let Ok(Outcome::Claimed(tasks)) = claimed else { panic!("{claimed:?}") };
     let complete = Complete { fence: tasks[0].fence(), result: None }.into();
-    let (answer, rows, rounds) = decided(&shelf, &complete);
+    let (answer, rows, rounds) = decided(&tables, &complete);
     answer.expect("it is leased");
     assert_eq!((rows, rounds), (1, 4), "the task, its limit, the queue, and all of it");
 }

@@ -439,10 +439,10 @@ impl Node {
     fn print(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.view.now.hash(&mut hasher);
-        for row in self.view.shelf.rows() {
+        for row in self.view.tables.rows() {
             (&row.key, &row.body).hash(&mut hasher);
         }
-        for (key, payload) in self.view.shelf.payloads() {
+        for (key, payload) in self.view.tables.payloads() {
             (key, &payload.bytes).hash(&mut hasher);
         }
         format!("{:?}", self.ghost).hash(&mut hasher);
@@ -459,19 +459,19 @@ impl Node {
             Act::Wait(_) => Some(start),
             Act::Race(first, second) => {
                 let (first, second) = (first.command(self)?, second.command(self)?);
-                let one = start.view.shelf.attempt(now, &first);
-                let other = start.view.shelf.attempt(now, &second);
+                let one = start.view.tables.attempt(now, &first);
+                let other = start.view.tables.attempt(now, &second);
                 let between = start.commit(&first, &one, found)?;
                 let late = !other.1.inserts.is_empty() && now < between.view.now;
-                if late || between.view.shelf.clone().commit(&other.1).is_err() {
-                    let again = between.view.shelf.attempt(between.view.now, &second);
+                if late || between.view.tables.clone().commit(&other.1).is_err() {
+                    let again = between.view.tables.attempt(between.view.now, &second);
                     return between.commit(&second, &again, found);
                 }
                 between.commit(&second, &other, found)
             }
             _ => {
                 let command = act.command(self)?;
-                let decided = start.view.shelf.attempt(now, &command);
+                let decided = start.view.tables.attempt(now, &command);
                 start.commit(&command, &decided, found)
             }
         }
@@ -482,11 +482,11 @@ impl Node {
         let mut view = if changes.is_empty() {
             self.view.clone()
         } else {
-            let mut shelf = self.view.shelf.clone();
+            let mut tables = self.view.tables.clone();
             // No invariant reads the log, so it is dropped.
             let kept = ChangeSet { events: Vec::new(), ..changes.clone() };
-            shelf.commit(&kept).expect("conflicts are handled before");
-            View::new(shelf, self.view.now)
+            tables.commit(&kept).expect("conflicts are handled before");
+            View::new(tables, self.view.now)
         };
         let (before, after, ghost) = (&self.view, &view, &self.ghost);
         let raced = matches!(self.path.last(), Some(Act::Race(..)));

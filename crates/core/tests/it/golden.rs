@@ -86,27 +86,27 @@ fn every_record_is_written_as_it_was_read() {
 fn a_row_holds_the_golden_body() {
     for line in LANES.lines() {
         let lane = read_row::<Lane>(1, line).unwrap();
-        let mut shelf = ReferenceTables::default();
+        let mut tables = ReferenceTables::default();
         let tenant = lane.tenant.clone();
         let (name, state) = (lane.name.clone(), LaneState::Draining);
         let key = Lane::key_of(&tenant, &name);
         let mut row = rows_of_a_lane(&tenant, &name);
         row.body = line.to_owned();
-        shelf.plant(row);
+        tables.plant(row);
         let set = windlass_core::command::SetLaneState { tenant, lane: name, state };
-        shelf.execute(Timestamp::from_millis(2), &set.into()).unwrap();
+        tables.execute(Timestamp::from_millis(2), &set.into()).unwrap();
         let was = format!("\"state\":\"{}\"", lane.state.as_str());
         let expected = line.replace(&was, "\"state\":\"draining\"");
-        assert_eq!(shelf.row(&key).unwrap().body, expected);
+        assert_eq!(tables.row(&key).unwrap().body, expected);
     }
 }
 
 fn rows_of_a_lane(tenant: &Tenant, name: &windlass_core::LaneName) -> windlass_core::Row {
-    let mut shelf = ReferenceTables::default();
+    let mut tables = ReferenceTables::default();
     let new = NewTask { lane: name.clone(), ..NewTask::new("t", "k") };
     let create = Create { tenant: tenant.clone(), tasks: vec![new] };
-    shelf.execute(Timestamp::from_millis(1), &create.into()).expect("it is the first");
-    shelf.row(&Lane::key_of(tenant, name)).expect("a lane is created with its first task").clone()
+    tables.execute(Timestamp::from_millis(1), &create.into()).expect("it is the first");
+    tables.row(&Lane::key_of(tenant, name)).expect("a lane is created with its first task").clone()
 }
 
 fn golden_tasks() -> Vec<Task> {
@@ -298,16 +298,16 @@ fn a_log_entry_is_written_as_it_was_read() {
 /// The labels of a task are stored beside the change, and are no part of it.
 #[test]
 fn the_labels_of_a_task_are_written_with_its_events() {
-    let mut shelf = ReferenceTables::default();
+    let mut tables = ReferenceTables::default();
     let mut new = NewTask::new("t", "k");
     new.labels = [("region".to_owned(), "eu".to_owned())].into();
     for new in [new, NewTask::new("u", "k")] {
-        shelf.execute(Timestamp::from_millis(1), &Create::one(new).into()).unwrap();
+        tables.execute(Timestamp::from_millis(1), &Create::one(new).into()).unwrap();
     }
     let claim = Claim { limit: 2, ..Claim::new("w") };
-    shelf.execute(Timestamp::from_millis(1), &claim.into()).unwrap();
+    tables.execute(Timestamp::from_millis(1), &claim.into()).unwrap();
     let found: Vec<(String, usize)> =
-        shelf.events_after(0).map(|logged| (logged.body.clone(), logged.labels().len())).collect();
+        tables.events_after(0).map(|logged| (logged.body.clone(), logged.labels().len())).collect();
     let plain = |body: &str| (body.to_owned(), 0);
     let labelled = |body: &str| (body.to_owned(), 1);
     let expected = [
@@ -320,7 +320,7 @@ fn the_labels_of_a_task_are_written_with_its_events() {
         plain(r#"{"change":"claimed","epoch":1001,"worker":"w","attempt":1}"#),
     ];
     assert_eq!(found, expected);
-    assert!(shelf.events_after(0).all(|logged| logged.change().is_some()));
+    assert!(tables.events_after(0).all(|logged| logged.change().is_some()));
 }
 
 /// Fields with a default may be missing in the bodies of an older version.
@@ -405,27 +405,27 @@ fn tables_have_the_columns_that_migrations_name() {
 
 /// A shelf that holds the one task `t`.
 fn with_task(new: NewTask) -> ReferenceTables {
-    let mut shelf = ReferenceTables::default();
-    shelf.execute(Timestamp::from_millis(1), &Create::one(new).into()).expect("it is the first");
-    shelf
+    let mut tables = ReferenceTables::default();
+    tables.execute(Timestamp::from_millis(1), &Create::one(new).into()).expect("it is the first");
+    tables
 }
 
 fn the_key() -> TaskKey {
     TaskKey::new(&Tenant::default(), &"t".into())
 }
 
-fn the_task(shelf: &ReferenceTables) -> Task {
-    let row = shelf.row(&the_key().row_key()).expect("it was created");
+fn the_task(tables: &ReferenceTables) -> Task {
+    let row = tables.row(&the_key().row_key()).expect("it was created");
     (*read_row::<Task>(row.schema, &row.body).expect("core wrote it")).clone()
 }
 
 fn settled_as(settle: impl Fn(Fence) -> Command) -> String {
-    let (mut shelf, now) = (with_task(NewTask::new("t", "k")), Timestamp::from_millis(2));
-    shelf.execute(now, &Claim::new("w").into()).expect("a task waits");
+    let (mut tables, now) = (with_task(NewTask::new("t", "k")), Timestamp::from_millis(2));
+    tables.execute(now, &Claim::new("w").into()).expect("a task waits");
     let child = NewTask { parent: Some("t".into()), ..NewTask::new("c", "k") };
-    shelf.execute(now, &Create::one(child).into()).expect("its parent is open");
-    shelf.execute(now, &settle(the_task(&shelf).fence())).expect("it is leased");
-    the_task(&shelf).last_settle.expect("it was settled").digest.to_string()
+    tables.execute(now, &Create::one(child).into()).expect("its parent is open");
+    tables.execute(now, &settle(the_task(&tables).fence())).expect("it is leased");
+    the_task(&tables).last_settle.expect("it was settled").digest.to_string()
 }
 
 /// A repeat may reach a newer node than the first request did, so digests are bytes of the format.
@@ -485,10 +485,10 @@ fn fingerprints_are_stable() {
         assert_eq!(the_task(&with_task(new)).fingerprint.to_string(), expected);
     }
     let child = NewTask { parent: Some("p".into()), ..NewTask::new("t", "k") };
-    let mut shelf = ReferenceTables::default();
+    let mut tables = ReferenceTables::default();
     let tasks = vec![NewTask::new("p", "k"), child];
     let create = Create { tenant: Tenant::default(), tasks };
-    shelf.execute(Timestamp::from_millis(1), &create.into()).expect("they are the first");
-    let found = the_task(&shelf).fingerprint.to_string();
+    tables.execute(Timestamp::from_millis(1), &create.into()).expect("they are the first");
+    let found = the_task(&tables).fingerprint.to_string();
     assert_eq!(found, "f2e92257ce276e1f4ef91603fa5c80cb", "of a child");
 }

@@ -16,7 +16,7 @@ use crate::{mail, requests, workflows};
 /// A shelf at a point in time, with its records decoded.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
-    pub(crate) shelf: ReferenceTables,
+    pub(crate) tables: ReferenceTables,
     pub(crate) now: Timestamp,
     pub(crate) tasks: BTreeMap<TaskId, Task>,
     pub(crate) lanes: BTreeMap<LaneName, Lane>,
@@ -101,12 +101,12 @@ pub(crate) const fn hands_out(state: LaneState) -> bool {
 }
 
 impl View {
-    pub(crate) fn new(shelf: ReferenceTables, now: Timestamp) -> Self {
+    pub(crate) fn new(tables: ReferenceTables, now: Timestamp) -> Self {
         let mut children = BTreeMap::new();
         let (mut tasks, mut lanes) = (BTreeMap::new(), BTreeMap::new());
         let (mut queues, mut gates) = (Vec::new(), Vec::new());
         let mut workers = BTreeMap::new();
-        for row in shelf.rows() {
+        for row in tables.rows() {
             match any(row) {
                 AnyRecord::Task(task) => drop(tasks.insert(task.id.clone(), (*task).clone())),
                 AnyRecord::Lane(lane) => drop(lanes.insert(lane.name.clone(), (*lane).clone())),
@@ -132,7 +132,7 @@ impl View {
                 | AnyRecord::WorkflowProperty(_) => {}
             }
         }
-        Self { shelf, now, tasks, lanes, queues, children, gates, workers }
+        Self { tables, now, tasks, lanes, queues, children, gates, workers }
     }
 
     /// Whether a claim with all capabilities could lease this task.
@@ -165,7 +165,7 @@ impl View {
 }
 
 fn columns_are_a_function_of_the_body(view: &View) -> Held {
-    view.shelf.rows().try_for_each(|row| {
+    view.tables.rows().try_for_each(|row| {
         let record = any(row);
         ensure(row.columns == record.columns() && row.key == record.key(), || format!("{row:?}"))
     })
@@ -259,7 +259,7 @@ fn a_waiting_task_says_why(view: &View) -> Held {
         let in_line = in_line.filter(|task| why(task, &around) == Why::InLine).count();
         let lanes = vec![lane.name.clone()];
         let claim = Claim { lanes, offer: offer.clone(), limit: 1_000, ..Claim::new("why") };
-        let (answer, _) = view.shelf.attempt(view.now, &claim.into());
+        let (answer, _) = view.tables.attempt(view.now, &claim.into());
         let Ok(Outcome::Claimed(tasks)) = answer else { return Err(format!("{answer:?}")) };
         let free = lane
             .gate
@@ -274,11 +274,11 @@ fn a_waiting_task_says_why(view: &View) -> Held {
 fn payloads_have_an_owner(view: &View) -> Held {
     for task in view.tasks.values() {
         for key in task.input_key().into_iter().chain(task.result_key()) {
-            ensure(view.shelf.payload(&key).is_some(), || format!("{key:?} is lost"))?;
+            ensure(view.tables.payload(&key).is_some(), || format!("{key:?} is lost"))?;
         }
     }
     let (answers, rest): (Vec<_>, Vec<_>) =
-        view.shelf.payloads().map(|(key, _)| key).partition(|key| requests::is_answer(key));
+        view.tables.payloads().map(|(key, _)| key).partition(|key| requests::is_answer(key));
     let kept = requests::answers(view);
     ensure(answers.len() == kept, || format!("{answers:?} of {kept} answers"))?;
     // The result of an activity stays with the message that reports its end.

@@ -13,7 +13,7 @@ use crate::steps::Step;
 pub(crate) fn all<R: StoredRecord>(view: &View) -> Vec<R> {
     let of_table = |row: &&Row| row.key.table == R::TABLE;
     let decoded = |row: &Row| read_row::<R>(row.schema, &row.body).expect("core wrote this row");
-    view.shelf.rows().filter(of_table).map(|row| (*decoded(row)).clone()).collect()
+    view.tables.rows().filter(of_table).map(|row| (*decoded(row)).clone()).collect()
 }
 
 pub(crate) fn a_mailbox_counts_what_it_holds(view: &View) -> Held {
@@ -69,11 +69,11 @@ pub(crate) fn buffered_messages_are_counted(view: &View) -> Held {
 pub(crate) fn messages_have_their_payloads(view: &View) -> Held {
     for message in all::<Message>(view) {
         if let Some(key) = message.payload_key() {
-            ensure(view.shelf.payload(&key).is_some(), || format!("{key:?} is lost"))?;
+            ensure(view.tables.payload(&key).is_some(), || format!("{key:?} is lost"))?;
         }
     }
     let messages: BTreeSet<_> = all::<Message>(view).iter().map(Message::payload_key).collect();
-    let of_messages = view.shelf.payloads().filter(|(key, _)| key.slot.as_str() != "input");
+    let of_messages = view.tables.payloads().filter(|(key, _)| key.slot.as_str() != "input");
     let of_messages = of_messages.filter(|(key, _)| key.slot.as_str() != "result");
     let of_messages = of_messages.filter(|(key, _)| key.slot.as_str() != "carried");
     let of_messages = of_messages.filter(|(key, _)| !key.slot.as_str().starts_with("turn/"));

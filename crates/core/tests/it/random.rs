@@ -282,10 +282,10 @@ impl Dice {
 }
 
 /// Everything a shelf holds but versions: a batch writes a record once, its commands often.
-fn content(shelf: &ReferenceTables) -> Vec<String> {
-    let rows = shelf.rows().map(|row| format!("{:?} {:?} {}", row.key, row.columns, row.body));
-    let payloads = shelf.payloads().map(|(key, payload)| format!("{key:?} {:?}", payload.bytes));
-    let events = shelf.events_after(0).map(|logged| format!("{logged:?}"));
+fn content(tables: &ReferenceTables) -> Vec<String> {
+    let rows = tables.rows().map(|row| format!("{:?} {:?} {}", row.key, row.columns, row.body));
+    let payloads = tables.payloads().map(|(key, payload)| format!("{key:?} {:?}", payload.bytes));
+    let events = tables.events_after(0).map(|logged| format!("{logged:?}"));
     rows.chain(payloads).chain(events).collect()
 }
 
@@ -300,14 +300,14 @@ fn difference(together: &ReferenceTables, apart: &ReferenceTables) -> Option<Str
 type Answers = Vec<Result<Outcome, Rejection>>;
 
 fn one_by_one(
-    shelf: &mut ReferenceTables,
+    tables: &mut ReferenceTables,
     now: Timestamp,
     commands: &[Command],
     order: &[usize],
 ) -> Answers {
     let mut answers: Vec<Option<Result<Outcome, Rejection>>> = vec![None; commands.len()];
     for &at in order {
-        answers[at] = Some(shelf.execute(now, &commands[at]));
+        answers[at] = Some(tables.execute(now, &commands[at]));
     }
     answers.into_iter().flatten().collect()
 }

@@ -7,14 +7,14 @@ use crate::invariants::{Held, View, any, ensure};
 use crate::steps::Step;
 
 fn admissions(view: &View) -> impl Iterator<Item = Admission> {
-    view.shelf.rows().filter_map(|row| match any(row) {
+    view.tables.rows().filter_map(|row| match any(row) {
         AnyRecord::Admission(admission) => Some((*admission).clone()),
         _ => None,
     })
 }
 
 fn effects(view: &View) -> impl Iterator<Item = Effect> {
-    view.shelf.rows().filter_map(|row| match any(row) {
+    view.tables.rows().filter_map(|row| match any(row) {
         AnyRecord::Effect(effect) => Some((*effect).clone()),
         _ => None,
     })

@@ -15,7 +15,7 @@ use crate::batch::{self, Batch, Order, START, claim, claimed, key, lane, new_tas
 
 /// `count` waiting tasks, over this many routes; the priority falls and rises with the number.
 fn filled(count: usize, routes: usize) -> ReferenceTables {
-    let mut shelf = ReferenceTables::default();
+    let mut tables = ReferenceTables::default();
     let task = |n: usize| {
         let tag = match n % routes {
             0 => None,
@@ -26,9 +26,9 @@ fn filled(count: usize, routes: usize) -> ReferenceTables {
     let tasks: Vec<NewTask> = (0..count).map(task).collect();
     for bulk in tasks.chunks(500) {
         let create = Create { tenant: Tenant::default(), tasks: bulk.to_vec() };
-        shelf.execute(START, &create.into()).expect("a fixture is accepted");
+        tables.execute(START, &create.into()).expect("a fixture is accepted");
     }
-    shelf
+    tables
 }
 
 /// Scattered, with many ties.
@@ -40,13 +40,13 @@ fn limit(limit: u32) -> Command {
     LimitLane { tenant: Tenant::default(), lane: lane(), limit: Some(limit) }.into()
 }
 
-fn run(shelf: &ReferenceTables, hints: Hints, commands: &[Command], order: Order) -> Batch {
-    batch::run(shelf, START.plus_ms(1), hints, commands, order)
+fn run(tables: &ReferenceTables, hints: Hints, commands: &[Command], order: Order) -> Batch {
+    batch::run(tables, START.plus_ms(1), hints, commands, order)
 }
 
 /// The hints that a batch of claims leaves behind.
-fn learned(shelf: &ReferenceTables) -> Hints {
-    run(shelf, Hints::default(), &[claim(1).into()], Order::Kept).hints
+fn learned(tables: &ReferenceTables) -> Hints {
+    run(tables, Hints::default(), &[claim(1).into()], Order::Kept).hints
 }
 
 /// Rows of (routes, limit of the lane, whether the routes were guessed) -> most rounds.
@@ -65,17 +65,17 @@ fn claims_of_one_batch_do_not_race_for_one_candidate() {
     for (routes, most, guessed, rounds) in rows {
         for order in [Order::Kept, Order::Free] {
             let row = format!("{routes} routes, {most:?}, guessed {guessed}, {order:?}");
-            let mut shelf = filled(300, routes);
+            let mut tables = filled(300, routes);
             if let Some(most) = most {
-                shelf.execute(START, &limit(most)).expect("the lane exists");
+                tables.execute(START, &limit(most)).expect("the lane exists");
             }
-            let hints = if guessed { learned(&shelf) } else { Hints::default() };
-            let batch = run(&shelf, hints, &vec![claim(1).into(); 200], order);
+            let hints = if guessed { learned(&tables) } else { Hints::default() };
+            let batch = run(&tables, hints, &vec![claim(1).into(); 200], order);
             let ids: Vec<String> = batch.answers.iter().flat_map(claimed).collect();
             assert_eq!(ids.len(), most.map_or(200, |most| most.min(200)) as usize, "{row}");
             assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "{row}");
             assert!(batch.rounds <= rounds, "{row}: {} rounds", batch.rounds);
-            shelf.commit(&batch.changes).expect("only this test writes to the shelf");
+            tables.commit(&batch.changes).expect("only this test writes to the reference tables");
         }
     }
 }
@@ -84,14 +84,14 @@ fn claims_of_one_batch_do_not_race_for_one_candidate() {
 /// it continue with the next rows at once.
 #[test]
 fn claims_over_two_lanes_do_not_race_either() {
-    let mut shelf = filled(150, 2);
+    let mut tables = filled(150, 2);
     let other = |n: u32| NewTask { lane: "other".into(), ..new_task(&format!("other{n:03}")) };
     let create = Create { tenant: Tenant::default(), tasks: (0..150).map(other).collect() };
-    shelf.execute(START, &create.into()).expect("a fixture is accepted");
+    tables.execute(START, &create.into()).expect("a fixture is accepted");
     let mut both = claim(1);
     both.lanes.push("other".into());
     for order in [Order::Kept, Order::Free] {
-        let batch = run(&shelf, Hints::default(), &vec![both.clone().into(); 250], order);
+        let batch = run(&tables, Hints::default(), &vec![both.clone().into(); 250], order);
         let ids: BTreeSet<String> = batch.answers.iter().flat_map(claimed).collect();
         assert_eq!(ids.len(), 250, "{order:?}");
         assert!(batch.rounds <= 4, "{order:?}: {} rounds", batch.rounds);
@@ -110,9 +110,9 @@ fn in_order(count: usize, gone: &BTreeSet<String>, added: &[(String, i32)]) -> V
 #[test]
 fn the_order_is_right_across_pages() {
     for routes in [1, 3] {
-        let shelf = filled(1_000, routes);
+        let tables = filled(1_000, routes);
         let commands: Vec<Command> = vec![claim(50).into(); 10];
-        let batch = run(&shelf, Hints::default(), &commands, Order::Kept);
+        let batch = run(&tables, Hints::default(), &commands, Order::Kept);
         let found: Vec<String> = batch.answers.iter().flat_map(claimed).collect();
         assert_eq!(found, in_order(1_000, &BTreeSet::new(), &[])[..500], "{routes} routes");
     }
@@ -122,11 +122,11 @@ fn the_order_is_right_across_pages() {
 /// page is not enough, and added tasks take their positions, also behind the loaded ones.
 #[test]
 fn a_scan_trusts_only_what_was_loaded() {
-    let shelf = filled(1_000, 1);
+    let tables = filled(1_000, 1);
     let gone: BTreeSet<String> =
         in_order(1_000, &BTreeSet::new(), &[]).into_iter().take(90).collect();
     let added: Vec<(String, i32)> = (0..97).map(|n| (format!("added{n:02}"), n)).collect();
-    let hints = learned(&shelf);
+    let hints = learned(&tables);
     let cancels = gone.iter().map(|id| {
         let cancel = windlass_core::command::Cancel { task: key(id), reason: String::new() };
         Command::from(cancel)
@@ -136,7 +136,7 @@ fn a_scan_trusts_only_what_was_loaded() {
     });
     let claims = std::iter::repeat_n(Command::from(claim(7)), 60);
     let commands: Vec<Command> = cancels.chain(creates).chain(claims).collect();
-    let batch = run(&shelf, hints, &commands, Order::Kept);
+    let batch = run(&tables, hints, &commands, Order::Kept);
     assert!(batch.rounds > 2, "one page was enough: this shows nothing");
     let claims = &batch.answers[gone.len() + added.len()..];
     let found: Vec<String> = claims.iter().flat_map(claimed).collect();
@@ -146,16 +146,16 @@ fn a_scan_trusts_only_what_was_loaded() {
 /// Outdated guesses, whose routes do not exist, and none at all: the responses are the same.
 #[test]
 fn wrong_guesses_change_no_answer() {
-    let (shelf, elsewhere) = (filled(120, 3), filled(120, 7));
+    let (tables, elsewhere) = (filled(120, 3), filled(120, 7));
     let mut picky = claim(4);
     picky.offer.tags = TagFilter::Only(BTreeSet::from(["route1".to_owned()]));
     let create = Create::one(NewTask { tag: Some("fresh".into()), ..new_task("fresh") });
     let commands: Vec<Command> =
         vec![claim(3).into(), create.into(), picky.into(), claim(200).into(), claim(1).into()];
     for order in [Order::Kept, Order::Free] {
-        let right = run(&shelf, learned(&shelf), &commands, order);
+        let right = run(&tables, learned(&tables), &commands, order);
         for hints in [Hints::default(), learned(&elsewhere), learned(&filled(1, 1))] {
-            let other = run(&shelf, hints.clone(), &commands, order);
+            let other = run(&tables, hints.clone(), &commands, order);
             if order == Order::Kept {
                 assert_eq!(other.answers, right.answers, "{hints:?}");
                 assert_eq!(other.changes, right.changes, "{hints:?}");
@@ -173,7 +173,7 @@ fn wrong_guesses_change_no_answer() {
 #[test]
 fn a_sweep_needs_a_few_rounds_for_a_full_page() {
     for due in [0, 1, 10, 256, 300] {
-        let mut shelf = ReferenceTables::default();
+        let mut tables = ReferenceTables::default();
         let delayed = |n: u64| {
             let start = Start::After { ms: 1_000 + n % 3 };
             NewTask { start, ..new_task(&format!("{n}")) }
@@ -181,11 +181,11 @@ fn a_sweep_needs_a_few_rounds_for_a_full_page() {
         if due > 0 {
             let tasks = (0..due).map(delayed).collect();
             let create = Create { tenant: Tenant::default(), tasks };
-            shelf.execute(START, &create.into()).expect("a fixture is accepted");
+            tables.execute(START, &create.into()).expect("a fixture is accepted");
         }
         let sweep = [Sweep::default().into()];
         let now = START.plus_ms(2_000);
-        let batch = batch::run(&shelf, now, Hints::default(), &sweep, Order::Kept);
+        let batch = batch::run(&tables, now, Hints::default(), &sweep, Order::Kept);
         let Ok(Outcome::Swept { swept, .. }) = batch.answers[0] else { panic!("not a sweep") };
         assert_eq!(swept as u64, due.min(256));
         assert!(batch.rounds <= 5, "{due} due: {} rounds", batch.rounds);
@@ -194,7 +194,7 @@ fn a_sweep_needs_a_few_rounds_for_a_full_page() {
 
 /// A parent with this many children, each in its own limited lane, all of them leased.
 fn family(children: usize) -> (ReferenceTables, Vec<Command>) {
-    let mut shelf = ReferenceTables::default();
+    let mut tables = ReferenceTables::default();
     let mut tasks = vec![new_task("parent")];
     tasks.extend((0..children).map(|n| NewTask {
         parent: Some("parent".into()),
@@ -202,18 +202,18 @@ fn family(children: usize) -> (ReferenceTables, Vec<Command>) {
         ..new_task(&format!("child{n}"))
     }));
     let create = Create { tenant: Tenant::default(), tasks };
-    shelf.execute(START, &create.into()).expect("a fixture is accepted");
+    tables.execute(START, &create.into()).expect("a fixture is accepted");
     let mut ends = Vec::new();
     for n in 0..children {
         let lane = windlass_core::LaneName::new(format!("lane{n}"));
         let limit = LimitLane { tenant: Tenant::default(), lane: lane.clone(), limit: Some(1) };
-        shelf.execute(START, &limit.into()).expect("the lane exists");
+        tables.execute(START, &limit.into()).expect("the lane exists");
         let claim = Claim { lanes: vec![lane], ..claim(1) };
-        let claimed = shelf.execute(START, &claim.into());
+        let claimed = tables.execute(START, &claim.into());
         let Ok(Outcome::Claimed(tasks)) = claimed else { panic!("{claimed:?}") };
         ends.push(Complete { fence: tasks[0].fence(), result: None }.into());
     }
-    (shelf, ends)
+    (tables, ends)
 }
 
 /// The number of loads must not grow with the number of children, whether they complete or are
@@ -221,8 +221,8 @@ fn family(children: usize) -> (ReferenceTables, Vec<Command>) {
 #[test]
 fn a_parent_with_many_children_needs_a_few_rounds() {
     for children in [1, 10, 60] {
-        let (shelf, mut ends) = family(children);
-        let mut waiting = shelf.clone();
+        let (tables, mut ends) = family(children);
+        let mut waiting = tables.clone();
         let claimed = waiting.execute(START, &claim(1).into());
         let Ok(Outcome::Claimed(tasks)) = claimed else { panic!("{claimed:?}") };
         ends.insert(0, WaitChildren { fence: tasks[0].fence() }.into());
@@ -230,7 +230,7 @@ fn a_parent_with_many_children_needs_a_few_rounds() {
         assert!(batch.answers.iter().all(Result::is_ok));
         assert!(batch.rounds <= 5, "{children} end: {} rounds", batch.rounds);
 
-        let mut called_off = shelf;
+        let mut called_off = tables;
         let cancel = Cancel { task: key("parent"), reason: String::new() };
         called_off.execute(START, &cancel.into()).expect("it is open");
         let batch = run(&called_off, Hints::default(), &[Sweep::default().into()], Order::Kept);
@@ -242,7 +242,7 @@ fn a_parent_with_many_children_needs_a_few_rounds() {
 
 /// Concurrency limits or sessions with two tasks each; `gate` makes their keys.
 fn gated(gates: usize, gate: fn(String) -> LimitKey, quota: Option<&SetQuota>) -> ReferenceTables {
-    let mut shelf = ReferenceTables::default();
+    let mut tables = ReferenceTables::default();
     for n in 0..gates {
         let scope = match gate(format!("{n}")) {
             LimitKey::Concurrency(name) => QuotaScope::Key(name),
@@ -251,7 +251,7 @@ fn gated(gates: usize, gate: fn(String) -> LimitKey, quota: Option<&SetQuota>) -
         };
         if let Some(quota) = quota {
             let quota = SetQuota { scope, ..quota.clone() };
-            shelf.execute(START, &quota.into()).expect("a fixture is accepted");
+            tables.execute(START, &quota.into()).expect("a fixture is accepted");
         }
         let task = |which: &str| NewTask {
             gate: Some(gate(format!("{n}"))),
@@ -259,16 +259,16 @@ fn gated(gates: usize, gate: fn(String) -> LimitKey, quota: Option<&SetQuota>) -
             ..new_task(&format!("{which}{n}"))
         };
         let create = Create { tenant: Tenant::default(), tasks: ["a", "b"].map(task).into() };
-        shelf.execute(START, &create.into()).expect("a fixture is accepted");
+        tables.execute(START, &create.into()).expect("a fixture is accepted");
     }
-    shelf
+    tables
 }
 
-fn claim_all(shelf: &mut ReferenceTables, gates: usize, registered: bool) {
+fn claim_all(tables: &mut ReferenceTables, gates: usize, registered: bool) {
     let lanes = (0..gates.min(100)).map(|n| format!("lane{n}").as_str().into()).collect();
     let mut claim = Claim { lanes, registered, ..claim(1_000) };
     claim.offer.capabilities.insert(SESSIONS.to_owned());
-    let claimed = shelf.execute(START, &claim.into());
+    let claimed = tables.execute(START, &claim.into());
     assert!(matches!(claimed, Ok(Outcome::Claimed(tasks)) if tasks.len() >= gates));
 }
 
@@ -276,11 +276,11 @@ fn claim_all(shelf: &mut ReferenceTables, gates: usize, registered: bool) {
 #[test]
 fn leases_with_keys_expire_in_a_few_rounds() {
     for keys in [1, 10, 250] {
-        let mut shelf = gated(keys, LimitKey::Concurrency, None);
-        claim_all(&mut shelf, keys, false);
+        let mut tables = gated(keys, LimitKey::Concurrency, None);
+        claim_all(&mut tables, keys, false);
         let sweep = [Sweep::default().into()];
         let now = START.plus_ms(60_000);
-        let batch = batch::run(&shelf, now, Hints::default(), &sweep, Order::Kept);
+        let batch = batch::run(&tables, now, Hints::default(), &sweep, Order::Kept);
         assert!(batch.rounds <= 8, "{keys} keys: {} rounds", batch.rounds);
     }
 }
@@ -292,11 +292,11 @@ fn rate_limits_reopen_in_a_few_rounds() {
     let (tenant, scope) = (Tenant::default(), QuotaScope::Tenant);
     let quota = SetQuota { tenant, scope, limit: None, rate };
     for keys in [1, 10, 250] {
-        let mut shelf = gated(keys, LimitKey::Concurrency, Some(&quota));
-        claim_all(&mut shelf, keys, false);
+        let mut tables = gated(keys, LimitKey::Concurrency, Some(&quota));
+        claim_all(&mut tables, keys, false);
         let sweep = [Sweep::default().into()];
         let now = START.plus_ms(20_000);
-        let batch = batch::run(&shelf, now, Hints::default(), &sweep, Order::Kept);
+        let batch = batch::run(&tables, now, Hints::default(), &sweep, Order::Kept);
         assert!(batch.rounds <= 8, "{keys} keys: {} rounds", batch.rounds);
     }
 }
@@ -307,13 +307,13 @@ fn sessions_are_claimed_in_a_few_rounds() {
     let (tenant, scope) = (Tenant::default(), QuotaScope::Tenant);
     let quota = SetQuota { tenant, scope, limit: Some(2), rate: None };
     for sessions in [1, 10, 200] {
-        let mut shelf = gated(sessions, LimitKey::Session, Some(&quota));
+        let mut tables = gated(sessions, LimitKey::Session, Some(&quota));
         let lanes = (0..sessions.min(100)).map(|n| format!("lane{n}").as_str().into()).collect();
         let mut claim = Claim { lanes, ..claim(sessions as u32) };
         claim.offer.capabilities.insert(SESSIONS.to_owned());
-        let batch = run(&shelf, Hints::default(), &[claim.into()], Order::Kept);
+        let batch = run(&tables, Hints::default(), &[claim.into()], Order::Kept);
         assert!(batch.rounds <= 16, "{sessions} sessions: {} rounds", batch.rounds);
-        shelf.commit(&batch.changes).expect("only this test writes to the shelf");
+        tables.commit(&batch.changes).expect("only this test writes to the reference tables");
     }
 }
 
@@ -321,7 +321,7 @@ fn sessions_are_claimed_in_a_few_rounds() {
 #[test]
 fn dead_workers_are_swept_in_a_few_rounds() {
     for workers in [1, 10, 250] {
-        let mut shelf = gated(workers, LimitKey::Concurrency, None);
+        let mut tables = gated(workers, LimitKey::Concurrency, None);
         for n in 0..workers {
             let lanes = vec![format!("lane{}", n % 100).as_str().into()];
             let (id, every_ms) = (format!("w{n}").as_str().into(), 1_000);
@@ -334,15 +334,15 @@ fn dead_workers_are_swept_in_a_few_rounds() {
                 every_ms,
                 held: None,
             };
-            shelf.execute(START, &register.clone().into()).expect("a fixture is accepted");
+            tables.execute(START, &register.clone().into()).expect("a fixture is accepted");
             let claim = Claim { lanes, registered: true, worker: register.id, ..claim(1) };
-            shelf.execute(START, &claim.into()).expect("a fixture is accepted");
+            tables.execute(START, &claim.into()).expect("a fixture is accepted");
         }
         let sweep = [Sweep::default().into()];
         let missed = START.plus_ms(2_500);
-        shelf.execute(missed, &sweep[0]).expect("a sweep is accepted");
+        tables.execute(missed, &sweep[0]).expect("a sweep is accepted");
         let now = START.plus_ms(10_000);
-        let batch = batch::run(&shelf, now, Hints::default(), &sweep, Order::Kept);
+        let batch = batch::run(&tables, now, Hints::default(), &sweep, Order::Kept);
         assert!(batch.rounds <= 14, "{workers} workers: {} rounds", batch.rounds);
     }
 }

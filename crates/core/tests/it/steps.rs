@@ -324,13 +324,13 @@ fn is_written(step: &Step<'_>, event: &Event) -> bool {
         }
         _ => windlass_core::TaskKey::new(&event.tenant, id).row_key(),
     };
-    let version = |view: &View| view.shelf.row(&key).map(|row| row.version);
+    let version = |view: &View| view.tables.row(&key).map(|row| row.version);
     version(step.before) != version(step.after)
 }
 
 fn versions_rise(step: &Step<'_>) -> Held {
-    step.after.shelf.rows().try_for_each(|row| {
-        let Some(was) = step.before.shelf.row(&row.key) else { return Ok(()) };
+    step.after.tables.rows().try_for_each(|row| {
+        let Some(was) = step.before.tables.row(&row.key) else { return Ok(()) };
         let written = step.changes.updates.iter().any(|update| update.row.key == row.key);
         let fits = if written { row.version > was.version } else { row == was };
         ensure(fits, || format!("{was:?} became {row:?}"))
@@ -363,7 +363,7 @@ fn a_sweep_leaves_nothing_due(step: &Step<'_>) -> Held {
             _ => None,
         }
     };
-    let first = step.after.shelf.rows().filter_map(appointment).min();
+    let first = step.after.tables.rows().filter_map(appointment).min();
     // The end of a parent or a child leaves work to the next sweep, which is announced.
     let family = |row: &windlass_core::Row| match row.key.table {
         Table::Children => true,
@@ -376,7 +376,7 @@ fn a_sweep_leaves_nothing_due(step: &Step<'_>) -> Held {
     };
     let due = |row: &&windlass_core::Row| appointment(row) <= Some(step.after.now);
     let due = |row: &&windlass_core::Row| appointment(row).is_some() && due(row);
-    let later = step.after.shelf.rows().filter(due).all(family);
+    let later = step.after.tables.rows().filter(due).all(family);
     ensure(later && first == *next_due, || format!("said {next_due:?}, found {first:?}"))
 }
 
@@ -422,8 +422,8 @@ fn a_lease_ends_early_only_with_its_worker(step: &Step<'_>) -> Held {
 }
 
 fn a_result_never_changes(step: &Step<'_>) -> Held {
-    step.before.shelf.payloads().try_for_each(|(key, was)| {
-        let kept = match step.after.shelf.payload(key) {
+    step.before.tables.payloads().try_for_each(|(key, was)| {
+        let kept = match step.after.tables.payload(key) {
             Some(is) => is == was,
             None => {
                 !step.after.tasks.contains_key(&key.task)

@@ -14,11 +14,11 @@ use crate::batch::{START, fence, key, lane};
 
 /// A shelf after these commands, one after the other.
 fn after(commands: &[Command]) -> ReferenceTables {
-    let mut shelf = ReferenceTables::default();
+    let mut tables = ReferenceTables::default();
     for command in commands {
-        shelf.execute(START, command).expect("a fixture is accepted");
+        tables.execute(START, command).expect("a fixture is accepted");
     }
-    shelf
+    tables
 }
 
 fn new_task(id: &str) -> NewTask {
@@ -85,9 +85,9 @@ fn quota(scope: QuotaScope, limit: Option<u32>, rate: Option<Rate>) -> Command {
 }
 
 /// The wakes of a command: a route, or `*` for any.
-fn wakes(shelf: &ReferenceTables, later_ms: u64, command: &Command) -> String {
+fn wakes(tables: &ReferenceTables, later_ms: u64, command: &Command) -> String {
     let now: Timestamp = START.plus_ms(later_ms);
-    let (answer, changes) = shelf.attempt(now, command);
+    let (answer, changes) = tables.attempt(now, command);
     answer.expect("it is accepted");
     let each = changes.wakes.iter().map(|(wake, tasks)| {
         let route = wake.route.as_ref().map_or("*", |route| route.as_str());

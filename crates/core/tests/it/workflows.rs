@@ -62,7 +62,7 @@ pub(crate) fn turn(view: &View, fence: Fence, doing: Doing) -> Option<Command> {
         then,
         sticky_ms,
         eager: None,
-        foreign: None,
+        metadata: None,
     };
     Some(commit.into())
 }
@@ -106,7 +106,7 @@ pub(crate) fn a_history_has_its_rows(view: &View) -> Held {
         rows.extend((0..execution.turns).map(|turn| execution.turn_key(turn)));
     }
     let is_row = |key: &&PayloadKey| key.slot.as_str().starts_with("turn/");
-    let kept = view.shelf.payloads().map(|(key, _)| key).filter(is_row);
+    let kept = view.tables.payloads().map(|(key, _)| key).filter(is_row);
     let kept: BTreeSet<PayloadKey> = kept.cloned().collect();
     ensure(kept == rows, || format!("{kept:?}, where {rows:?} are expected"))
 }

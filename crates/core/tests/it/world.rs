@@ -14,8 +14,8 @@ use windlass_core::{
 use crate::batch::{self, Order, START, claim, claimed, fence, key, lane, new_task};
 
 /// Task `held` is leased under epoch 2, `done` has ended, `w1` and `w2` wait; all in one lane.
-fn shelf() -> ReferenceTables {
-    let mut shelf = ReferenceTables::default();
+fn tables() -> ReferenceTables {
+    let mut tables = ReferenceTables::default();
     let create = |id: &str| Command::from(Create::one(new_task(id)));
     let script = [
         create("done"),
@@ -29,9 +29,9 @@ fn shelf() -> ReferenceTables {
         create("w2"),
     ];
     for command in script {
-        shelf.execute(START, &command).expect("a fixture is accepted");
+        tables.execute(START, &command).expect("a fixture is accepted");
     }
-    shelf
+    tables
 }
 
 fn create(id: &str) -> Command {
@@ -60,8 +60,8 @@ fn task_row(id: &str) -> RowKey {
     key(id).row_key()
 }
 
-fn run(shelf: &ReferenceTables, commands: &[Command]) -> batch::Batch {
-    batch::run(shelf, START, Hints::default(), commands, Order::Kept)
+fn run(tables: &ReferenceTables, commands: &[Command]) -> batch::Batch {
+    batch::run(tables, START, Hints::default(), commands, Order::Kept)
 }
 
 /// Splits what is checked from what is written.
@@ -91,10 +91,10 @@ fn a_rejected_command_leaves_only_its_reads() {
         ("invalid", fail("held", 2, "\0"), None),
         ("invalid", Claim { limit: 0, ..claim(1) }.into(), None),
     ];
-    let shelf = shelf();
-    let (reads, without) = parted(run(&shelf, &[create("a"), claim(1).into()]).changes);
+    let tables = tables();
+    let (reads, without) = parted(run(&tables, &[create("a"), claim(1).into()]).changes);
     for (code, rejected, read) in rows {
-        let batch = run(&shelf, &[create("a"), rejected.clone(), claim(1).into()]);
+        let batch = run(&tables, &[create("a"), rejected.clone(), claim(1).into()]);
         let answer = batch.answers[1].as_ref().map_err(|rejection| rejection.code());
         assert_eq!(answer, Err(code), "{rejected:?}");
         let (all_reads, with) = parted(batch.changes);
@@ -110,7 +110,7 @@ fn an_accepted_command_that_only_read_is_checked_too() {
     let again = Release { fence: fence("held", 1) };
     let rows: [Command; 2] = [Create::one(new_task("held")).into(), again.into()];
     for command in rows {
-        let batch = run(&shelf(), std::slice::from_ref(&command));
+        let batch = run(&tables(), std::slice::from_ref(&command));
         assert!(batch.answers[0].is_ok(), "{command:?}: {:?}", batch.answers);
         assert!(batch.changes.is_empty(), "{command:?}");
         assert!(batch.changes.reads.iter().any(|(key, _)| *key == task_row("held")));
@@ -118,12 +118,12 @@ fn an_accepted_command_that_only_read_is_checked_too() {
 }
 
 /// Loads the rows of the other commands, without those that only the middle one needs.
-fn loaded_for(shelf: &ReferenceTables, commands: &[Command]) -> World {
+fn loaded_for(tables: &ReferenceTables, commands: &[Command]) -> World {
     let mut world = World::new(START, Hints::default());
     for _ in 0..4 {
         commands.iter().for_each(|command| probe(&mut world, command));
         let Some(wanted) = world.wanted() else { break };
-        let loaded = shelf.load(&wanted);
+        let loaded = tables.load(&wanted);
         world.absorb(&wanted, loaded);
     }
     world
@@ -149,16 +149,16 @@ fn middles() -> [Command; 6] {
 /// reads its first task before it lacks the second.
 #[test]
 fn a_parked_command_leaves_nothing() {
-    let shelf = shelf();
+    let tables = tables();
     let (first, last) = (create("a"), Command::from(claim(1)));
     let held = Create::one(new_task("held")).into();
     let about = [first.clone(), last.clone(), Create::one(tagged("b")).into(), held];
-    let mut plain = loaded_for(&shelf, &about);
+    let mut plain = loaded_for(&tables, &about);
     accept(&mut plain, &first);
     accept(&mut plain, &last);
     let expected = plain.finish().0;
     for middle in middles() {
-        let mut world = loaded_for(&shelf, &about);
+        let mut world = loaded_for(&tables, &about);
         accept(&mut world, &first);
         assert_eq!(decide(&mut world, &middle), Decided::Parked, "{middle:?}");
         world.wanted().expect("it lacks something");
@@ -170,12 +170,12 @@ fn a_parked_command_leaves_nothing() {
 /// Claims behind a parked claim neither lease what it picked nor respond as if it did not exist.
 #[test]
 fn picks_of_a_parked_claim_stay_reserved_for_the_round() {
-    let shelf = shelf();
+    let tables = tables();
     let one = Command::from(claim(1));
     // A claim scans four lanes first; it has picked from them when it continues with the fifth.
     let near = vec![lane(), "o1".into(), "o2".into(), "o3".into()];
     let far = [near.clone(), vec!["o4".into()]].concat();
-    let mut world = loaded_for(&shelf, &[Claim { lanes: near, ..claim(9) }.into()]);
+    let mut world = loaded_for(&tables, &[Claim { lanes: near, ..claim(9) }.into()]);
     assert_eq!(decide(&mut world, &Claim { lanes: far, ..claim(9) }.into()), Decided::Parked);
     assert_eq!(decide(&mut world, &one), Decided::Parked);
     world.wanted().expect("the first claim lacks a lane");
@@ -185,7 +185,7 @@ fn picks_of_a_parked_claim_stay_reserved_for_the_round() {
 
 #[test]
 fn a_probe_changes_nothing() {
-    let shelf = shelf();
+    let tables = tables();
     let (first, last) = (create("a"), Command::from(claim(1)));
     let renew = Renew { fence: fence("held", 2), lease_ms: 60_000 };
     let done = Complete { fence: fence("held", 2), result: Some(Payload::json("2")) };
@@ -198,12 +198,12 @@ fn a_probe_changes_nothing() {
         cancel("a"),
     ];
     let about: Vec<Command> = probed.iter().chain([&first, &last]).cloned().collect();
-    let mut plain = loaded_for(&shelf, &about);
+    let mut plain = loaded_for(&tables, &about);
     accept(&mut plain, &first);
     accept(&mut plain, &last);
     let expected = plain.finish().0;
     for command in probed.iter().chain(&middles()) {
-        let mut world = loaded_for(&shelf, &about);
+        let mut world = loaded_for(&tables, &about);
         probe(&mut world, command);
         accept(&mut world, &first);
         probe(&mut world, command);
@@ -217,11 +217,11 @@ fn a_probe_changes_nothing() {
 /// as after a panic between two commands, undoes nothing.
 #[test]
 fn an_abandon_undoes_no_accepted_command() {
-    let shelf = shelf();
+    let tables = tables();
     let first = create("a");
-    let mut plain = loaded_for(&shelf, std::slice::from_ref(&first));
+    let mut plain = loaded_for(&tables, std::slice::from_ref(&first));
     accept(&mut plain, &first);
-    let mut abandoned = loaded_for(&shelf, std::slice::from_ref(&first));
+    let mut abandoned = loaded_for(&tables, std::slice::from_ref(&first));
     accept(&mut abandoned, &first);
     abandoned.abandon();
     assert_eq!(abandoned.finish().0, plain.finish().0);
@@ -244,16 +244,16 @@ fn a_task_is_created_and_claimed_in_one_commit() {
 
 #[test]
 fn a_task_created_and_deleted_in_one_batch_leaves_nothing() {
-    let mut shelf = ReferenceTables::default();
+    let mut tables = ReferenceTables::default();
     let commands = [create("a"), cancel("a"), DeleteTask { task: key("a") }.into()];
-    let batch = run(&shelf, &commands);
+    let batch = run(&tables, &commands);
     assert!(batch.answers.iter().all(Result::is_ok), "{:?}", batch.answers);
-    let tables: Vec<Table> = batch.changes.inserts.iter().map(|row| row.key.table).collect();
-    assert_eq!(tables, [Table::Lane, Table::ReadyRoute]);
+    let inserted: Vec<Table> = batch.changes.inserts.iter().map(|row| row.key.table).collect();
+    assert_eq!(inserted, [Table::Lane, Table::ReadyRoute]);
     assert!(batch.changes.updates.is_empty() && batch.changes.deletes.is_empty());
-    shelf.commit(&batch.changes).expect("only this test writes to the shelf");
-    assert_eq!(shelf.payloads().count(), 0);
-    let names: Vec<String> = shelf.events_after(0).map(|logged| logged.name).collect();
+    tables.commit(&batch.changes).expect("only this test writes to the reference tables");
+    assert_eq!(tables.payloads().count(), 0);
+    let names: Vec<String> = tables.events_after(0).map(|logged| logged.name).collect();
     assert_eq!(names, ["created", "cancelled", "reaped"]);
 }
 
@@ -261,20 +261,20 @@ fn a_task_created_and_deleted_in_one_batch_leaves_nothing() {
 #[test]
 fn an_id_reaped_and_created_again_in_one_batch_keeps_its_payload() {
     for before in [vec![], vec![create("a"), cancel("a")]] {
-        let mut shelf = ReferenceTables::default();
-        batch::commit(&mut shelf, START, &before);
+        let mut tables = ReferenceTables::default();
+        batch::commit(&mut tables, START, &before);
         let reap = Command::from(DeleteTask { task: key("a") });
         let both = [create("a"), cancel("a"), reap, create("a")];
         let commands = if before.is_empty() { &both[..] } else { &both[2..] };
-        let answers = batch::commit(&mut shelf, START.plus_ms(1), commands);
+        let answers = batch::commit(&mut tables, START.plus_ms(1), commands);
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
-        assert_eq!(shelf.payloads().count(), 1, "after {before:?}");
+        assert_eq!(tables.payloads().count(), 1, "after {before:?}");
     }
 }
 
 #[test]
 fn commands_of_one_batch_see_each_other() {
-    let mut shelf = ReferenceTables::default();
+    let mut tables = ReferenceTables::default();
     let complete = |epoch| Command::from(Complete { fence: fence("a", epoch), result: None });
     let commands = [
         create("a"),
@@ -288,7 +288,7 @@ fn commands_of_one_batch_see_each_other() {
         complete(1),
         complete(2),
     ];
-    let answers = batch::commit(&mut shelf, START, &commands);
+    let answers = batch::commit(&mut tables, START, &commands);
     assert_eq!(claimed(&answers[1]), ["a"]);
     assert!(claimed(&answers[2]).is_empty());
     assert_eq!(answers[3], answers[4]);
@@ -297,7 +297,7 @@ fn commands_of_one_batch_see_each_other() {
     assert_eq!(claimed(&answers[7]), ["a"]);
     assert_eq!(answers[8], answers[3], "the lease of epoch 1 is settled");
     assert!(answers[9].is_ok());
-    let row = shelf.row(&task_row("a")).expect("it was created");
+    let row = tables.row(&task_row("a")).expect("it was created");
     let task = read_row::<Task>(row.schema, &row.body).expect("core wrote it");
     assert_eq!((task.claims, task.lifecycle.public()), (2, PublicState::Completed));
 }
@@ -315,16 +315,16 @@ fn two_trims_in_one_batch_do_not_undo_each_other() {
     for commands in
         [[trim(6_000, 100), trim(8_000, 100)], [trim(0, 2), trim(0, 2)], [trim(0, 100), trim(0, 2)]]
     {
-        let mut shelf = start.clone();
-        let answers = batch::commit(&mut shelf, now, &commands);
+        let mut tables = start.clone();
+        let answers = batch::commit(&mut tables, now, &commands);
         let trimmed = answers.iter().map(|answer| match answer {
             Ok(Outcome::Trimmed { trimmed, .. }) => *trimmed as u64,
             other => panic!("not a trim: {other:?}"),
         });
         let floor = trimmed.sum::<u64>();
-        let left: Vec<u64> = shelf.events_after(0).map(|logged| logged.seq).collect();
+        let left: Vec<u64> = tables.events_after(0).map(|logged| logged.seq).collect();
         assert_eq!(left, (floor + 1..=6).collect::<Vec<_>>(), "{commands:?}");
-        let row = shelf.row(&Log::key_of()).expect("it was trimmed");
+        let row = tables.row(&Log::key_of()).expect("it was trimmed");
         let log = read_row::<Log>(row.schema, &row.body).expect("core wrote it");
         assert_eq!(log.floor, floor, "{commands:?}");
     }
@@ -333,39 +333,39 @@ fn two_trims_in_one_batch_do_not_undo_each_other() {
 /// An unreadable record is set aside; all others are swept.
 #[test]
 fn an_unreadable_record_does_not_stop_the_sweep() {
-    let unreadable = |shelf: &mut ReferenceTables, key: &RowKey| {
-        let row = shelf.row(key).expect("it exists").clone();
-        shelf.plant(Row { schema: 9, body: "{}".into(), ..row });
+    let unreadable = |tables: &mut ReferenceTables, key: &RowKey| {
+        let row = tables.row(key).expect("it exists").clone();
+        tables.plant(Row { schema: 9, body: "{}".into(), ..row });
     };
     let (tenant, bad) = (Tenant::default(), "bad".into());
     let route = new_task("any").route();
     for broken in
         [task_row("in-bad"), Lane::key_of(&tenant, &bad), ReadyRoute::key_of(&tenant, &bad, &route)]
     {
-        let mut shelf = ReferenceTables::default();
+        let mut tables = ReferenceTables::default();
         let mut in_bad = new_task("in-bad");
         in_bad.lane = bad.clone();
         for new in [in_bad, new_task("in-good")] {
-            shelf.execute(START, &Create::one(new).into()).expect("a fixture is accepted");
+            tables.execute(START, &Create::one(new).into()).expect("a fixture is accepted");
         }
         let limit = LimitLane { tenant: tenant.clone(), lane: bad.clone(), limit: Some(1) };
-        shelf.execute(START, &limit.into()).expect("a fixture is accepted");
+        tables.execute(START, &limit.into()).expect("a fixture is accepted");
         let everything = Claim { lanes: vec![bad.clone(), lane()], ..claim(9) };
-        shelf.execute(START, &everything.into()).expect("a fixture is accepted");
-        unreadable(&mut shelf, &broken);
-        let answer = shelf.execute(START.plus_ms(30_000), &Sweep::default().into());
+        tables.execute(START, &everything.into()).expect("a fixture is accepted");
+        unreadable(&mut tables, &broken);
+        let answer = tables.execute(START.plus_ms(30_000), &Sweep::default().into());
         assert!(answer.is_ok(), "{broken:?}: {answer:?}");
-        let row = shelf.row(&task_row("in-good")).expect("it was created");
+        let row = tables.row(&task_row("in-good")).expect("it was created");
         let task = read_row::<Task>(row.schema, &row.body).expect("core wrote it");
         assert_eq!(task.lifecycle.public(), PublicState::Waiting, "{broken:?}");
     }
 }
 
 /// Decides a command with as many loads as it takes.
-fn decide_with(world: &mut World, shelf: &ReferenceTables, command: &Command) {
+fn decide_with(world: &mut World, tables: &ReferenceTables, command: &Command) {
     while let Decided::Parked = decide(world, command) {
         let wanted = world.wanted().expect("a parked command lacks something");
-        let loaded = shelf.load(&wanted);
+        let loaded = tables.load(&wanted);
         world.absorb(&wanted, loaded);
     }
 }
@@ -379,18 +379,18 @@ fn a_batch_that_loads_two_versions_of_a_record_is_late() {
     let holder = NewTask { gate: gate.clone(), ..new_task("holder") };
     let next = NewTask { gate, start: Start::After { ms: 100 }, ..new_task("next") };
     for is_moved in [false, true] {
-        let mut shelf = ReferenceTables::default();
+        let mut tables = ReferenceTables::default();
         for command in [bulk(vec![holder.clone(), next.clone()]), claim(1).into()] {
-            shelf.execute(START, &command).expect("a fixture is accepted");
+            tables.execute(START, &command).expect("a fixture is accepted");
         }
         let mut world = World::new(START, Hints::default());
-        decide_with(&mut world, &shelf, &Sweep::default().into());
+        decide_with(&mut world, &tables, &Sweep::default().into());
         if is_moved {
-            let swept = shelf.execute(START.plus_ms(200), &Sweep::default().into());
+            let swept = tables.execute(START.plus_ms(200), &Sweep::default().into());
             assert!(matches!(swept, Ok(Outcome::Swept { swept: 1, .. })), "{swept:?}");
         }
         let complete = Complete { fence: fence("holder", 1), result: None };
-        decide_with(&mut world, &shelf, &complete.into());
+        decide_with(&mut world, &tables, &complete.into());
         assert_eq!(world.is_late(), is_moved);
     }
 }
@@ -402,21 +402,21 @@ fn a_batch_that_loads_a_record_after_its_absence_is_late() {
     let keyed =
         |id: &str| NewTask { gate: Some(LimitKey::Concurrency("k".into())), ..new_task(id) };
     for is_created in [false, true] {
-        let mut shelf = ReferenceTables::default();
+        let mut tables = ReferenceTables::default();
         for command in [bulk(vec![keyed("holder")]), claim(1).into()] {
-            shelf.execute(START, &command).expect("a fixture is accepted");
+            tables.execute(START, &command).expect("a fixture is accepted");
         }
         let mut world = World::new(START, Hints::default());
         decide_with(
             &mut world,
-            &shelf,
+            &tables,
             &Cancel { task: key("next"), reason: String::new() }.into(),
         );
         if is_created {
-            shelf.execute(START, &bulk(vec![keyed("next")])).expect("a fixture is accepted");
+            tables.execute(START, &bulk(vec![keyed("next")])).expect("a fixture is accepted");
         }
         let complete = Complete { fence: fence("holder", 1), result: None };
-        decide_with(&mut world, &shelf, &complete.into());
+        decide_with(&mut world, &tables, &complete.into());
         assert_eq!(world.is_late(), is_created);
     }
 }
@@ -427,28 +427,28 @@ fn a_batch_that_loads_a_record_after_its_absence_is_late() {
 fn a_concurrency_limit_loaded_too_early_is_a_conflict() {
     let keyed =
         |id: &str| NewTask { gate: Some(LimitKey::Concurrency("k".into())), ..new_task(id) };
-    let mut shelf = ReferenceTables::default();
-    shelf.execute(START, &create("here")).expect("it is the first");
+    let mut tables = ReferenceTables::default();
+    tables.execute(START, &create("here")).expect("it is the first");
     let mut world = World::new(START, Hints::default());
     let again = Create::one(NewTask { payload: None, ..keyed("here") });
-    decide_with(&mut world, &shelf, &again.into());
-    shelf.execute(START, &bulk(vec![keyed("t")])).expect("a fixture is accepted");
-    decide_with(&mut world, &shelf, &Cancel { task: key("t"), reason: String::new() }.into());
+    decide_with(&mut world, &tables, &again.into());
+    tables.execute(START, &bulk(vec![keyed("t")])).expect("a fixture is accepted");
+    decide_with(&mut world, &tables, &Cancel { task: key("t"), reason: String::new() }.into());
     let changes = world.finish().0;
-    assert_eq!(shelf.commit(&changes), Err(VersionConflict), "{changes:?}");
+    assert_eq!(tables.commit(&changes), Err(VersionConflict), "{changes:?}");
 }
 
 /// Where transactions run concurrently, a batch can see rows committed after it began.
 #[test]
 fn a_task_starts_above_every_version_seen() {
-    let shelf = ReferenceTables::default();
+    let tables = ReferenceTables::default();
     let now = Timestamp::from_millis(1_000);
     let as_of = now.plus_ms(5_000);
     let mut world = World::new(now, Hints::default());
     let create = Create::one(NewTask::new("t", "k")).into();
     while decide(&mut world, &create) == Decided::Parked {
         let wanted = world.wanted().unwrap();
-        let loaded = Loaded { as_of, ..shelf.load(&wanted) };
+        let loaded = Loaded { as_of, ..tables.load(&wanted) };
         world.absorb(&wanted, loaded);
     }
     let changes = world.finish().0;
@@ -466,15 +466,15 @@ fn a_task_starts_above_every_version_seen() {
 fn a_batch_that_sees_a_later_write_is_late() {
     let (before, now) = (Timestamp::from_millis(1), Timestamp::from_millis(1_000));
     for (written_at, late) in [(now.plus_ms(1), true), (now, true), (before, false)] {
-        let mut shelf = ReferenceTables::default();
+        let mut tables = ReferenceTables::default();
         let create = |id: &str| Command::from(Create::one(NewTask::new(id, "k")));
-        shelf.execute(written_at, &create("there")).expect("it is the first");
+        tables.execute(written_at, &create("there")).expect("it is the first");
         let mut world = World::new(now, Hints::default());
         let other = Create { tenant: Tenant::new("other"), tasks: vec![NewTask::new("t", "k")] };
         for command in [other.into(), create("new")] {
             while decide(&mut world, &command) == Decided::Parked {
                 let wanted = world.wanted().unwrap();
-                let loaded = shelf.load(&wanted);
+                let loaded = tables.load(&wanted);
                 world.absorb(&wanted, loaded);
             }
         }
@@ -485,10 +485,10 @@ fn a_batch_that_sees_a_later_write_is_late() {
 /// Two batches that log events of one task at the same time conflict.
 #[test]
 fn a_task_with_a_logged_event_is_written() {
-    let mut shelf = ReferenceTables::default();
+    let mut tables = ReferenceTables::default();
     let post = || Command::from(Post::one(NewMessage::new("t", "go", "ops")));
-    shelf.execute(START, &Create::one(NewTask::new("t", "k")).into()).expect("it is the first");
-    shelf.execute(START, &post()).expect("it is open");
-    let (_, one) = shelf.attempt(START, &post());
+    tables.execute(START, &Create::one(NewTask::new("t", "k")).into()).expect("it is the first");
+    tables.execute(START, &post()).expect("it is open");
+    let (_, one) = tables.attempt(START, &post());
     assert!(one.updates.iter().any(|update| update.row.key == task_row("t")), "{one:?}");
 }

@@ -169,14 +169,14 @@ async fn a_retried_request_finds_its_earlier_call() {
     let (stage, bank) = (Stage::new().await, Bank::default());
     let (scope, key) = (RequestScope::new("ada", "pay"), "a-key-of-a-request");
     let begin = async || match stage.engine.begin_request(&scope, key, b"7").await.unwrap() {
-        RequestAdmission::Owner(ticket) => ticket,
+        RequestAdmission::Owner(guard) => guard,
         RequestAdmission::Replay(answer) => panic!("{answer:?}"),
     };
     *bank.loses.lock().unwrap() = true;
     let first = begin().await;
     let failed = first.context().effect("bank").run(&bank, &7).await.unwrap_err();
     assert!(!failed.to_string().contains(key));
-    first.give_up().await.unwrap();
+    first.release().await.unwrap();
     let second = begin().await;
     let answer = second.context().effect("bank").run(&bank, &7).await.unwrap();
     assert_eq!((answer.as_str(), bank.charges(), bank.counts()), ("charged 7", vec![7], (1, 1)));
@@ -202,10 +202,10 @@ async fn a_threaded_key_belongs_to_one_caller() {
     let account = |account: &str| RequestScope::new("ada", "pay").account(account);
     for scope in [RequestScope::new("eve", "pay"), account(""), account("savings")] {
         let begun = stage.engine.begin_request(&scope, "a-key-of-a-request", b"7").await.unwrap();
-        let RequestAdmission::Owner(ticket) = begun else {
+        let RequestAdmission::Owner(guard) = begun else {
             panic!("expected the first request of {scope:?}")
         };
-        ticket.context().effect("bank").idempotent_provider().run(&bank, &7).await.unwrap();
+        guard.context().effect("bank").idempotent_provider().run(&bank, &7).await.unwrap();
     }
     assert_eq!(bank.charges().len(), 5);
 }

@@ -190,7 +190,7 @@ async fn concurrency_limits_are_listed_in_pages() {
 async fn many_workers_run_one_task_of_a_key_at_a_time() {
     const TASKS: usize = 60;
     let store = windlass_store::MemoryStore::new();
-    let engine = windlass_engine::Engine::start(store, Config::default()).await.unwrap();
+    let engine = windlass_engine::Engine::with_store(store, Config::default()).await.unwrap();
     let names = (0..TASKS).map(|n| {
         let gate = Some(LimitKey::Concurrency(format!("k{}", n % 3)));
         NewTask { gate, ..NewTask::new(format!("t{n:02}"), "k") }

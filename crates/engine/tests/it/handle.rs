@@ -104,7 +104,7 @@ async fn a_task_without_a_result_reports_its_end_state() {
     let error = cancelled.result::<()>().await.unwrap_err();
     assert_eq!(error.to_string(), "task c has ended as cancelled: stop");
     let missing = stage.engine.handle(key("missing"));
-    assert_eq!(missing.ended().await.unwrap_err().code(), "task_not_found");
+    assert_eq!(missing.wait().await.unwrap_err().code(), "task_not_found");
     assert_eq!(missing.why().await.unwrap_err().code(), "task_not_found");
 }
 
@@ -119,7 +119,7 @@ async fn a_failing_log_read_does_not_block_waiting_callers() {
         stage.engine.submit(create("t")).await.unwrap();
         claim_now(&stage.engine).await;
         let handle = other.handle(key("t"));
-        let waiting = tokio::spawn(async move { handle.ended().await });
+        let waiting = tokio::spawn(async move { handle.wait().await });
         tokio::task::yield_now().await;
         faults.fail(call, 1, Failure::Unavailable);
         stage.engine.submit(create("u")).await.unwrap();
@@ -136,7 +136,7 @@ async fn a_failing_log_read_does_not_block_waiting_callers() {
 async fn many_waits_share_one_log_reader() {
     const TASKS: usize = 200;
     let faults = FaultStore::new(Arc::new(MemoryStore::new()));
-    let engine = Engine::start(faults.clone(), Config::default()).await.unwrap();
+    let engine = Engine::with_store(faults.clone(), Config::default()).await.unwrap();
     let mut waits = Vec::new();
     for n in 0..TASKS {
         let handle = engine.create("k").id(n.to_string()).await.unwrap();
@@ -155,7 +155,7 @@ async fn many_waits_share_one_log_reader() {
     // At most one page per commit, plus one empty page each.
     assert!(faults.calls(Call::Events) - before <= 2 * (TASKS as u64 + 1));
     let handle = engine.create("k").await.unwrap();
-    let waiting = tokio::spawn(async move { handle.ended().await });
+    let waiting = tokio::spawn(async move { handle.wait().await });
     tokio::task::yield_now().await;
     engine.shutdown().await.unwrap();
     assert_eq!(waiting.await.unwrap().unwrap_err().code(), "shutting_down");

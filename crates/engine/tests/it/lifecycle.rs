@@ -86,7 +86,7 @@ async fn the_sweep_promotes_due_tasks() {
 async fn a_delayed_task_becomes_ready_in_the_background() {
     let config = windlass_engine::Config::default();
     let store = windlass_store::MemoryStore::new();
-    let engine = windlass_engine::Engine::start(store, config).await.unwrap();
+    let engine = windlass_engine::Engine::with_store(store, config).await.unwrap();
     let new = NewTask { start: Start::After { ms: 30 }, ..NewTask::new("t", "k") };
     engine.submit(Create::one(new)).await.unwrap();
     let claimed = engine.claim(claim(), Duration::from_secs(3_600)).await.unwrap();
@@ -168,7 +168,7 @@ async fn a_second_shutdown_waits_for_the_first() {
     let config = windlass_engine::Config { batch_commands: 1, ..crate::stage::quiet() };
     let folder = tempfile::tempdir().unwrap();
     let store = windlass_store_sqlite::SqliteStore::open(folder.path().join("a.db")).unwrap();
-    let engine = windlass_engine::Engine::start(store, config).await.unwrap();
+    let engine = windlass_engine::Engine::with_store(store, config).await.unwrap();
     let calls: Vec<_> = (0..100)
         .map(|n| {
             let engine = engine.clone();
@@ -192,7 +192,7 @@ async fn due_times_hold_after_the_clock_was_ahead_once() {
     let clock = std::sync::Arc::new(Swayed::default());
     let store = MemoryStore::with_clock(clock.clone());
     let config = windlass_engine::Config { clock: clock.clone(), ..Default::default() };
-    let engine = windlass_engine::Engine::start(store, config).await.unwrap();
+    let engine = windlass_engine::Engine::with_store(store, config).await.unwrap();
     clock.ahead_ms.store(3_600_000, std::sync::atomic::Ordering::SeqCst);
     engine.submit(create("ahead")).await.unwrap();
     clock.ahead_ms.store(0, std::sync::atomic::Ordering::SeqCst);

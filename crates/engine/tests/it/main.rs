@@ -9,7 +9,7 @@ mod handle;
 mod lifecycle;
 mod load;
 mod log;
-mod mail;
+mod messages;
 mod nodes;
 mod requests;
 mod rules;

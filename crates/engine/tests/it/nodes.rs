@@ -25,8 +25,8 @@ impl Store for Shared {
         self.0.begin().await
     }
 
-    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
-        self.0.outcome(ticket).await
+    async fn outcome(&self, commit_id: &CommitId) -> Result<bool, StoreError> {
+        self.0.outcome(commit_id).await
     }
 
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
@@ -90,12 +90,12 @@ impl Ground {
     }
 
     async fn node(&self, name: &str) -> Engine {
-        Engine::start(Shared(self.memory.another()), self.config(name)).await.unwrap()
+        Engine::with_store(Shared(self.memory.another()), self.config(name)).await.unwrap()
     }
 
     async fn faulty(&self, name: &str) -> (Engine, FaultStore) {
         let store = FaultStore::new(Arc::new(Shared(self.memory.another())));
-        let engine = Engine::start(store.clone(), self.config(name)).await.unwrap();
+        let engine = Engine::with_store(store.clone(), self.config(name)).await.unwrap();
         (engine, store)
     }
 }
@@ -118,7 +118,7 @@ async fn pass(ms: u64) {
 async fn an_engine_on_an_embedded_store_sends_no_heartbeats() {
     let ground = Ground::new();
     let store = ground.memory.another();
-    let engine = Engine::start(store, ground.config("alone")).await.unwrap();
+    let engine = Engine::with_store(store, ground.config("alone")).await.unwrap();
     pass(3_600_000).await;
     assert_eq!(engine.describe().await.unwrap().commits, 0);
     assert_eq!(nodes(&engine).await, []);
@@ -130,7 +130,7 @@ async fn an_engine_on_an_embedded_store_sends_no_heartbeats() {
 async fn an_engine_without_background_work_sends_no_heartbeats() {
     let ground = Ground::new();
     let config = Config { background: false, ..ground.config("quiet") };
-    let engine = Engine::start(Shared(ground.memory.another()), config).await.unwrap();
+    let engine = Engine::with_store(Shared(ground.memory.another()), config).await.unwrap();
     pass(60_000).await;
     assert_eq!(nodes(&engine).await, []);
     engine.shutdown().await.unwrap();
@@ -209,7 +209,7 @@ async fn an_in_flight_heartbeat_does_not_reregister_a_deregistered_node() {
     let other = ground.node("other").await;
     let store = FaultStore::new(Arc::new(Shared(ground.memory.another())));
     let config = Config { batches_at_once: Some(2), ..ground.config("leaves") };
-    let engine = Engine::start(store.clone(), config).await.unwrap();
+    let engine = Engine::with_store(store.clone(), config).await.unwrap();
     pass(1_000).await;
     let mut held = store.pause_commit(1);
     held.reached().await;
@@ -227,7 +227,7 @@ async fn a_deferred_heartbeat_does_not_reregister_a_deregistered_node() {
     let other = ground.node("other").await;
     let store = FaultStore::new(Arc::new(Shared(ground.memory.another())));
     let config = Config { batches_at_once: Some(2), ..ground.config("leaves") };
-    let engine = Engine::start(store.clone(), config).await.unwrap();
+    let engine = Engine::with_store(store.clone(), config).await.unwrap();
     pass(1_000).await;
     let (mut held, mut again) = (store.pause_commit(1), store.pause_commit(2));
     store.conflict(1);

@@ -72,7 +72,7 @@ async fn concurrent_duplicates_have_one_effect_and_one_response() {
 #[tokio::test]
 async fn a_different_request_under_the_key_conflicts_immediately() {
     let stage = Stage::new().await;
-    let RequestAdmission::Owner(ticket) =
+    let RequestAdmission::Owner(guard) =
         stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap()
     else {
         panic!("expected the first request")
@@ -81,7 +81,7 @@ async fn a_different_request_under_the_key_conflicts_immediately() {
     let other = RequestScope { operation: "refund".into(), ..scope() };
     let refused = stage.engine.begin_request(&other, KEY, b"1").await.unwrap_err();
     assert_eq!(refused.code(), "idempotency_conflict");
-    ticket.answer(Payload::json("1")).await.unwrap();
+    guard.complete(Payload::json("1")).await.unwrap();
     assert_eq!(code(pay(&stage.engine, 2).await), "idempotency_conflict");
     assert_eq!(
         pay(&stage.engine, 1).await.unwrap(),
@@ -162,7 +162,7 @@ async fn a_late_response_is_rejected_after_a_takeover() {
         pay(&stage.engine, 1).await.unwrap(),
         AdmittedResponse { response: 1, replayed: false }
     );
-    let refused = late.answer(Payload::json("2")).await.unwrap_err();
+    let refused = late.complete(Payload::json("2")).await.unwrap_err();
     assert_eq!(refused.code(), "request_released");
     assert_eq!(
         pay(&stage.engine, 1).await.unwrap(),
@@ -203,7 +203,7 @@ async fn invalid_keys_and_ttls_are_rejected_without_side_effects() {
     let ttls = RequestTtls { replay_ms: 1_000, ..RequestTtls::default() };
     let requests = RequestPolicy { ttls, ..RequestPolicy::default() };
     let config = Config { requests, ..quiet() };
-    let refused = Engine::start(stage.memory.another(), config).await.unwrap_err();
+    let refused = Engine::with_store(stage.memory.another(), config).await.unwrap_err();
     assert_eq!(refused.code(), "invalid");
     assert_eq!(stage.engine.describe().await.unwrap().last_seq, 0);
 }
@@ -222,7 +222,7 @@ async fn no_error_discloses_a_key() {
 
 async fn first(engine: &Engine) -> RequestGuard {
     match engine.begin_request(&scope(), KEY, b"1").await.unwrap() {
-        RequestAdmission::Owner(ticket) => ticket,
+        RequestAdmission::Owner(guard) => guard,
         RequestAdmission::Replay(answer) => panic!("{answer:?}"),
     }
 }
@@ -239,9 +239,9 @@ async fn a_response_is_stored_once_the_store_recovers() {
     let stage = Stage::new().await;
     let (engine, store) = faulty(&stage).await;
     for failure in [Failure::Unavailable, Failure::Full] {
-        let ticket = first(&engine).await;
+        let guard = first(&engine).await;
         store.fail_times(Call::Commit, 3, failure);
-        ticket.answer(Payload::json("1")).await.unwrap();
+        guard.complete(Payload::json("1")).await.unwrap();
         assert_eq!(
             pay(&engine, 1).await.unwrap(),
             AdmittedResponse { response: 1, replayed: true }
@@ -255,12 +255,12 @@ async fn a_response_is_stored_once_the_store_recovers() {
 async fn a_response_is_stored_after_the_caller_left() {
     let stage = Stage::new().await;
     let (engine, store) = faulty(&stage).await;
-    let ticket = first(&engine).await;
+    let guard = first(&engine).await;
     store.fail_times(Call::Commit, 1, Failure::Unavailable);
     let tried = store.calls(Call::Commit);
     tokio::select! {
         biased;
-        answered = ticket.answer(Payload::json("1")) => panic!("{answered:?}"),
+        answered = guard.complete(Payload::json("1")) => panic!("{answered:?}"),
         () = until(|| store.calls(Call::Commit) > tried) => {}
     }
     assert_eq!(pay(&engine, 1).await.unwrap(), AdmittedResponse { response: 1, replayed: true });
@@ -291,7 +291,7 @@ async fn an_invalid_request_rate_is_rejected_at_start() {
     let requests = RequestPolicy { rate_limit, ..RequestPolicy::default() };
     let stage = Stage::new().await;
     let config = Config { requests, ..quiet() };
-    let refused = Engine::start(stage.memory.another(), config).await.unwrap_err();
+    let refused = Engine::with_store(stage.memory.another(), config).await.unwrap_err();
     assert_eq!(refused.to_string(), "rate is outside 1 to 1000000");
 }
 
@@ -339,9 +339,9 @@ async fn a_caller_that_leaves_during_admission_releases_its_request() {
 async fn a_response_refused_by_the_store_fails_immediately() {
     let stage = Stage::new().await;
     let (engine, store) = faulty(&stage).await;
-    let ticket = first(&engine).await;
+    let guard = first(&engine).await;
     store.fail(Call::Commit, 1, Failure::Refused);
-    let refused = ticket.answer(Payload::json("1")).await.unwrap_err();
+    let refused = guard.complete(Payload::json("1")).await.unwrap_err();
     assert_eq!(refused.code(), "store_refused");
     assert_eq!(pay(&engine, 1).await.unwrap(), AdmittedResponse { response: 1, replayed: false });
 }

@@ -165,8 +165,8 @@ async fn an_undeterminable_outcome_is_reported_and_a_retry_is_safe() {
 
 /// A readable task row whose epoch overflows at the next claim.
 fn counted_out(stage: &Stage) -> Row {
-    let shelf = stage.memory.snapshot();
-    let row = shelf.row(&key("bad").row_key()).unwrap().clone();
+    let tables = stage.memory.snapshot();
+    let row = tables.row(&key("bad").row_key()).unwrap().clone();
     let task = windlass_core::read_row::<Task>(row.schema, &row.body).unwrap();
     let task = Task { epoch: u64::MAX, priority: 9, ..(*task).clone() };
     let body = serde_json::to_string(&task).unwrap();
@@ -357,8 +357,8 @@ async fn time_never_falls() {
 async fn an_undecodable_row_blocks_only_its_own_task() {
     let stage = Stage::new().await;
     stage.engine.submit(create("odd")).await.unwrap();
-    let shelf = stage.memory.snapshot();
-    let row = shelf.row(&key("odd").row_key()).unwrap().clone();
+    let tables = stage.memory.snapshot();
+    let row = tables.row(&key("odd").row_key()).unwrap().clone();
     stage.memory.plant(Row { schema: 99, body: "{\"shape\":\"unheard of\"}".into(), ..row });
     stage.engine.submit(create("plain")).await.unwrap();
     assert_eq!(ids(&claim_now(&stage.engine).await), ["plain"]);

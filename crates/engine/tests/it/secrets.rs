@@ -117,7 +117,7 @@ fn scope() -> RequestScope {
 
 async fn first(engine: &Engine, key: &str) -> RequestGuard {
     match engine.begin_request(&scope(), key, b"1").await.unwrap() {
-        RequestAdmission::Owner(ticket) => ticket,
+        RequestAdmission::Owner(guard) => guard,
         RequestAdmission::Replay(answer) => panic!("{answer:?}"),
     }
 }
@@ -157,17 +157,17 @@ async fn a_request_does_not_disclose_its_key() {
     for bad in [format!("{KEY}/"), format!("{KEY}\n"), KEY.repeat(20)] {
         refused(&engine, &told, &bad, b"1", "invalid").await;
     }
-    let ticket = first(&engine, KEY).await;
+    let guard = first(&engine, KEY).await;
     refused(&engine, &told, KEY, b"2", "idempotency_conflict").await;
     refused(&engine, &told, KEY, b"1", "idempotency_in_flight").await;
-    told.hear(format!("{ticket:?} {:?}", ticket.context()));
+    told.hear(format!("{guard:?} {:?}", guard.context()));
     stage.clock.advance_ms(60_000);
     let second = first(&engine, KEY).await;
-    told.error(ticket.answer(Payload::json("1")).await);
-    second.answer(Payload::json("1")).await.unwrap();
+    told.error(guard.complete(Payload::json("1")).await);
+    second.complete(Payload::json("1")).await.unwrap();
     told.hear(format!("{:?}", engine.begin_request(&scope(), KEY, b"1").await));
     for n in 0..2 {
-        first(&engine, &format!("{OTHER}{n}")).await.give_up().await.unwrap();
+        first(&engine, &format!("{OTHER}{n}")).await.release().await.unwrap();
     }
     refused(&engine, &told, OTHER, b"1", "rate_limited").await;
     stage.clock.advance_ms(86_400_000);
@@ -178,9 +178,9 @@ async fn a_request_does_not_disclose_its_key() {
         store.fail(StoreCall::Commit, 1, failure);
         told.error(engine.begin_request(&scope(), OTHER, b"1").await);
     }
-    let ticket = first(&engine, OTHER).await;
+    let guard = first(&engine, OTHER).await;
     store.fail_times(StoreCall::Commit, 2, Failure::Unavailable);
-    ticket.answer(Payload::json("1")).await.unwrap();
+    guard.complete(Payload::json("1")).await.unwrap();
     assert!(told.all().contains("injected by a test"), "the log is recorded");
     judge(&told, &Gossip::default());
 }
@@ -206,9 +206,9 @@ async fn a_handler_does_not_disclose_its_request_key() {
     told.hear(format!("{ended} {ended:?}"));
     told.hear(ended.into_panic().downcast_ref::<String>().unwrap());
     // The release fails, and that is logged.
-    let ticket = first(&engine, OTHER).await;
+    let guard = first(&engine, OTHER).await;
     store.fail(StoreCall::Commit, 1, Failure::Unavailable);
-    drop(ticket);
+    drop(guard);
     crate::stage::until(|| told.all().contains("could not be released")).await;
     judge(&told, &Gossip::default());
 }
@@ -219,8 +219,8 @@ async fn a_call_does_not_disclose_its_request_id() {
     let _heard = tracing::subscriber::set_default(told.clone());
     let (stage, engine, store) = stage().await;
     let gossip = Gossip { is_away: Mutex::new(true), ..Gossip::default() };
-    let ticket = first(&engine, KEY).await;
-    let call = |name: &str| ticket.context().effect("bank").name(name);
+    let guard = first(&engine, KEY).await;
+    let call = |name: &str| guard.context().effect("bank").name(name);
     told.hear(format!("{:?}", call("charge")));
     let failed = told.error(call("charge").run(&gossip, &1).await);
     assert!(matches!(failed, EffectError::Failed { .. }));

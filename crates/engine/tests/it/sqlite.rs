@@ -14,7 +14,7 @@ use windlass_store_sqlite::{Options, SqliteStore};
 use crate::stage::{claim, claim_now, complete, create, created, ids, key, quiet};
 
 async fn open(path: &Path) -> Engine {
-    Engine::start(SqliteStore::open(path).unwrap(), Config::default()).await.unwrap()
+    Engine::with_store(SqliteStore::open(path).unwrap(), Config::default()).await.unwrap()
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn a_commit_outcome_lost_to_an_io_error_is_looked_up() {
         });
         let options = Options { failpoints, ..Options::default() };
         let store = SqliteStore::open_with(folder.path().join("tasks.db"), options).unwrap();
-        let engine = Engine::start(store, quiet()).await.unwrap();
+        let engine = Engine::with_store(store, quiet()).await.unwrap();
         engine.submit(create("before")).await.unwrap();
         armed.store(true, Ordering::SeqCst);
         let answer = engine.submit(create("t")).await;
@@ -125,7 +125,7 @@ async fn a_full_disk_is_reported_and_survived() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options { max_pages: Some(60), ..Options::default() };
     let store = SqliteStore::open_with(folder.path().join("tasks.db"), options).unwrap();
-    let engine = Engine::start(store, quiet()).await.unwrap();
+    let engine = Engine::with_store(store, quiet()).await.unwrap();
     let mut kept = 0;
     let refused = loop {
         let payload = Some(Payload::new("a/b", vec![7; 20_000]));
@@ -146,7 +146,7 @@ async fn a_full_disk_is_reported_and_survived() {
 async fn a_removed_file_is_noticed_before_the_next_commit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tasks.db");
-    let engine = Engine::start(SqliteStore::open(&path).unwrap(), quiet()).await.unwrap();
+    let engine = Engine::with_store(SqliteStore::open(&path).unwrap(), quiet()).await.unwrap();
     engine.submit(create("t")).await.unwrap();
     for file in std::fs::read_dir(folder.path()).unwrap() {
         std::fs::remove_file(file.unwrap().path()).unwrap();

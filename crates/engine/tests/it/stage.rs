@@ -29,7 +29,7 @@ impl Stage {
     pub(crate) async fn with(config: Config) -> Self {
         let clock = clock();
         let memory = MemoryStore::with_clock(clock.clone());
-        let engine = Engine::start(memory.another(), config).await.unwrap();
+        let engine = Engine::with_store(memory.another(), config).await.unwrap();
         Self { engine, memory, clock }
     }
 

@@ -99,7 +99,7 @@ async fn a_durable_subscription_continues_from_its_cursor() {
     assert_eq!(log.ack(&at(1)).await.unwrap(), at(2), "a late acknowledgement is ignored");
     drop(log);
     // A later subscription on another engine: unacknowledged events are redelivered.
-    let other = Engine::start(memory.another(), quiet()).await.unwrap();
+    let other = Engine::with_store(memory.another(), quiet()).await.unwrap();
     let mut log = other.subscribe_durable("mailer", Filter::default()).await.unwrap();
     assert_eq!(seen(&log.read().await.unwrap()), ["created c"]);
     assert_eq!(log.ack_all().await.unwrap(), at(3));
@@ -202,7 +202,7 @@ async fn an_event_stream_ends_with_a_cursor_to_continue_from() {
     let Some(Err(Error::Disconnected { cursor, cause })) = ended else { panic!("{ended:?}") };
     assert_eq!((cursor.seq, cause.code()), (3, "shutting_down"));
     assert!(events.next().await.is_none(), "the stream has ended");
-    let engine = Engine::start(memory.another(), quiet()).await.unwrap();
+    let engine = Engine::with_store(memory.another(), quiet()).await.unwrap();
     engine.submit(create("c")).await.unwrap();
     let mut events = engine.subscribe_with(filter, Some(cursor)).await.unwrap().into_stream();
     let event = events.next().await.unwrap().unwrap();
@@ -213,7 +213,7 @@ async fn an_event_stream_ends_with_a_cursor_to_continue_from() {
 async fn an_unavailable_store_ends_a_subscription_with_its_cursor() {
     let stage = Stage::new().await;
     let faults = FaultStore::new(Arc::new(stage.memory.another()));
-    let engine = Engine::start(faults.clone(), quiet()).await.unwrap();
+    let engine = Engine::with_store(faults.clone(), quiet()).await.unwrap();
     engine.submit(create("a")).await.unwrap();
     let mut log = engine.subscribe(None).await.unwrap();
     assert_eq!(log.next().await.unwrap().len(), 1);

@@ -114,7 +114,7 @@ async fn registered_workers_are_listed_in_pages() {
 #[tokio::test]
 async fn why_knows_the_workers_of_all_engines() {
     let stage = Stage::new().await;
-    let asked = Engine::start(stage.memory.another(), quiet()).await.unwrap();
+    let asked = Engine::with_store(stage.memory.another(), quiet()).await.unwrap();
     let new = NewTask { capabilities: ["gpu".to_owned()].into(), ..NewTask::new("t", "k") };
     asked.submit(Create::one(new)).await.unwrap();
     let why = async || asked.why(&key("t")).await.unwrap().unwrap();

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use windlass_core::command::{
-    AbandonTurn, Absent, Claim, CommitTurn, Complete, DropActivity, Foreign, NewTask, NewWorkflow,
+    AbandonTurn, Absent, Claim, CommitTurn, Complete, DropActivity, RuntimeMetadata, NewTask, NewWorkflow,
     Parcel, Release, ReleaseSession, Renew, RenewSessions, Send, Start, TurnEnd, WorkflowCommand,
 };
 use windlass_core::{
@@ -176,7 +176,7 @@ pub(super) fn turn(flow: &Task, doing: Doing, name: &str) -> Option<CommitTurn> 
         then: TurnEnd::Yield,
         sticky_ms: None,
         eager: None,
-        foreign: Some(Box::new(Foreign {
+        metadata: Some(Box::new(RuntimeMetadata {
             execution: flow.generation + u32::from(doing.next),
             first_step: (!steps.is_empty()).then_some(steps.start),
             about: name.to_owned(),

@@ -399,7 +399,7 @@ impl Foreign {
 
 /// The name of a turn.
 fn name_of(turn: &CommitTurn) -> &str {
-    turn.foreign.as_ref().map_or("", |foreign| foreign.nonce.as_str())
+    turn.metadata.as_ref().map_or("", |foreign| foreign.nonce.as_str())
 }
 
 fn keep<K: Ord, R>(all: &mut BTreeMap<K, Arc<R>>, changed: BTreeMap<K, Pair<R>>) {

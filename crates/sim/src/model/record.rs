@@ -142,10 +142,10 @@ impl Model {
             self.compare_lane(memory, &name.into())?;
         }
         self.check_listed(memory)?;
-        let shelf = memory.snapshot();
+        let tables = memory.snapshot();
         let owned: BTreeSet<&TaskId> = self.present().map(|(id, _)| id).collect();
         let own = |key: &PayloadKey| key.tenant == Tenant::default();
-        let kept = shelf.payloads().filter(|(key, _)| own(key) && !owned.contains(&key.task));
+        let kept = tables.payloads().filter(|(key, _)| own(key) && !owned.contains(&key.task));
         let (answers, others): (Vec<_>, Vec<_>) =
             kept.map(|(key, _)| key).partition(|key| key.slot.as_str() == "effect");
         if let Some(key) = others.first() {

@@ -79,15 +79,15 @@ impl Workflows {
         use windlass_core::Table::{
             Children, Effect, Execution, Mailbox, Message, Task, WorkflowProperty,
         };
-        let shelf = memory.snapshot();
+        let tables = memory.snapshot();
         let own = [Children, Effect, Execution, Mailbox, Message, WorkflowProperty, Task];
-        let row = shelf
+        let row = tables
             .rows()
             .find(|row| super::record::is_of_workflows(&row.key) && own.contains(&row.key.table));
         if let Some(row) = row {
             return breach(Kind::Workflow, format!("{:?} is left: {}", row.key, row.body));
         }
-        let kept = shelf.payloads().find(|(key, _)| key.tenant.as_str() == TENANT);
+        let kept = tables.payloads().find(|(key, _)| key.tenant.as_str() == TENANT);
         match kept {
             Some((key, _)) => breach(Kind::Workflow, format!("{key:?} is left")),
             None => Ok(()),

@@ -103,7 +103,7 @@ impl Client<'_> {
             then: TurnEnd::MoreParts,
             sticky_ms: None,
             eager: None,
-            foreign: None,
+            metadata: None,
         };
         Some(commit.into())
     }

@@ -118,7 +118,7 @@ impl Player {
             }
             Op::Local(number) => {
                 let local = async move || Ok::<_, Failure>(number * 2);
-                ctx.local("local", local).await?.to_string()
+                ctx.local_activity("local", local).await?.to_string()
             }
             Op::Sleep(ms) => {
                 ctx.sleep(Duration::from_millis(ms)).await?;
@@ -180,7 +180,7 @@ impl Player {
         let ctx = &self.ctx;
         match op {
             Op::Event(name, wait_ms) => {
-                let mut event = ctx.event::<u64>(&format!("m{name}"));
+                let mut event = ctx.wait_signal::<u64>(&format!("m{name}"));
                 if let Some(ms) = wait_ms {
                     event = event.timeout(Duration::from_millis(ms));
                 }
@@ -190,7 +190,7 @@ impl Player {
                 }
             }
             Op::Queue(name, count) => {
-                let queue = ctx.queue::<u64>(&format!("m{name}"));
+                let queue = ctx.signals::<u64>(&format!("m{name}"));
                 let mut sum = 0;
                 for _ in 0..count {
                     sum = sum * 7 + queue.next().await?;
@@ -199,8 +199,8 @@ impl Player {
                 Ok(format!("q{name}x{count}{sum}"))
             }
             Op::Echo(number) => {
-                ctx.post(ctx.id().clone(), "echo", &number)?;
-                ctx.event::<u64>("echo").await?;
+                ctx.signal(ctx.id().clone(), "echo", &number)?;
+                ctx.wait_signal::<u64>("echo").await?;
                 Ok("echo".to_owned())
             }
             other => unreachable!("{other:?} receives no message"),

@@ -184,7 +184,7 @@ async fn concurrent_batches_lose_no_wake() {
     let server = Server::start();
     let store = open_impatient(&server, Duration::from_secs(600)).await;
     let config = Config { batches_at_once: Some(4), ..Config::default() };
-    let engine = Engine::start(store, config).await.unwrap();
+    let engine = Engine::with_store(store, config).await.unwrap();
     let callers: Vec<_> = (0..24)
         .map(|caller| {
             let engine = engine.clone();

@@ -103,8 +103,8 @@ async fn the_log_is_in_commit_order() {
 async fn an_open_transaction_does_not_block_the_log() {
     let server = Server::start();
     server.sql("CREATE DATABASE other");
-    let writer = Engine::start(open(&server).await, Config::default()).await.unwrap();
-    let reader = Engine::start(open(&server).await, Config::default()).await.unwrap();
+    let writer = Engine::with_store(open(&server).await, Config::default()).await.unwrap();
+    let reader = Engine::with_store(open(&server).await, Config::default()).await.unwrap();
     let mut subscription = reader.subscribe(None).await.unwrap();
     let mut open_transactions = Vec::new();
     let with_xid = "BEGIN; SELECT pg_current_xact_id()";
@@ -143,7 +143,7 @@ async fn the_sequence_of_a_fully_trimmed_log_continues() {
     for round in 0..6 {
         let retention = Config { event_retention: Duration::ZERO, ..Config::default() };
         let config = Config { background: false, ..retention };
-        let engine = Engine::start(open(&server).await, config).await.unwrap();
+        let engine = Engine::with_store(open(&server).await, config).await.unwrap();
         engine.submit(create(&format!("{round}"))).await.unwrap();
         let described = engine.describe().await.unwrap().last_seq;
         assert_eq!(described, last + 1, "round {round}");
@@ -166,8 +166,8 @@ async fn the_times_of_a_task_never_decrease() {
     let server = Server::start();
     let config = || Config { batches_at_once: Some(2), ..Config::default() };
     let engines = [
-        Engine::start(open(&server).await, config()).await.unwrap(),
-        Engine::start(open(&server).await, config()).await.unwrap(),
+        Engine::with_store(open(&server).await, config()).await.unwrap(),
+        Engine::with_store(open(&server).await, config()).await.unwrap(),
     ];
     let callers: Vec<_> = (0..32_usize)
         .map(|n| tokio::spawn(work(engines[n % 2].clone(), engines[(n / 2) % 2].clone(), n)))

@@ -176,7 +176,7 @@ async fn deferred_jobs_are_not_starved_by_other_commits() {
     );
     let mut others = Vec::new();
     for node in 0..4 {
-        let other = Engine::start(open(&server).await, Config::default()).await.unwrap();
+        let other = Engine::with_store(open(&server).await, Config::default()).await.unwrap();
         for caller in 0..2 {
             let other = other.clone();
             others.push(tokio::spawn(async move {

@@ -67,11 +67,11 @@ async fn a_transaction_id_reused_after_a_crash_proves_nothing() {
     must(&store, create("second")).await;
     let lost = prepare(&store, create("t")).await;
     server.control("restart -m immediate");
-    let Err(StoreError::OutcomeUnknown(ticket)) = lost.commit().await else { panic!() };
+    let Err(StoreError::OutcomeUnknown(commit_id)) = lost.commit().await else { panic!() };
     for _ in 0..20 {
         server.sql("SELECT pg_current_xact_id()");
     }
-    let outcome = store.outcome(&ticket).await;
+    let outcome = store.outcome(&commit_id).await;
     assert!(!matches!(outcome, Ok(true)), "the task was not created");
 }
 
@@ -86,8 +86,8 @@ async fn a_batch_cut_off_before_its_commit_took_no_effect() {
          WHERE state = 'idle in transaction'",
     );
     match cut.commit().await {
-        Err(StoreError::OutcomeUnknown(ticket)) => {
-            assert!(!store.outcome(&ticket).await.unwrap());
+        Err(StoreError::OutcomeUnknown(commit_id)) => {
+            assert!(!store.outcome(&commit_id).await.unwrap());
         }
         Err(StoreError::Unavailable(_)) => {}
         other => panic!("{other:?}"),
@@ -106,10 +106,10 @@ async fn a_commit_in_flight_is_not_reported_as_lost() {
         (extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()) * 1000000)::bigint";
     let row = client.query_one(text, &[]).await.unwrap();
     let (number, life): (i64, i64) = (row.get(0), row.get(1));
-    let ticket = CommitId { number: number.cast_unsigned(), life, at: Timestamp::default() };
-    store.outcome(&ticket).await.unwrap_err();
+    let commit_id = CommitId { number: number.cast_unsigned(), life, at: Timestamp::default() };
+    store.outcome(&commit_id).await.unwrap_err();
     server.sql("SELECT pg_stat_reset_shared('bgwriter')");
-    store.outcome(&ticket).await.unwrap_err();
+    store.outcome(&commit_id).await.unwrap_err();
     client.batch_execute("ROLLBACK").await.unwrap();
-    assert!(!store.outcome(&ticket).await.unwrap());
+    assert!(!store.outcome(&commit_id).await.unwrap());
 }

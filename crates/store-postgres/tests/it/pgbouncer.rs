@@ -19,7 +19,7 @@ use crate::stage::{create, must, prepare};
 
 async fn engine(url: &str) -> Engine {
     let store = PostgresStore::open(url).await.unwrap();
-    Engine::start(store, Config::default()).await.unwrap()
+    Engine::with_store(store, Config::default()).await.unwrap()
 }
 
 /// Retries until the pooler is reachable.

@@ -23,7 +23,7 @@ async fn planned_on_nothing(server: &Server) -> Engine {
     let config = server.url().parse().unwrap();
     let store = PostgresStore::open_with(config, options).await.unwrap();
     let config = Config { background: false, ..Config::default() };
-    let engine = Engine::start(store, config).await.unwrap();
+    let engine = Engine::with_store(store, config).await.unwrap();
     for n in 0..3 {
         engine.submit(create(&format!("first {n}"))).await.unwrap();
         work(&engine, 1).await;

@@ -20,7 +20,7 @@ async fn node(server: &Server, name: &str) -> Engine {
     let store = PostgresStore::open(&server.url()).await.unwrap();
     let node_name = Some(name.to_owned());
     let config = Config { node_name, heartbeat_interval: EVERY, ..Config::default() };
-    Engine::start(store, config).await.unwrap()
+    Engine::with_store(store, config).await.unwrap()
 }
 
 /// Polls until the registered nodes are these, in start order.

@@ -109,7 +109,7 @@ async fn one_slow_command(patience: Duration) {
          IF NEW.id = 'slow' THEN PERFORM pg_sleep(20); END IF; RETURN NEW; END $$; \
          CREATE TRIGGER nap BEFORE INSERT ON windlass.task FOR EACH ROW EXECUTE FUNCTION nap()",
     );
-    let engine = Engine::start(store, Config::default()).await.unwrap();
+    let engine = Engine::with_store(store, Config::default()).await.unwrap();
     let calls = (0..50).map(|n| {
         let id = if n == 31 { "slow".to_owned() } else { n.to_string() };
         let engine = engine.clone();

@@ -24,18 +24,18 @@ pub(crate) async fn open_impatient(server: &Server, patience: Duration) -> Postg
 }
 
 pub(crate) async fn engine(server: &Server) -> Engine {
-    Engine::start(open(server).await, Config::default()).await.unwrap()
+    Engine::with_store(open(server).await, Config::default()).await.unwrap()
 }
 
 /// An engine that does not poll during a test: it depends on notifications.
 pub(crate) async fn patient_engine(server: &Server) -> Engine {
     let store = open_impatient(server, Duration::from_secs(600)).await;
-    Engine::start(store, Config::default()).await.unwrap()
+    Engine::with_store(store, Config::default()).await.unwrap()
 }
 
 /// An engine without background work.
 pub(crate) async fn quiet_engine(store: PostgresStore) -> Engine {
-    Engine::start(store, Config { background: false, ..Config::default() }).await.unwrap()
+    Engine::with_store(store, Config { background: false, ..Config::default() }).await.unwrap()
 }
 
 /// A batch that is decided but not committed.

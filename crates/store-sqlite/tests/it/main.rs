@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails on unexpected values")]
 
-mod doubt;
+mod outcome;
 mod fixture;
 mod format;
 mod full;

@@ -242,16 +242,16 @@ fn scans() -> Vec<Scan> {
 }
 
 pub(super) async fn scans_keep_to_their_ranges(ground: &Ground<'_>) -> Verdict {
-    let mut shelf = ReferenceTables::default();
-    shelf.commit(&inserts(rows())).expect("the reference tables are empty");
+    let mut tables = ReferenceTables::default();
+    tables.commit(&inserts(rows())).expect("the reference tables are empty");
     ground.commit(inserts(rows())).await?;
     for scan in scans() {
         let wanted = LoadRequest { scans: vec![scan.clone()], ..LoadRequest::default() };
-        let (found, expected) = (ground.load(wanted.clone()).await?, shelf.load(&wanted));
+        let (found, expected) = (ground.load(wanted.clone()).await?, tables.load(&wanted));
         same(&format!("{scan:?}"), &found, &expected)?;
     }
     let together = ground.scan(scans()).await?;
-    let expected = shelf.load(&LoadRequest { scans: scans(), ..LoadRequest::default() });
+    let expected = tables.load(&LoadRequest { scans: scans(), ..LoadRequest::default() });
     same("all of them in one load", &together, &expected)
 }
 

@@ -23,7 +23,7 @@ fn turn(fence: Fence, turn: u32, then: TurnEnd) -> CommitTurn {
         then,
         sticky_ms: None,
         eager: None,
-        foreign: None,
+        metadata: None,
     }
 }
 

@@ -47,7 +47,7 @@ impl Generator {
 
     pub(super) fn next(&mut self, oracle: &Oracle, number: usize) -> Step {
         self.move_clock();
-        let live = Live::of(&oracle.shelf, oracle.now(self.clock), &self.tokens);
+        let live = Live::of(&oracle.tables, oracle.now(self.clock), &self.tokens);
         let deed = match number {
             0 if self.plants => Operation::Plant(unreadable(self.clock)),
             n if self.crowds && n == STEPS - 4 => single(crowd()),

@@ -26,10 +26,10 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn of(shelf: &ReferenceTables, now: Timestamp, tokens: &[Token]) -> Self {
+    pub(super) fn of(tables: &ReferenceTables, now: Timestamp, tokens: &[Token]) -> Self {
         let tokens = tokens.to_vec();
-        let (tasks, messages) = (records(shelf), records(shelf));
-        let (lanes, admissions) = (records(shelf), records(shelf));
+        let (tasks, messages) = (records(tables), records(tables));
+        let (lanes, admissions) = (records(tables), records(tables));
         Self { now, tasks, lanes, admissions, messages, tokens }
     }
 
@@ -128,7 +128,7 @@ fn allow_weak_keys(random: &mut Random) -> TaskKey {
     TaskKey { tenant: Tenant::new(*random.pick(TENANTS)), id: id.into() }
 }
 
-fn records<R: StoredRecord>(shelf: &ReferenceTables) -> Vec<Arc<R>> {
-    let rows = shelf.rows().filter(|row| row.key.table == R::TABLE);
+fn records<R: StoredRecord>(tables: &ReferenceTables) -> Vec<Arc<R>> {
+    let rows = tables.rows().filter(|row| row.key.table == R::TABLE);
     rows.filter_map(|row| read_row::<R>(row.schema, &row.body)).collect()
 }

@@ -10,7 +10,7 @@ use crate::snapshot::Snapshot;
 /// The reference tables that every store is compared with.
 #[derive(Debug, Default)]
 pub(super) struct Oracle {
-    pub(super) shelf: ReferenceTables,
+    pub(super) tables: ReferenceTables,
     last_commit_at: Timestamp,
     /// Every payload ever written, so that an undeleted one is noticed.
     pub(super) payloads: BTreeSet<PayloadKey>,
@@ -42,12 +42,12 @@ impl Oracle {
             self.last_commit_at = now.max(batch.changes.now);
         }
         self.payloads.extend(batch.changes.payloads.iter().map(|(key, _)| key.clone()));
-        Ok(Expected { batch, snapshot: Snapshot::of_shelf(&self.shelf), wrote })
+        Ok(Expected { batch, snapshot: Snapshot::of_shelf(&self.tables), wrote })
     }
 
     fn plant(&mut self, now: Timestamp, row: &Row) -> Batch {
         let changes = ChangeSet { now, ..inserts([row.clone()]) };
-        self.shelf.commit(&changes).expect("the planted key is absent");
+        self.tables.commit(&changes).expect("the planted key is absent");
         Batch { now, answers: Vec::new(), changes, hints: Default::default() }
     }
 
@@ -57,8 +57,8 @@ impl Oracle {
         commands: &[Command],
         order: Order,
     ) -> Result<Batch, String> {
-        let before = self.shelf.clone();
-        let batch = execute_on_shelf(&mut self.shelf, now, commands, order);
+        let before = self.tables.clone();
+        let batch = execute_on_shelf(&mut self.tables, now, commands, order);
         // A recreated id starts its epochs at a different time.
         let plain = batch.changes.now == now;
         if order == Order::Strict && commands.len() > 1 && plain {
@@ -70,17 +70,17 @@ impl Oracle {
     /// A batch in strict order must equal its commands one by one, except for versions.
     fn check_one_by_one(
         &self,
-        mut shelf: ReferenceTables,
+        mut tables: ReferenceTables,
         batch: &Batch,
         commands: &[Command],
     ) -> Result<(), String> {
-        let run = |command| shelf.execute(batch.now, command);
+        let run = |command| tables.execute(batch.now, command);
         let answers: Vec<Answer> = commands.iter().map(run).collect();
         if batch.answers != answers {
             return Err(format!("results {:?}, one by one {answers:?}", batch.answers));
         }
-        let found = Snapshot::of_shelf(&self.shelf).without_versions();
-        let expected = Snapshot::of_shelf(&shelf).without_versions();
+        let found = Snapshot::of_shelf(&self.tables).without_versions();
+        let expected = Snapshot::of_shelf(&tables).without_versions();
         match found.difference(&expected) {
             Some(difference) => {
                 Err(format!("a batch differs from its commands one by one: {difference}"))

@@ -70,7 +70,7 @@ pub(super) fn commit_turn(random: &mut Random, live: &Live) -> Command {
         then: then(random),
         sticky_ms: random.percent(50).then_some(if random.percent(BAD) { 1 } else { 5_000 }),
         eager: random.percent(40).then(|| eager(random, &fence)),
-        foreign: None,
+        metadata: None,
         fence,
     }
     .into()
@@ -122,7 +122,7 @@ pub(super) fn advance(random: &mut Random, live: &Live) -> Command {
             then: then(random),
             sticky_ms: Some(5_000),
             eager: None,
-            foreign: None,
+            metadata: None,
         },
     }
     .into()

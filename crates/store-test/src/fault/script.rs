@@ -158,15 +158,15 @@ impl Script {
         self.refused.as_ref().is_some_and(|refused| refused.0(changes))
     }
 
-    pub(super) fn ticket(&mut self, committed: bool) -> CommitId {
-        let ticket = Self::FIRST_TICKET + self.truths.len() as u64;
-        self.truths.insert(ticket, committed);
-        CommitId::new(ticket)
+    pub(super) fn commit_id(&mut self, committed: bool) -> CommitId {
+        let commit_id = Self::FIRST_TICKET + self.truths.len() as u64;
+        self.truths.insert(commit_id, committed);
+        CommitId::new(commit_id)
     }
 
     /// The outcome of a ticket; none for one of the wrapped store.
-    pub(super) fn truth(&self, ticket: &CommitId) -> Option<bool> {
-        self.truths.get(&ticket.number).copied()
+    pub(super) fn truth(&self, commit_id: &CommitId) -> Option<bool> {
+        self.truths.get(&commit_id.number).copied()
     }
 
     pub(super) fn count_commit(&mut self) {

@@ -46,8 +46,8 @@ use super::script::{Call, CrashPoint, Failure, Mishap, Script};
 /// let store = FaultStore::new(Arc::new(MemoryStore::new()));
 /// store.crash(1, CrashPoint::AfterCommit);
 /// let create = Create::one(NewTask::new("t", "email")).into();
-/// let Err(StoreError::OutcomeUnknown(ticket)) = execute(&store, &create).await else { panic!() };
-/// assert!(store.outcome(&ticket).await.unwrap());
+/// let Err(StoreError::OutcomeUnknown(commit_id)) = execute(&store, &create).await else { panic!() };
+/// assert!(store.outcome(&commit_id).await.unwrap());
 /// # }
 /// ```
 #[derive(Clone)]
@@ -170,12 +170,12 @@ impl Store for FaultStore {
         Ok(Box::new(FaultTx { inner, store: self.clone() }))
     }
 
-    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
+    async fn outcome(&self, commit_id: &CommitId) -> Result<bool, StoreError> {
         self.enter(Call::Outcome)?;
-        let truth = lock(&self.script).truth(ticket);
+        let truth = lock(&self.script).truth(commit_id);
         match truth {
             Some(committed) => Ok(committed),
-            None => self.inner.outcome(ticket).await,
+            None => self.inner.outcome(commit_id).await,
         }
     }
 
@@ -256,7 +256,7 @@ impl Tx for FaultTx {
                 return Err(Failure::Unavailable.error());
             }
             Some(Mishap::Crash(CrashPoint::InCommit)) => {
-                return Err(StoreError::OutcomeUnknown(lock(script).ticket(false)));
+                return Err(StoreError::OutcomeUnknown(lock(script).commit_id(false)));
             }
             Some(Mishap::Crash(CrashPoint::AfterCommit)) | None => {}
         }
@@ -269,7 +269,7 @@ impl Tx for FaultTx {
             lock(script).count_commit();
         }
         if mishap.is_some() {
-            return Err(StoreError::OutcomeUnknown(lock(script).ticket(true)));
+            return Err(StoreError::OutcomeUnknown(lock(script).commit_id(true)));
         }
         Ok(())
     }

@@ -137,8 +137,8 @@ impl Store for Broken {
         Ok(Box::new(BrokenTx { mode: self.mode, inner, now, store, commits }))
     }
 
-    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
-        self.inner.outcome(ticket).await
+    async fn outcome(&self, commit_id: &CommitId) -> Result<bool, StoreError> {
+        self.inner.outcome(commit_id).await
     }
 
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {

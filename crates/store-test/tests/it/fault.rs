@@ -82,11 +82,11 @@ async fn a_crash_leaves_all_or_nothing() {
         let found = execute(&store, &create("t")).await;
         assert_eq!(name(&found), answer, "{point:?}");
         assert_eq!((tasks(&store).await, store.commits()), (written, written as u64), "{point:?}");
-        if let Err(StoreError::OutcomeUnknown(ticket)) = found {
+        if let Err(StoreError::OutcomeUnknown(commit_id)) = found {
             for expected in ["unavailable", "unavailable", "ok", "ok"] {
-                assert_eq!(name(&store.outcome(&ticket).await), expected);
+                assert_eq!(name(&store.outcome(&commit_id).await), expected);
             }
-            assert_eq!(store.outcome(&ticket).await.unwrap(), written == 1, "{point:?}");
+            assert_eq!(store.outcome(&commit_id).await.unwrap(), written == 1, "{point:?}");
         }
     }
 }
@@ -166,7 +166,7 @@ async fn a_dropped_pause_blocks_nothing() {
 async fn a_calm_store_clears_its_plans_but_not_known_outcomes() {
     let store = store();
     store.crash(1, CrashPoint::AfterCommit);
-    let Err(StoreError::OutcomeUnknown(ticket)) = execute(&store, &create("a")).await else {
+    let Err(StoreError::OutcomeUnknown(commit_id)) = execute(&store, &create("a")).await else {
         panic!("the response is lost")
     };
     store.fail(Call::Begin, 1, Failure::Full);
@@ -175,6 +175,6 @@ async fn a_calm_store_clears_its_plans_but_not_known_outcomes() {
     store.refuse_if(|_| true);
     store.calm();
     assert!(store.is_spent());
-    assert!(store.outcome(&ticket).await.expect("no fault is planned"));
+    assert!(store.outcome(&commit_id).await.expect("no fault is planned"));
     assert_eq!(name(&execute(&store, &create("b")).await), "ok");
 }

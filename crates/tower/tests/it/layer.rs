@@ -18,7 +18,7 @@ const KEY: &str = "key-of-a-payment";
 type Count = Arc<AtomicU32>;
 
 async fn engine(store: impl Store) -> Engine {
-    Engine::start(store, Config { background: false, ..Config::default() }).await.unwrap()
+    Engine::with_store(store, Config { background: false, ..Config::default() }).await.unwrap()
 }
 
 /// Takes the caller from a header; a real service checks a credential.

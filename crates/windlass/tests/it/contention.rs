@@ -37,7 +37,7 @@ async fn all_finish(url: &str) {
     for n in 0..40 {
         for engine in &engines {
             // Both engines start each workflow: one start is a duplicate.
-            let handle = engine.start(climb, &n).id(format!("climb-{n}")).await.unwrap();
+            let handle = engine.start_workflow(climb, &n).id(format!("climb-{n}")).await.unwrap();
             handles.push((n, handle));
         }
     }

@@ -9,7 +9,7 @@ use windlass_core::{CodeVersion, LaneName, LimitKey, Rejection, RetryPolicy, lim
 
 use super::context::{Workflow, encoded};
 use super::error::StepError;
-use super::journal::Plan;
+use super::replay_state::Plan;
 use super::name::name_of;
 use super::signature::Signature;
 use super::step::{Step, result};

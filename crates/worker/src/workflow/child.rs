@@ -10,7 +10,7 @@ use windlass_core::{LaneName, TaskId, limits};
 use super::activity::{checked, planned};
 use super::context::Workflow;
 use super::error::StepError;
-use super::journal::Plan;
+use super::replay_state::Plan;
 use super::name::name_of;
 use super::step::{Step, result};
 
@@ -93,7 +93,7 @@ impl Workflow {
 
     /// Starts a detached workflow when the turn is committed. A rejection at the commit, for
     /// example because the id is taken, is recorded in the history.
-    pub fn start<F, I, O, E, Fut>(&self, function: F, input: &I) -> DetachedWorkflow
+    pub fn start_detached<F, I, O, E, Fut>(&self, function: F, input: &I) -> DetachedWorkflow
     where
         F: Fn(Workflow, I) -> Fut,
         Fut: Future<Output = Result<O, E>>,

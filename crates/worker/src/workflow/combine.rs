@@ -2,7 +2,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::crowd::FutureSet;
+use super::future_set::FutureSet;
 
 /// Several futures that are awaited together.
 pub trait Join {

@@ -9,13 +9,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::{CodeVersion, Payload, RetryPolicy, TaskId, Timestamp, limits};
 
-use super::begin::{ExecutionStart, Info};
+use super::execution_start::{ExecutionStart, Info};
 use super::cancelled::Cancelled;
 use super::combine::{Join, Select, TryJoin};
 use super::error::StepError;
-use super::event::{SignalStream, SignalWait};
-use super::handed_over::Carryover;
-use super::journal::{Plan, ReplayState, Until};
+use super::signal::{SignalStream, SignalWait};
+use super::carryover::Carryover;
+use super::replay_state::{Plan, ReplayState, Until};
 use super::local::Local;
 use super::step::{Step, decoded, fired, result};
 use super::timeout::timeout;
@@ -132,7 +132,7 @@ impl Workflow {
     /// Runs a local activity: a short piece of code within the turn, in the worker's process,
     /// without a task. Its outcome is recorded in the history. If the worker dies before the turn
     /// is committed, it runs again.
-    pub fn local<F, Fut, O, E>(&self, name: &str, run: F) -> Step<O>
+    pub fn local_activity<F, Fut, O, E>(&self, name: &str, run: F) -> Step<O>
     where
         F: FnOnce() -> Fut + Send + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
@@ -187,18 +187,18 @@ impl Workflow {
     }
 
     /// Waits for a message with this name.
-    pub fn event<T>(&self, name: &str) -> SignalWait<T> {
+    pub fn wait_signal<T>(&self, name: &str) -> SignalWait<T> {
         SignalWait::new(self, name)
     }
 
     /// The messages with this name, in order of arrival.
-    pub fn queue<T>(&self, name: &str) -> SignalStream<T> {
+    pub fn signals<T>(&self, name: &str) -> SignalStream<T> {
         SignalStream::new(self, name)
     }
 
     /// Sends a message to a workflow or another task when the turn is committed. A rejection at
     /// the commit is recorded in the history, not returned here.
-    pub fn post<T: Serialize + ?Sized>(
+    pub fn signal<T: Serialize + ?Sized>(
         &self,
         to: impl Into<TaskId>,
         name: &str,

@@ -8,12 +8,12 @@ use windlass_engine::{Call, EffectCall, EffectError, Error, ExternalService};
 
 use super::context::Workflow;
 use super::error::StepError;
-use super::journal::Plan;
+use super::replay_state::Plan;
 use super::local::Local;
 use super::step::{Step, result};
 use crate::failure::Failure;
 use crate::lease::is_retryable;
-use crate::pause::RetryDelay;
+use crate::retry_delay::RetryDelay;
 
 /// Makes external calls under the lease of a turn, so that none is made twice. The driver of a
 /// workflow passes it to local activities.

@@ -87,7 +87,7 @@ impl fmt::Display for TurnFailure {
             TurnFailure::ForeignAwait => f.write_str(
                 "the workflow's code awaits something that a workflow cannot await: no \
                  pending operation of the workflow can wake it. I/O, clocks and runtime tasks \
-                 belong in an activity or in ctx.local(..)",
+                 belong in an activity or in ctx.local_activity(..)",
             ),
             TurnFailure::Restless => f.write_str(
                 "the workflow's code never blocks: its futures wake each other endlessly \

@@ -11,16 +11,16 @@ use windlass_core::{
     FailureClass, HistoryPayload, Payload, RecordedCommand, Timestamp, TurnRecord, WorkflowInput,
 };
 
-use super::begin::ExecutionStart;
+use super::execution_start::ExecutionStart;
 use super::context::Workflow;
 use super::error::TurnFailure;
 use super::local::{Local, panic_text};
-use super::mail::UnreadSignal;
+use super::unread_signal::UnreadSignal;
 use super::nondeterminism::{Deviation, Nondeterminism, ReplayStep};
-use super::part::{BYTES_PER_ROW, MADE_PER_ROW, TurnPart, arrival_bytes, parts};
+use super::turn_part::{BYTES_PER_ROW, MADE_PER_ROW, TurnPart, arrival_bytes, parts};
 use super::planned_command::PlannedCommand;
-use super::program::{Code, WorkflowDefinition};
-use super::script::ReplayCursor;
+use super::definition::{Code, WorkflowDefinition};
+use super::replay_cursor::ReplayCursor;
 use crate::failure::{Failure, fitting};
 use crate::handler::Handled;
 

@@ -8,7 +8,7 @@ use windlass_core::{FailureClass, Payload, StepOutcome};
 
 use super::context::Workflow;
 use super::error::StepError;
-use super::journal::Plan;
+use super::replay_state::Plan;
 
 /// A step of a workflow: an activity, a local activity, a timer or a child.
 ///

@@ -75,7 +75,7 @@ async fn an_idle_worker_drains_at_once() {
 
 /// Has two turns, the second when its message arrives.
 async fn waits(ctx: Workflow, (): ()) -> Result<u32, StepError> {
-    ctx.event::<()>("go").await?;
+    ctx.wait_signal::<()>("go").await?;
     Ok(ctx.info().attempt)
 }
 
@@ -88,7 +88,7 @@ async fn takeover(drains: bool, message_first: bool) -> Duration {
         worker.workflow_definition(WorkflowDefinition::named("waits", waits))
     };
     let first = worker("first").start().unwrap();
-    let handle = stage.other.start_workflow::<u32>("waits", &()).await.unwrap();
+    let handle = stage.other.start_workflow_kind::<u32>("waits", &()).await.unwrap();
     while handle.info().await.unwrap().lifecycle.public() != PublicState::Suspended {
         // No log event shows that a workflow waits.
         sleep(Duration::from_millis(10)).await;
@@ -159,7 +159,7 @@ async fn a_drain_discards_a_speculative_turn_and_releases_its_workflow() {
         first.drain(EVER).await;
         begun
     });
-    let handle = stage.other.start_workflow::<u32>("two", &()).id("t").await.unwrap();
+    let handle = stage.other.start_workflow_kind::<u32>("two", &()).id("t").await.unwrap();
     let begun = drained.await.unwrap();
     assert_eq!(stage.history("t/1"), "", "the speculative turn is not committed");
     let second = worker("second").start().unwrap();
@@ -190,8 +190,8 @@ async fn a_workflow_does_not_wait_for_the_end_of_a_drain() {
     };
     let first = worker("first").start().unwrap();
     let begun = Instant::now();
-    let long = stage.other.start_workflow::<u64>("one", &()).await.unwrap();
-    let short = stage.other.start_workflow::<u64>("two", &()).await.unwrap();
+    let long = stage.other.start_workflow_kind::<u64>("one", &()).await.unwrap();
+    let short = stage.other.start_workflow_kind::<u64>("two", &()).await.unwrap();
     sleep(Duration::from_secs(1)).await;
     let drained = tokio::spawn(first.drain(EVER));
     let second = worker("second").start().unwrap();
@@ -221,7 +221,7 @@ async fn a_worker_releases_its_idle_workflows_when_its_drain_begins() {
         worker.workflow_definition(WorkflowDefinition::named("waits", waits))
     };
     let first = worker("first").handler("k", long).start().unwrap();
-    let handle = stage.other.start_workflow::<u32>("waits", &()).await.unwrap();
+    let handle = stage.other.start_workflow_kind::<u32>("waits", &()).await.unwrap();
     while handle.info().await.unwrap().lifecycle.public() != PublicState::Suspended {
         // No log event shows that a workflow waits.
         sleep(Duration::from_millis(10)).await;

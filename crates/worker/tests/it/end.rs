@@ -18,13 +18,13 @@ async fn a_worker_stops_after_its_task_limit() {
     }
     let worker = stage.worker().concurrency(4).handler("k", work).max_tasks(3);
     let mut running = worker.start().unwrap();
-    running.ended().await;
+    running.wait().await;
     for id in ["a", "b", "c"] {
         assert_eq!(stage.history(id), "created claimed completed");
     }
     assert_eq!(stage.history("d"), "created", "nothing more is claimed");
     // Draining a worker that has stopped returns at once.
-    running.ended().await;
+    running.wait().await;
     running.drain(EVER).await;
 }
 
@@ -36,7 +36,7 @@ async fn a_task_of_an_unknown_kind_is_not_counted() {
     stage.other.submit(windlass_core::command::Create::one(stranger)).await.unwrap();
     stage.create("known", "1").await;
     let mut running = stage.worker().handler("k", work).max_tasks(1).start().unwrap();
-    running.ended().await;
+    running.wait().await;
     assert_eq!(stage.history("stranger"), "created claimed delayed");
     assert_eq!(stage.history("known"), "created claimed completed");
 }
@@ -54,7 +54,7 @@ async fn a_worker_stops_after_its_idle_time() {
     stage.until("long", "completed").await;
     sleep(Duration::from_secs(30)).await;
     stage.create("last", "1").await;
-    running.ended().await;
+    running.wait().await;
     assert_eq!(stage.history("last"), "created claimed completed");
     let idle = (begun.elapsed() - Duration::from_secs(631)).as_secs();
     assert!((60..=66).contains(&idle), "{idle} s without work");

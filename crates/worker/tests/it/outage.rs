@@ -89,7 +89,7 @@ async fn wait(ctx: Workflow, (): ()) -> Result<(), StepError> {
         sleep(40 * MINUTE).await;
         Ok::<(), Failed>(())
     };
-    ctx.local("slow", slow).await
+    ctx.local_activity("slow", slow).await
 }
 
 /// The same holds for the turn of a workflow.

@@ -67,7 +67,7 @@ async fn every_attempt_is_reported_with_its_outcome() {
         stage.create(id, &format!("{what:?}")).await;
     }
     let mut running = worker.handler("k", handler).max_tasks(4).start().unwrap();
-    running.ended().await;
+    running.wait().await;
     let expected = [
         "a unknown 1: delay 10 this worker has no handler for unknown,  settled",
         "b k 1: complete 1,  settled",
@@ -122,7 +122,7 @@ async fn a_settle_that_outlasts_its_lease_is_reported() {
         std::future::ready(Ok("done"))
     };
     let mut running = worker.handler("k", handler).max_tasks(1).start().unwrap();
-    running.ended().await;
+    running.wait().await;
     let (words, fence) = told.recv().await.unwrap();
     assert_eq!(words, "t k 1: complete 6,  lease_over");
     assert_eq!(fence, stage.task("t").await.fence());

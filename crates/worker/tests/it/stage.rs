@@ -59,8 +59,8 @@ impl Stage {
         let other = Config { clock: clock.clone(), ..other };
         let memory = MemoryStore::with_clock(clock);
         let faults = FaultStore::new(Arc::new(memory.another()));
-        let engine = Engine::start(faults.clone(), config).await.unwrap();
-        let other = Engine::start(memory.another(), other).await.unwrap();
+        let engine = Engine::with_store(faults.clone(), config).await.unwrap();
+        let other = Engine::with_store(memory.another(), other).await.unwrap();
         Self { memory, faults, engine, other }
     }
 

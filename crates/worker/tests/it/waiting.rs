@@ -23,7 +23,7 @@ async fn approve(context: Context, desk: Desk) -> Result<String, Failure> {
         let until = WaitFor::waitpoint(waitpoint.id).reason(SuspendReason::Approval);
         context.suspend(until).await?;
     }
-    let signals = context.signals().await?;
+    let signals = context.resuming_signals().await?;
     let answer = signals.first().expect("the waitpoint is completed");
     let payload = answer.payload.as_ref().map_or(String::new(), text);
     let (name, source) = (&answer.message.name, &answer.message.source);
@@ -53,7 +53,7 @@ async fn a_suspended_handler_resumes_when_its_waitpoint_is_completed() {
     stage.create("t", "null").await;
     stage.until("t", "suspended").await;
     let token = desk.lock().unwrap().clone().unwrap();
-    let signal = stage.other.signal(&token, "approve").source("ada").payload("fine");
+    let signal = stage.other.complete_waitpoint(&token, "approve").source("ada").payload("fine");
     assert!(signal.await.unwrap().resumed);
     stage.until("t", "completed").await;
     let result = stage.result("t").await.unwrap();
@@ -73,13 +73,13 @@ async fn a_suspend_on_messages_already_received_returns_at_once() {
     let stage = Stage::new().await;
     stage.create("t", "null").await;
     for name in ["first", "second"] {
-        stage.other.post("t", name).payload(name).await.unwrap();
+        stage.other.signal("t", name).payload(name).await.unwrap();
     }
     let handler = async |context: Context, (): ()| {
         let mut heard = Vec::new();
         for name in ["first", "second"] {
             context.suspend(WaitFor::signal(name)).await?;
-            let signals = context.signals().await?;
+            let signals = context.resuming_signals().await?;
             heard.extend(signals.iter().map(|received| received.message.name.clone()));
             context.take(&signals).await?;
         }
@@ -102,7 +102,7 @@ async fn a_suspension_ends_by_its_timeout() {
         }
         Some(resumption) => {
             assert_eq!(resumption.cause, ResumeCause::Timeout);
-            Ok(context.signals().await?[0].message.name.clone())
+            Ok(context.resuming_signals().await?[0].message.name.clone())
         }
     };
     let running = stage.worker().handler("k", handler).start().unwrap();
@@ -149,7 +149,7 @@ async fn a_suspend_with_a_lost_response_takes_effect_once() {
     let running = stage.worker().handler("k", handler).start().unwrap();
     stage.create("t", "null").await;
     stage.until("t", "suspended").await;
-    stage.other.post("t", "go").await.unwrap();
+    stage.other.signal("t", "go").await.unwrap();
     stage.until("t", "completed").await;
     assert_eq!(stage.result("t").await.unwrap(), "1");
     running.drain(DAY).await;
@@ -217,7 +217,7 @@ async fn approvals_in_sequence_may_arrive_at_any_time() {
                 let waitpoint = context.waitpoint(who, DAY).await?;
                 mail.send((who, waitpoint.token))?;
                 context.suspend(WaitFor::waitpoint(waitpoint.id)).await?;
-                said.push(context.signals().await?[0].message.name.clone());
+                said.push(context.resuming_signals().await?[0].message.name.clone());
             }
             Ok::<_, Failure>(said.join(" "))
         }
@@ -232,7 +232,7 @@ async fn approvals_in_sequence_may_arrive_at_any_time() {
                 break token;
             }
         };
-        stage.other.signal(&token, answer).await.unwrap();
+        stage.other.complete_waitpoint(&token, answer).await.unwrap();
     }
     stage.until("t", "completed").await;
     assert_eq!(stage.result("t").await.unwrap(), "\"yes paid\"");

@@ -15,14 +15,14 @@ async fn result<T: serde::de::DeserializeOwned>(
     name: &str,
     id: &str,
 ) -> Result<T, Error> {
-    let handle = stage.other.start_workflow::<T>(name, &()).id(id).await.unwrap();
+    let handle = stage.other.start_workflow_kind::<T>(name, &()).id(id).await.unwrap();
     tokio::time::timeout(EVER, handle.result()).await.expect("it ends")
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_post_that_is_too_large_is_refused() {
     async fn posts(ctx: Workflow, (): ()) -> Result<String, StepError> {
-        let refused = ctx.post("other", "hello", &"x".repeat(300 * 1_024));
+        let refused = ctx.signal("other", "hello", &"x".repeat(300 * 1_024));
         Ok(refused.unwrap_err().to_string())
     }
     let stage = Stage::new().await;
@@ -40,7 +40,7 @@ async fn a_post_that_is_too_large_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn no_workflow_can_use_the_id_of_the_engine() {
     let stage = Stage::new().await;
-    let refused = stage.other.start_workflow::<u32>("posts", &()).id("engine").await;
+    let refused = stage.other.start_workflow_kind::<u32>("posts", &()).id("engine").await;
     assert_eq!(refused.unwrap_err().code(), "invalid");
 }
 
@@ -75,9 +75,9 @@ async fn a_long_reason_and_a_long_failure_of_the_cleanup() {
         .workflow_definition(WorkflowDefinition::named("stops", stops))
         .start()
         .unwrap();
-    let handle = stage.other.start_workflow::<u32>("stops", &()).id("s").await.unwrap();
+    let handle = stage.other.start_workflow_kind::<u32>("stops", &()).id("s").await.unwrap();
     handle.cancel("x".repeat(4_000)).await.unwrap();
-    let ended = tokio::time::timeout(EVER, handle.ended()).await.expect("it ends").unwrap();
+    let ended = tokio::time::timeout(EVER, handle.wait()).await.expect("it ends").unwrap();
     assert!(matches!(ended.lifecycle, Lifecycle::Cancelled { .. }), "{:?}", ended.lifecycle);
     running.drain(EVER).await;
 }
@@ -130,7 +130,7 @@ async fn large_results_of_local_activities_in_one_turn() {
             tokio::time::sleep(Duration::from_secs(1)).await;
             Ok::<_, Failure>("x".repeat(4 * 1_024 * 1_024 - 2))
         };
-        let all = (0..10).map(|_| ctx.local("large", local)).collect::<Vec<_>>();
+        let all = (0..10).map(|_| ctx.local_activity("large", local)).collect::<Vec<_>>();
         let mut length = 0;
         for text in ctx.join(all).await {
             length += text?.len();
@@ -154,12 +154,12 @@ async fn large_messages_in_one_turn() {
     async fn reads(ctx: Workflow, (): ()) -> Result<usize, StepError> {
         let mut length = 0;
         for _ in 0..30 {
-            length += ctx.event::<String>("m").await?.len();
+            length += ctx.wait_signal::<String>("m").await?.len();
         }
         Ok(length)
     }
     let stage = Stage::new().await;
-    let handle = stage.other.start_workflow::<usize>("reads", &()).id("r").await.unwrap();
+    let handle = stage.other.start_workflow_kind::<usize>("reads", &()).id("r").await.unwrap();
     for _ in 0..30 {
         handle.signal("m", &"x".repeat(250_000)).await.unwrap();
     }

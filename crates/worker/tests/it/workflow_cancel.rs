@@ -73,13 +73,13 @@ async fn a_failed_cleanup_is_reported() {
 async fn cancellation_ends_every_await_and_fails_later_ones() {
     async fn stubborn(ctx: Workflow, (): ()) -> Result<Vec<String>, Failure> {
         let sleep = ctx.sleep(seconds(100));
-        let event = ctx.event::<()>("never");
+        let event = ctx.wait_signal::<()>("never");
         let (slept, came) = ctx.join((sleep, event)).await;
         let mut errors = vec![slept.unwrap_err(), came.unwrap_err()];
         errors.push(ctx.activity(charge, &1).await.unwrap_err());
-        errors.push(ctx.local("l", async || Ok::<_, Failure>(1)).await.unwrap_err());
-        errors.push(ctx.event::<()>("never").await.unwrap_err());
-        errors.push(ctx.post("x", "y", &()).unwrap_err());
+        errors.push(ctx.local_activity("l", async || Ok::<_, Failure>(1)).await.unwrap_err());
+        errors.push(ctx.wait_signal::<()>("never").await.unwrap_err());
+        errors.push(ctx.signal("x", "y", &()).unwrap_err());
         errors.push(ctx.continue_as_new(&()).await.unwrap_err());
         ctx.shielded().sleep(seconds(5)).await?;
         Ok(errors.iter().map(ToString::to_string).collect())
@@ -136,7 +136,7 @@ async fn children_of_a_cancelled_workflow_are_cancelled() {
 #[test]
 fn a_cancellation_is_not_lost_between_executions() {
     async fn ever(ctx: Workflow, (): ()) -> Result<(), StepError> {
-        ctx.event::<()>("go").await?;
+        ctx.wait_signal::<()>("go").await?;
         ctx.continue_as_new(&()).await.map(|never| match never {})
     }
     let mut instance = instance(&WorkflowDefinition::of(ever).unwrap());
@@ -152,7 +152,7 @@ fn a_cancellation_is_not_lost_between_executions() {
 async fn cancellation_wakes_all_futures_of_a_join() {
     type Branch<'b> = Pin<Box<dyn Future<Output = String> + Send + 'b>>;
     async fn many(ctx: Workflow, (): ()) -> Result<Vec<String>, StepError> {
-        let event = async { ctx.event::<()>("never").await.unwrap_err().to_string() };
+        let event = async { ctx.wait_signal::<()>("never").await.unwrap_err().to_string() };
         let sleep = async { ctx.sleep(seconds(100)).await.unwrap_err().to_string() };
         let branches: Vec<Branch<'_>> =
             vec![Box::pin(event), Box::pin(sleep), Box::pin(ctx.cancelled())];

@@ -24,7 +24,7 @@ async fn ended_attempts_leave_no_runtime_tasks_behind() {
     async fn climbs(ctx: Workflow, steps: u32) -> Result<u32, StepError> {
         let mut n = 0;
         for _ in 0..steps {
-            let one = ctx.local("one", || local(1)).await?;
+            let one = ctx.local_activity("one", || local(1)).await?;
             n = ctx.activity(add, &n).await? + one - 1;
         }
         Ok(n)
@@ -33,7 +33,7 @@ async fn ended_attempts_leave_no_runtime_tasks_behind() {
     let worker = stage.worker().activity(add).concurrency(4);
     let running =
         worker.workflow_definition(WorkflowDefinition::named("climbs", climbs)).start().unwrap();
-    let handle = stage.other.start_workflow::<u32>("climbs", &500).id("c").await.unwrap();
+    let handle = stage.other.start_workflow_kind::<u32>("climbs", &500).id("c").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 500);
     let most = MOST.load(Ordering::Relaxed);
     assert!(most < 100, "{most} tasks at once");

@@ -95,7 +95,7 @@ fn payer(bank: &Arc<Bank>, held: &Arc<Mutex<bool>>) -> WorkflowDefinition {
                 }
                 Ok::<_, Failure>(())
             };
-            ctx.local("point", held_up).await?;
+            ctx.local_activity("point", held_up).await?;
             let second = ctx.effect("bank").run(bank, first).await?;
             Ok::<_, StepError>(second)
         }
@@ -115,7 +115,7 @@ async fn a_retried_turn_does_not_repeat_its_external_calls() {
         let stage = Stage::new().await;
         let (bank, held) = (Bank::with(&moods), Arc::new(Mutex::new(hold)));
         let deaths = moods.len() + usize::from(hold);
-        let handle = stage.other.start_workflow::<u32>("pays", &5).id("pays").await.unwrap();
+        let handle = stage.other.start_workflow_kind::<u32>("pays", &5).id("pays").await.unwrap();
         for death in 0..deaths {
             let worker = Worker::new(stage.engine.clone(), format!("w{death}"));
             let running = worker.workflow_definition(payer(&bank, &held)).start().unwrap();
@@ -146,7 +146,7 @@ async fn a_failed_call_is_looked_up_before_it_is_retried() {
     });
     let stage = Stage::new().await;
     let running = stage.worker().workflow_definition(program).start().unwrap();
-    let handle = stage.other.start_workflow::<u32>("insists", &5).await.unwrap();
+    let handle = stage.other.start_workflow_kind::<u32>("insists", &5).await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 6);
     assert_eq!(bank.log(), "call lookup lookup");
     running.drain(Duration::from_secs(10)).await;
@@ -169,7 +169,7 @@ async fn a_name_makes_two_steps_one_call() {
     });
     let stage = Stage::new().await;
     let running = stage.worker().workflow_definition(program).start().unwrap();
-    let handle = stage.other.start_workflow::<String>("named", &5).await.unwrap();
+    let handle = stage.other.start_workflow_kind::<String>("named", &5).await.unwrap();
     let said = handle.result().await.unwrap();
     let rows: Vec<&str> = said.split("; ").collect();
     assert_eq!(rows[0], "`effect bank` failed (transient): bank failed: out of order");

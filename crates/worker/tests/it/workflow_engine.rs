@@ -59,7 +59,7 @@ async fn a_sleep_lasts_as_long_as_requested() {
 }
 
 async fn approval(ctx: Workflow, _: u32) -> Result<String, StepError> {
-    let go = ctx.event::<String>("approved").timeout(Duration::from_secs(3_600)).await;
+    let go = ctx.wait_signal::<String>("approved").timeout(Duration::from_secs(3_600)).await;
     match go {
         Ok(by) => Ok(format!("approved by {by}")),
         Err(StepError::TimedOut) => Ok("not approved".to_owned()),
@@ -172,7 +172,7 @@ async fn a_workflow_cleans_up_when_cancellation_is_requested() {
     }
     async fn saga(ctx: Workflow, n: u32) -> Result<(), StepError> {
         ctx.activity(double, &n).await?;
-        let waited = ctx.event::<()>("never").await;
+        let waited = ctx.wait_signal::<()>("never").await;
         ctx.shielded().activity(undo, &n).await?;
         waited
     }
@@ -189,7 +189,7 @@ async fn a_workflow_cleans_up_when_cancellation_is_requested() {
         reason: "enough".into(),
     };
     stage.other.submit(ask).await.unwrap();
-    let ended = handle.ended().await.unwrap();
+    let ended = handle.wait().await.unwrap();
     assert_eq!(ended.lifecycle.public(), PublicState::Cancelled);
     assert_eq!(UNDONE.load(Ordering::SeqCst), 7);
     running.drain(Duration::from_secs(10)).await;
@@ -210,7 +210,7 @@ async fn another_worker_continues_from_the_history() {
     };
     async fn waits(ctx: Workflow, n: u32) -> Result<u32, StepError> {
         let first: u32 = ctx.activity_named("count", &n).await?;
-        let go: u32 = ctx.event("go").await?;
+        let go: u32 = ctx.wait_signal("go").await?;
         let second: u32 = ctx.activity_named("count", &go).await?;
         Ok(first + second)
     }
@@ -247,7 +247,7 @@ async fn a_child_cleans_up_when_its_parent_is_cancelled() {
         Ok(())
     }
     async fn careful(ctx: Workflow, n: u32) -> Result<(), StepError> {
-        let waited = ctx.event::<()>("never").await;
+        let waited = ctx.wait_signal::<()>("never").await;
         ctx.shielded().activity(undo_child, &n).await?;
         waited
     }
@@ -274,8 +274,8 @@ async fn a_child_cleans_up_when_its_parent_is_cancelled() {
         reason: "enough".into(),
     };
     stage.other.submit(ask).await.unwrap();
-    assert_eq!(handle.ended().await.unwrap().lifecycle.public(), PublicState::Cancelled);
-    assert_eq!(child.ended().await.unwrap().lifecycle.public(), PublicState::Cancelled);
+    assert_eq!(handle.wait().await.unwrap().lifecycle.public(), PublicState::Cancelled);
+    assert_eq!(child.wait().await.unwrap().lifecycle.public(), PublicState::Cancelled);
     assert_eq!(UNDONE.load(Ordering::SeqCst), 7);
     running.drain(Duration::from_secs(10)).await;
 }

@@ -16,14 +16,14 @@ const HISTORY: &str = include_str!("golden/history.json");
 async fn everything(ctx: Workflow, n: u64) -> Result<(u64, u64, String), StepError> {
     assert!(ctx.patched("p"));
     let paid: u64 = ctx.activity_named("charge", &n).await?;
-    let price = ctx.local("price", async || Ok::<u64, Failure>(5)).await?;
+    let price = ctx.local_activity("price", async || Ok::<u64, Failure>(5)).await?;
     let limit = ctx.sleep(seconds(60));
-    let Either::Second(word) = ctx.select((limit, ctx.event::<u64>("go"))).await else {
+    let Either::Second(word) = ctx.select((limit, ctx.wait_signal::<u64>("go"))).await else {
         return Err(StepError::TimedOut);
     };
     let shipped: u64 = ctx.child_named("ship", &paid).await?;
     ctx.start_named("mail", &()).await?;
-    ctx.post("desk", "done", &shipped)?;
+    ctx.signal("desk", "done", &shipped)?;
     ctx.sleep(seconds(1)).await?;
     Ok((paid + price + word? + shipped, ctx.random(), ctx.uuid()))
 }

@@ -12,7 +12,7 @@ async fn tells(ctx: Workflow, n: u32) -> Result<u32, StepError> {
     let mut sum = 0;
     for nth in 0..n {
         ctx.set_status(format!("{nth} of {n}"))?;
-        sum += ctx.event::<u32>("add").await?;
+        sum += ctx.wait_signal::<u32>("add").await?;
         ctx.set_value("sum", &sum)?;
     }
     ctx.set_status("done")?;
@@ -20,7 +20,7 @@ async fn tells(ctx: Workflow, n: u32) -> Result<u32, StepError> {
 }
 
 fn start<'e>(engine: &'e Engine, name: &str, input: u32) -> WorkflowBuilder<'e, u32> {
-    engine.start_workflow(name, &input).id(name)
+    engine.start_workflow_kind(name, &input).id(name)
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,7 +93,7 @@ async fn the_same_id_is_a_duplicate_or_a_conflict() {
 async fn a_workflow_is_cancelled_or_terminated() {
     async fn cleans(ctx: Workflow, _: u32) -> Result<u32, StepError> {
         ctx.set_status("waits")?;
-        let waited = ctx.event::<u32>("never").await;
+        let waited = ctx.wait_signal::<u32>("never").await;
         ctx.set_status("cleaned up")?;
         waited
     }
@@ -110,7 +110,7 @@ async fn a_workflow_is_cancelled_or_terminated() {
             true => handle.terminate("enough").await.unwrap(),
             false => handle.cancel("enough").await.unwrap(),
         }
-        let ended = handle.ended().await.unwrap();
+        let ended = handle.wait().await.unwrap();
         assert_eq!(ended.lifecycle.public(), PublicState::Cancelled);
         assert_eq!(handle.result().await.unwrap_err().code(), "not_completed");
         assert_eq!(handle.status().await.unwrap().unwrap().text, last);
@@ -213,14 +213,14 @@ async fn a_start_and_a_buffered_signal_may_race() {
         let (speaker, starter) = (stage.other.clone(), stage.engine.clone());
         let to = id.clone();
         let speaks =
-            tokio::spawn(async move { speaker.post(to, "add").payload(&7).buffer_for(keep).await });
-        let handle = starter.start_workflow::<u32>("tells", &1).id(id).await.unwrap();
+            tokio::spawn(async move { speaker.signal(to, "add").payload(&7).buffer_for(keep).await });
+        let handle = starter.start_workflow_kind::<u32>("tells", &1).id(id).await.unwrap();
         speaks.await.unwrap().unwrap();
         started.push((handle, 7));
     }
-    let speaker = stage.other.start_workflow::<()>("speaks", &5).await.unwrap();
+    let speaker = stage.other.start_workflow_kind::<()>("speaks", &5).await.unwrap();
     for id in 0..5 {
-        let one = stage.engine.start_workflow::<u32>("tells", &1).id(format!("by {id}"));
+        let one = stage.engine.start_workflow_kind::<u32>("tells", &1).id(format!("by {id}"));
         started.push((one.await.unwrap(), 1));
     }
     speaker.result().await.unwrap();

@@ -29,7 +29,7 @@ async fn order(ctx: Workflow, n: u32) -> Result<u32, StepError> {
     let second = ctx.child(doubles, &n).id(format!("child-{n}-b"));
     first.await?;
     second.await?;
-    ctx.event::<()>("go").await?;
+    ctx.wait_signal::<()>("go").await?;
     if n == 0 {
         return Ok(ctx.info().execution);
     }
@@ -37,7 +37,7 @@ async fn order(ctx: Workflow, n: u32) -> Result<u32, StepError> {
 }
 
 async fn saga(ctx: Workflow, n: u32) -> Result<(), StepError> {
-    let waited = ctx.event::<()>("never").await;
+    let waited = ctx.wait_signal::<()>("never").await;
     ctx.shielded().activity(double, &n).await?;
     waited
 }
@@ -69,8 +69,8 @@ async fn run(stage: &Stage) {
     let (task, reason) = (saga.key().clone(), "stop".to_owned());
     stage.other.submit(RequestCancel { task, reason }).await.unwrap();
     assert_eq!(order.result::<u32>().await.unwrap(), 2);
-    saga.ended().await.unwrap();
-    fails.ended().await.unwrap();
+    saga.wait().await.unwrap();
+    fails.wait().await.unwrap();
     let plain = TaskKey::new(&Tenant::default(), &"plain".into());
     let cancel = Cancel { task: plain.clone(), reason: "not needed".into() };
     stage.other.submit(cancel).await.unwrap();

@@ -50,10 +50,10 @@ async fn check(lost: Lost, mail: bool) {
                 }
                 Ok::<(), Failure>(())
             };
-            ctx.local("arm", arm).await?;
+            ctx.local_activity("arm", arm).await?;
             let n: u32 = ctx.activity_named("step", &0).await?;
             if mail {
-                ctx.event::<()>("go").await?;
+                ctx.wait_signal::<()>("go").await?;
             }
             ctx.activity_named::<u32>("step", &n).await
         }
@@ -75,7 +75,7 @@ async fn check(lost: Lost, mail: bool) {
         .handler("step", step)
         .workflow_definition(WorkflowDefinition::named("two", two));
     let running = worker.start().unwrap();
-    let handle = stage.other.start_workflow::<u32>("two", &()).id("t").await.unwrap();
+    let handle = stage.other.start_workflow_kind::<u32>("two", &()).id("t").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 2);
     for id in ["t", "t/1", "t/2", "t/3"] {
         let history = stage.history(id);
@@ -126,7 +126,7 @@ async fn a_late_response_to_a_commit_is_used() {
                 });
                 Ok::<(), Failure>(())
             };
-            ctx.local("arm", arm).await?;
+            ctx.local_activity("arm", arm).await?;
             ctx.activity_named::<u32>("step", &1).await
         }
     };
@@ -134,7 +134,7 @@ async fn a_late_response_to_a_commit_is_used() {
     let worker = stage.worker().lease(Duration::from_secs(7)).handler("step", step);
     let running =
         worker.workflow_definition(WorkflowDefinition::named("one", one)).start().unwrap();
-    let handle = stage.other.start_workflow::<u32>("one", &()).id("t").await.unwrap();
+    let handle = stage.other.start_workflow_kind::<u32>("one", &()).id("t").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 2);
     assert_eq!(stage.history("t/1"), "claimed completed", "its first lease is used");
     running.drain(EVER).await;

@@ -11,7 +11,7 @@ use crate::workflow_cast::{instance, json, made, message, seconds, turn};
 
 async fn approval(ctx: Workflow, wait: u64) -> Result<String, StepError> {
     ctx.sleep(seconds(10)).await?;
-    ctx.event::<String>("approved").timeout(seconds(wait)).await
+    ctx.wait_signal::<String>("approved").timeout(seconds(wait)).await
 }
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn a_wait_for_a_message_times_out() {
 #[tokio::test]
 async fn a_stuck_workflow_names_what_it_waits_for() {
     async fn waiting(ctx: Workflow, (): ()) -> Result<(), StepError> {
-        ctx.event("go").await
+        ctx.wait_signal("go").await
     }
     let stuck = WorkflowTest::new(waiting, &()).run().await.unwrap_err();
     assert_eq!(stuck, TestFailure::Stuck { waits: vec!["message `go`".to_owned()] });
@@ -51,7 +51,7 @@ async fn a_stuck_workflow_names_what_it_waits_for() {
 #[tokio::test]
 async fn a_message_that_does_not_decode_fails_the_await() {
     async fn number(ctx: Workflow, (): ()) -> Result<u64, StepError> {
-        ctx.event("n").await
+        ctx.wait_signal("n").await
     }
     let test = WorkflowTest::new(number, &()).event_at(seconds(1), "n", &"one");
     let tested = test.run().await.unwrap();
@@ -62,7 +62,7 @@ async fn a_message_that_does_not_decode_fails_the_await() {
 #[tokio::test]
 async fn the_first_message_goes_to_the_first_wait() {
     async fn two(ctx: Workflow, (): ()) -> Result<(u64, u64), StepError> {
-        let (a, b) = ctx.join((ctx.event("n"), ctx.event("n"))).await;
+        let (a, b) = ctx.join((ctx.wait_signal("n"), ctx.wait_signal("n"))).await;
         Ok((a?, b?))
     }
     let test = WorkflowTest::new(two, &()).event_at(seconds(1), "n", &1);
@@ -73,7 +73,7 @@ async fn the_first_message_goes_to_the_first_wait() {
 #[tokio::test]
 async fn a_queue_preserves_its_order() {
     async fn sum(ctx: Workflow, count: u64) -> Result<Vec<u64>, StepError> {
-        let queue = ctx.queue::<u64>("jobs");
+        let queue = ctx.signals::<u64>("jobs");
         let mut read = Vec::new();
         for _ in 0..count {
             read.push(queue.next().await?);
@@ -93,10 +93,10 @@ async fn a_queue_preserves_its_order() {
 #[test]
 fn a_dropped_wait_consumes_no_message() {
     async fn racing(ctx: Workflow, (): ()) -> Result<(u64, u64), StepError> {
-        let lost = ctx.event::<u64>("n");
-        let tick = ctx.event::<()>("tick");
+        let lost = ctx.wait_signal::<u64>("n");
+        let tick = ctx.wait_signal::<()>("tick");
         let _ = ctx.select((tick, lost)).await;
-        let (a, b) = ctx.join((ctx.event("n"), ctx.event("n"))).await;
+        let (a, b) = ctx.join((ctx.wait_signal("n"), ctx.wait_signal("n"))).await;
         Ok((a?, b?))
     }
     let mut instance = instance(&WorkflowDefinition::of(racing).unwrap());
@@ -115,7 +115,7 @@ async fn collecting(ctx: Workflow, read: Vec<u64>) -> Result<Vec<u64>, StepError
     ctx.set_value("executions", &(ctx.info().execution + 1))?;
     let abandoned = ctx.sleep(seconds(1_000)).start();
     ctx.sleep(seconds(1)).await?;
-    read.push(ctx.queue("jobs").next().await?);
+    read.push(ctx.signals("jobs").next().await?);
     let refused = ctx.continue_as_new(&read).await;
     drop(abandoned);
     refused.map(|never| match never {})
@@ -140,10 +140,10 @@ async fn unread_messages_are_carried_over() {
 #[test]
 fn more_messages_than_can_be_carried_are_not_lost() {
     async fn full(ctx: Workflow, (): ()) -> Result<u64, StepError> {
-        ctx.event::<()>("go").await?;
+        ctx.wait_signal::<()>("go").await?;
         let refused = ctx.continue_as_new(&()).await.unwrap_err();
         assert!(refused.to_string().contains("101 messages are unread, 100"), "{refused}");
-        let first = ctx.event::<u64>("n").await?;
+        let first = ctx.wait_signal::<u64>("n").await?;
         ctx.continue_as_new(&first).await.map(|never| match never {})
     }
     let mut instance = instance(&WorkflowDefinition::of(full).unwrap());
@@ -161,10 +161,10 @@ fn more_messages_than_can_be_carried_are_not_lost() {
 #[test]
 fn more_bytes_than_can_be_carried_are_not_lost() {
     async fn heavy(ctx: Workflow, (): ()) -> Result<u64, StepError> {
-        ctx.event::<()>("go").await?;
+        ctx.wait_signal::<()>("go").await?;
         let refused = ctx.continue_as_new(&()).await.unwrap_err();
         assert!(refused.to_string().contains("bytes, 4194304 at most are carried"), "{refused}");
-        ctx.event::<String>("large").await?;
+        ctx.wait_signal::<String>("large").await?;
         ctx.continue_as_new(&()).await.map(|never| match never {})
     }
     let mut instance = instance(&WorkflowDefinition::of(heavy).unwrap());
@@ -196,12 +196,12 @@ fn values_that_cannot_be_carried_are_not_lost() {
 #[tokio::test]
 async fn workflows_send_messages() {
     async fn receiver(ctx: Workflow, (): ()) -> Result<String, StepError> {
-        ctx.event("hello").await
+        ctx.wait_signal("hello").await
     }
     async fn sender(ctx: Workflow, (): ()) -> Result<String, StepError> {
         let child = ctx.child(receiver, &()).id("r").start();
-        ctx.post("r", "hello", "Ada")?;
-        ctx.post("missing", "hello", "Bob")?;
+        ctx.signal("r", "hello", "Ada")?;
+        ctx.signal("missing", "hello", "Bob")?;
         child.await
     }
     let tested = WorkflowTest::new(sender, &()).workflow(receiver).run().await.unwrap();
@@ -218,9 +218,9 @@ async fn begun<F: Future + Unpin>(future: &mut F) {
 #[test]
 fn an_unpolled_wait_still_gets_its_message() {
     async fn two(ctx: Workflow, (): ()) -> Result<(u64, u64), StepError> {
-        let mut first = ctx.event::<u64>("n");
+        let mut first = ctx.wait_signal::<u64>("n");
         begun(&mut first).await;
-        let second = ctx.event::<u64>("n").await?;
+        let second = ctx.wait_signal::<u64>("n").await?;
         Ok((first.await?, second))
     }
     let mut instance = instance(&WorkflowDefinition::of(two).unwrap());
@@ -234,11 +234,11 @@ fn an_unpolled_wait_still_gets_its_message() {
 fn the_message_of_a_dropped_wait_goes_to_the_next() {
     async fn leaving(ctx: Workflow, (): ()) -> Result<Vec<u64>, StepError> {
         let leaves = async {
-            let mut first = ctx.event::<u64>("n");
+            let mut first = ctx.wait_signal::<u64>("n");
             begun(&mut first).await;
-            ctx.event::<u64>("leave").await
+            ctx.wait_signal::<u64>("leave").await
         };
-        let next = ctx.event::<u64>("n");
+        let next = ctx.wait_signal::<u64>("n");
         let branches: Vec<Pin<Box<dyn Future<Output = _> + Send + '_>>> =
             vec![Box::pin(leaves), Box::pin(next)];
         ctx.join(branches).await.into_iter().collect()
@@ -253,7 +253,7 @@ fn the_message_of_a_dropped_wait_goes_to_the_next() {
 #[tokio::test]
 async fn the_timer_of_a_wait_is_cancelled_with_it() {
     async fn kept(ctx: Workflow, (): ()) -> Result<(), StepError> {
-        let mut event = ctx.event::<()>("go").timeout(seconds(100));
+        let mut event = ctx.wait_signal::<()>("go").timeout(seconds(100));
         (&mut event).await?;
         ctx.sleep(seconds(1)).await
     }

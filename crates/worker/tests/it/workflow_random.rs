@@ -90,16 +90,16 @@ impl Player {
             }
             Op::Dropped(n) => drop(activity(n).start()),
             Op::Local(n) => {
-                self.note(ctx.local("local", async move || Ok::<_, Failure>(n * 2)).await);
+                self.note(ctx.local_activity("local", async move || Ok::<_, Failure>(n * 2)).await);
             }
             Op::Sleep(n) => ctx.sleep(seconds(n)).await?,
             Op::Event(n, wait) => {
-                let event = ctx.event::<u64>(&format!("event{n}")).timeout(seconds(wait));
+                let event = ctx.wait_signal::<u64>(&format!("event{n}")).timeout(seconds(wait));
                 self.note(passing(event.await)?);
             }
             Op::Child(ops) => self.note(passing(ctx.child(play, &vec![ops]).await)?),
-            Op::Detached(ops) => self.note(ctx.start(play, &vec![ops]).await?),
-            Op::Post(n) => ctx.post(ctx.id().clone(), &format!("event{n}"), &n)?,
+            Op::Detached(ops) => self.note(ctx.start_detached(play, &vec![ops]).await?),
+            Op::Post(n) => ctx.signal(ctx.id().clone(), &format!("event{n}"), &n)?,
             Op::Value(n) => {
                 let found = ctx.get_value::<u64>(&n.to_string())?;
                 ctx.set_value(&n.to_string(), &(found.unwrap_or(n) + 1))?;

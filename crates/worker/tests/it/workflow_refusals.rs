@@ -16,13 +16,13 @@ use windlass_worker::workflow::{
 use crate::stage::{EVER, Stage, key};
 
 async fn order(ctx: Workflow, n: u32) -> Result<u32, StepError> {
-    ctx.event::<()>("go").await?;
+    ctx.wait_signal::<()>("go").await?;
     Ok(n + 1)
 }
 
 /// Another workflow of the same lane completes.
 async fn another_workflow_completes(stage: &Stage, id: &str) {
-    let other = stage.other.start_workflow::<u32>("order", &1).id(id).await.unwrap();
+    let other = stage.other.start_workflow_kind::<u32>("order", &1).id(id).await.unwrap();
     other.signal("go", &()).await.unwrap();
     assert_eq!(other.result().await.unwrap(), 2);
 }
@@ -42,7 +42,7 @@ async fn until(stage: &Stage, id: &str, is_so: impl Fn(&Task) -> bool) {
 async fn an_unknown_workflow_waits_for_a_worker_with_its_code() {
     let stage = Stage::new().await;
     let running = stage.worker().workflow(order).start().unwrap();
-    let unknown = stage.other.start_workflow::<u32>("ordr", &1).id("u").await.unwrap();
+    let unknown = stage.other.start_workflow_kind::<u32>("ordr", &1).id("u").await.unwrap();
     until(&stage, "u", |task| task.progress.is_some()).await;
     let progress = stage.task("u").await.progress.clone().unwrap();
     assert_eq!(progress.message, "a worker has no code for ordr");
@@ -61,7 +61,7 @@ async fn an_unknown_workflow_waits_for_a_worker_with_its_code() {
 async fn an_input_that_does_not_decode_fails_only_its_workflow() {
     let stage = Stage::new().await;
     let running = stage.worker().workflow(order).start().unwrap();
-    let wrong = stage.other.start_workflow::<u32>("order", "one").id("w").await.unwrap();
+    let wrong = stage.other.start_workflow_kind::<u32>("order", "one").id("w").await.unwrap();
     let error = wrong.result().await.unwrap_err();
     assert!(matches!(error, Error::NotCompleted { .. }), "{error}");
     let Lifecycle::Failed { class, reason, .. } = &wrong.info().await.unwrap().lifecycle else {
@@ -78,7 +78,7 @@ async fn an_input_that_does_not_decode_fails_only_its_workflow() {
 #[tokio::test(start_paused = true)]
 async fn a_history_that_does_not_decode_fails_its_workflow_in_the_end() {
     let stage = Stage::new().await;
-    let broken = stage.other.start_workflow::<u32>("order", &1).id("b").await.unwrap();
+    let broken = stage.other.start_workflow_kind::<u32>("order", &1).id("b").await.unwrap();
     let claimed = stage.other.claim(Claim::new("w"), EVER).await.unwrap();
     let row = Payload::json("{\"at\":\"soon\"}");
     let turn = CommitTurn {
@@ -91,7 +91,7 @@ async fn a_history_that_does_not_decode_fails_its_workflow_in_the_end() {
         then: TurnEnd::AwaitMessages,
         sticky_ms: None,
         eager: None,
-        foreign: None,
+        metadata: None,
     };
     stage.other.submit(turn).await.unwrap();
     broken.signal("go", &()).await.unwrap();
@@ -101,7 +101,7 @@ async fn a_history_that_does_not_decode_fails_its_workflow_in_the_end() {
     assert!(told.starts_with("row 0 of the history cannot be read: "), "{told}");
     assert_eq!(broken.history().await.unwrap_err().code(), "bad_history");
     another_workflow_completes(&stage, "o").await;
-    let ended = broken.ended().await.unwrap();
+    let ended = broken.wait().await.unwrap();
     let Lifecycle::Failed { class, reason, .. } = &ended.lifecycle else { panic!("{ended:?}") };
     assert_eq!((*class, reason), (FailureClass::Crash, &told));
     assert_eq!(ended.attempts, 11);
@@ -116,7 +116,7 @@ async fn a_history_that_does_not_decode_fails_its_workflow_in_the_end() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_payload_is_not_treated_as_none() {
     async fn relay(ctx: Workflow, n: u32) -> Result<(u32, Option<u32>), StepError> {
-        let got = ctx.event::<Option<u32>>("go").await?;
+        let got = ctx.wait_signal::<Option<u32>>("go").await?;
         if n > 1 {
             match ctx.continue_as_new(&(n - 1)).await? {}
         }
@@ -129,7 +129,7 @@ async fn a_lost_payload_is_not_treated_as_none() {
             .workflow_definition(WorkflowDefinition::named("relay", relay))
             .start()
             .unwrap();
-        let handle = stage.other.start_workflow::<(u32, Option<u32>)>("relay", &n).id("l");
+        let handle = stage.other.start_workflow_kind::<(u32, Option<u32>)>("relay", &n).id("l");
         let handle = handle.await.unwrap();
         until(&stage, "l", |task| task.lifecycle.public() == PublicState::Suspended).await;
         for nth in 1..messages {
@@ -141,9 +141,9 @@ async fn a_lost_payload_is_not_treated_as_none() {
         }
         first.drain(EVER).await;
         handle.signal("go", &7).await.unwrap();
-        let shelf = stage.memory.snapshot();
+        let tables = stage.memory.snapshot();
         let is_it = |key: &PayloadKey| key.slot.as_str().starts_with(slot);
-        let (lost, payload) = shelf.payloads().find(|(key, _)| is_it(key)).unwrap();
+        let (lost, payload) = tables.payloads().find(|(key, _)| is_it(key)).unwrap();
         let dropped_payloads = vec![lost.clone()];
         stage.tamper(ChangeSet { dropped_payloads, ..ChangeSet::default() }).await;
         let second = stage
@@ -191,7 +191,7 @@ async fn oversized_status_and_values_are_rejected_and_change_nothing() {
         .workflow_definition(WorkflowDefinition::named("large", large))
         .start()
         .unwrap();
-    let handle = stage.other.start_workflow::<Vec<String>>("large", &1).id("l").await.unwrap();
+    let handle = stage.other.start_workflow_kind::<Vec<String>>("large", &1).id("l").await.unwrap();
     let refused = handle.result().await.unwrap();
     let parts = ["262144 at most", "a NUL", "65536 at most", "its name", "150 values"];
     assert_eq!(refused.len(), parts.len());
@@ -230,14 +230,14 @@ async fn requests_to_missing_or_ended_workflows_change_nothing() {
 
 /// Sends messages and starts that are rejected, and continues.
 async fn sender(ctx: Workflow, _: u32) -> Result<Vec<String>, StepError> {
-    ctx.post("missing", "go", &())?;
-    ctx.start(order, &2).id("exists").await?;
-    ctx.post("exists", "go", &())?;
-    ctx.start(order, &1).id("exists").await?;
+    ctx.signal("missing", "go", &())?;
+    ctx.start_detached(order, &2).id("exists").await?;
+    ctx.signal("exists", "go", &())?;
+    ctx.start_detached(order, &1).id("exists").await?;
     let long = "x".repeat(201);
-    let start = ctx.start(order, &1).id(long.as_str()).await.unwrap_err();
+    let start = ctx.start_detached(order, &1).id(long.as_str()).await.unwrap_err();
     let child = ctx.child(order, &1).id(long.as_str()).await.unwrap_err();
-    ctx.event::<()>("go").await?;
+    ctx.wait_signal::<()>("go").await?;
     Ok(vec![start.to_string(), child.to_string()])
 }
 
@@ -245,13 +245,14 @@ async fn sender(ctx: Workflow, _: u32) -> Result<Vec<String>, StepError> {
 #[tokio::test(start_paused = true)]
 async fn rejected_posts_and_starts_are_in_the_history() {
     let stage = Stage::new().await;
-    let exists = stage.other.start_workflow::<u32>("order", &1).id("exists").await.unwrap();
+    let exists = stage.other.start_workflow_kind::<u32>("order", &1).id("exists").await.unwrap();
     let running = stage
         .worker()
         .workflow_definition(WorkflowDefinition::named("sender", sender))
         .start()
         .unwrap();
-    let handle = stage.other.start_workflow::<Vec<String>>("sender", &1).id("s").await.unwrap();
+    let handle =
+        stage.other.start_workflow_kind::<Vec<String>>("sender", &1).id("s").await.unwrap();
     until(&stage, "s", |task| {
         let turns = task.workflow.as_ref().map_or(0, |workflow| workflow.turns);
         turns >= 2 && task.lifecycle.public() == PublicState::Suspended

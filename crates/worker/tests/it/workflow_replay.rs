@@ -100,7 +100,7 @@ fn reordered_steps_are_found() {
                     the code makes timer (step 1).";
     assert_eq!(found(&program), expected);
     let program = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
-        let first = ctx.event::<()>("go");
+        let first = ctx.wait_signal::<()>("go");
         ctx.select((first, act(&ctx, "a"))).await;
         Ok::<_, Failure>(())
     });
@@ -112,7 +112,7 @@ fn reordered_steps_are_found() {
 #[test]
 fn a_step_of_another_kind_is_found() {
     let local = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
-        ctx.local("a", async || Ok::<u64, Failure>(1)).await
+        ctx.local_activity("a", async || Ok::<u64, Failure>(1)).await
     });
     let child = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
         ctx.child_named::<u64>("a", &()).await
@@ -122,7 +122,7 @@ fn a_step_of_another_kind_is_found() {
         ctx.sleep(seconds(1)).await
     });
     let post = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
-        ctx.post("x", "a", &())?;
+        ctx.signal("x", "a", &())?;
         ctx.sleep(seconds(1)).await
     });
     let kinds = [(local, "local activity"), (child, "child"), (start, "start"), (post, "post")];
@@ -149,10 +149,10 @@ fn an_additional_cancel_is_found() {
 #[test]
 fn code_that_ends_before_its_history() {
     async fn waiting(ctx: Workflow, (): ()) -> Result<(), StepError> {
-        ctx.event("go").await
+        ctx.wait_signal("go").await
     }
     async fn hasty(ctx: Workflow, (): ()) -> Result<(), StepError> {
-        ctx.select((ctx.event::<()>("go"), std::future::ready(()))).await;
+        ctx.select((ctx.wait_signal::<()>("go"), std::future::ready(()))).await;
         Ok(())
     }
     let mut instance = instance(&WorkflowDefinition::of(waiting).unwrap());
@@ -392,13 +392,13 @@ fn nothing_is_leaked() {
         let held = Arc::clone(&given);
         async move {
             let inner = (ctx.clone(), Arc::clone(&held), ctx.sleep(seconds(9)).start());
-            let local = ctx.local("l", move || async move {
+            let local = ctx.local_activity("l", move || async move {
                 drop(inner);
                 Ok::<_, Failure>(())
             });
             let typed = (0..10).map(|n| ctx.activity(crate::workflow_cast::pack, &n));
             let typed = ctx.join(typed.collect::<Vec<_>>());
-            let all = ctx.join((local, ctx.event::<()>("go"), typed, ctx.cancelled()));
+            let all = ctx.join((local, ctx.wait_signal::<()>("go"), typed, ctx.cancelled()));
             let _all = all.await;
             drop(held);
             Ok::<_, Failure>(())

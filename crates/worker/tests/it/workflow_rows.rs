@@ -11,7 +11,7 @@ use windlass_worker::workflow::{
 use crate::workflow_cast::{done, instance, json, made, message, turn};
 
 async fn wide(ctx: Workflow, (): ()) -> Result<u64, StepError> {
-    let count = ctx.event::<u64>("count").await?;
+    let count = ctx.wait_signal::<u64>("count").await?;
     ctx.set_status(format!("{count} at once"))?;
     let all = (0..count).map(|n| ctx.activity_named::<u64>("a", &n)).collect::<Vec<_>>();
     Ok(ctx.join(all).await.into_iter().sum::<Result<u64, _>>()? + ctx.random() % 2)
@@ -99,7 +99,7 @@ fn rows_are_bounded_in_bytes() {
 #[test]
 fn a_deviation_is_located_in_its_row() {
     async fn other(ctx: Workflow, (): ()) -> Result<(), StepError> {
-        let count = ctx.event::<u64>("count").await?;
+        let count = ctx.wait_signal::<u64>("count").await?;
         let name = |n| if n == 1_700 { "b" } else { "a" };
         let all = (0..count).map(|n| ctx.activity_named::<u64>(name(n), &n)).collect::<Vec<_>>();
         ctx.join(all).await;
@@ -109,7 +109,7 @@ fn a_deviation_is_located_in_its_row() {
     assert_eq!((found.turn, found.place), (2, 701));
     // An activity beyond a complete turn is a deviation, not an uncommitted rest.
     async fn more(ctx: Workflow, (): ()) -> Result<(), StepError> {
-        let count = ctx.event::<u64>("count").await?;
+        let count = ctx.wait_signal::<u64>("count").await?;
         let all = (0..=count).map(|n| ctx.activity_named::<u64>("a", &n)).collect::<Vec<_>>();
         ctx.join(all).await;
         Ok(())
@@ -125,7 +125,7 @@ async fn rows_are_bounded_with_many_local_activities() {
         let mut sum = 0;
         for n in 0..2_500 {
             let local = async move || Ok::<_, Failure>("x".repeat(if n < 5 { size } else { 1 }));
-            sum += ctx.local("one", local).await?.len();
+            sum += ctx.local_activity("one", local).await?.len();
         }
         Ok(sum)
     }
@@ -144,7 +144,7 @@ async fn rows_are_bounded_with_many_local_activities() {
 async fn rows_are_bounded_with_concurrent_local_activities() {
     async fn wide(ctx: Workflow, (): ()) -> Result<usize, StepError> {
         let one = || async { Ok::<_, Failure>("x".repeat(1_500_000)) };
-        let all = (0..7).map(|_| ctx.local("one", one)).collect::<Vec<_>>();
+        let all = (0..7).map(|_| ctx.local_activity("one", one)).collect::<Vec<_>>();
         let mut sum = 0;
         for text in ctx.join(all).await {
             sum += text?.len();

@@ -273,8 +273,8 @@ async fn invalid_requests_are_returned_to_the_code() {
             4 => ctx.set_status("x".repeat(300_000)),
             5 => ctx.set_value("v", &"x".repeat(70_000)),
             6 => (0..151).try_for_each(|n| ctx.set_value(&n.to_string(), &n)),
-            7 => ctx.event::<()>("a\nb").await,
-            8 => ctx.post("", "go", &()),
+            7 => ctx.wait_signal::<()>("a\nb").await,
+            8 => ctx.signal("", "go", &()),
             _ => ctx.activity_named::<()>("a", &()).retry(RetryPolicy::fixed(0, 0)).await,
         }
     }
@@ -290,9 +290,9 @@ async fn invalid_requests_are_returned_to_the_code() {
 #[tokio::test]
 async fn local_activities_run_within_the_turn() {
     async fn order(ctx: Workflow, log: u64) -> Result<(u64, String), Failure> {
-        let first = ctx.local("one", move || async move { Ok::<_, Failure>(log + 1) }).await?;
-        let bad = ctx.local("bad", async || Err::<u64, _>(Failure::permanent("no")));
-        let loud = ctx.local("loud", async || -> Result<u64, Failure> { panic!("boom") });
+        let first = ctx.local_activity("one", move || async move { Ok::<_, Failure>(log + 1) }).await?;
+        let bad = ctx.local_activity("bad", async || Err::<u64, _>(Failure::permanent("no")));
+        let loud = ctx.local_activity("loud", async || -> Result<u64, Failure> { panic!("boom") });
         let (bad, loud) = ctx.join((bad, loud)).await;
         let text = format!("{} / {}", bad.unwrap_err(), loud.unwrap_err());
         ctx.sleep(seconds(1)).await?;
@@ -316,7 +316,7 @@ async fn local_activities_run_once() {
                 RUNS.lock().unwrap().push(name);
                 Ok::<_, Failure>(())
             };
-            ctx.local(name, noted).await?;
+            ctx.local_activity(name, noted).await?;
             ctx.sleep(seconds(1)).await?;
         }
         Ok(())
@@ -338,7 +338,7 @@ async fn children() {
         let named = ctx.child(invoice, &2).id("invoice-2");
         let (one, two) = ctx.join((ctx.child(invoice, &1), named)).await;
         let failed = ctx.child(failing, &()).await.unwrap_err();
-        ctx.start(invoice, &3).id("left-alone").await?;
+        ctx.start_detached(invoice, &3).id("left-alone").await?;
         ctx.start_named("unknown", &4).await?;
         Ok((one?, two?, failed.to_string()))
     }

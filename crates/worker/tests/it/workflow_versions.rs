@@ -13,7 +13,7 @@ mod one {
     use super::*;
 
     pub(super) async fn order(ctx: Workflow, n: u32) -> Result<String, StepError> {
-        ctx.event::<()>("go").await?;
+        ctx.wait_signal::<()>("go").await?;
         Ok(format!("one {n}"))
     }
 }
@@ -28,7 +28,7 @@ mod two {
 }
 
 fn start<'e>(engine: &'e Engine, id: &str) -> WorkflowBuilder<'e, String> {
-    engine.start_workflow("order", &7).id(id)
+    engine.start_workflow_kind("order", &7).id(id)
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,7 +90,7 @@ async fn a_workflow_continues_as_another_version() {
         .unwrap();
     let second = Worker::new(stage.engine.clone(), "v").workflow_version("2.0.0", two::order);
     let second = second.start().unwrap();
-    let handle = stage.other.start_workflow::<String>("parent", &1).id("parent").await.unwrap();
+    let handle = stage.other.start_workflow_kind::<String>("parent", &1).id("parent").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), "two 2 2.0.0");
     for running in [first, second] {
         running.drain(Duration::from_secs(10)).await;

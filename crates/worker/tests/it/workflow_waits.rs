@@ -26,10 +26,10 @@ async fn a_caller_waiting_for_a_cancelled_activity_is_woken() {
         .handler("step", step)
         .workflow_definition(WorkflowDefinition::named("races", races));
     let running = worker.start().unwrap();
-    let handle = stage.engine.start_workflow::<u32>("races", &()).id("t").await.unwrap();
+    let handle = stage.engine.start_workflow_kind::<u32>("races", &()).id("t").await.unwrap();
     stage.until("t/0", "claimed").await;
     let waits = stage.engine.handle(key("t/0"));
-    let waits = tokio::spawn(async move { waits.ended().await.map(drop) });
+    let waits = tokio::spawn(async move { waits.wait().await.map(drop) });
     assert_eq!(handle.result().await.unwrap(), 1);
     let ended = tokio::time::timeout(EVER / 2, waits).await.expect("it is woken by the end");
     assert_eq!(ended.unwrap().unwrap_err().code(), "task_not_found");

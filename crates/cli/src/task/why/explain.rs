@@ -304,11 +304,11 @@ mod tests {
 
     /// A task under a lease of 30 seconds.
     fn held_task() -> Arc<Task> {
-        let mut shelf = ReferenceTables::default();
+        let mut tables = ReferenceTables::default();
         let create = Create::one(NewTask { lane: "mail".into(), ..NewTask::new("t", "k") });
-        shelf.execute(CLAIMED_AT, &create.into()).unwrap();
+        tables.execute(CLAIMED_AT, &create.into()).unwrap();
         let claim = Claim { lanes: vec!["mail".into()], ..Claim::new("w") };
-        match shelf.execute(CLAIMED_AT, &claim.into()).unwrap() {
+        match tables.execute(CLAIMED_AT, &claim.into()).unwrap() {
             Outcome::Claimed(mut tasks) => tasks.pop().unwrap(),
             other => panic!("{other:?}"),
         }

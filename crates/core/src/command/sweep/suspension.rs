@@ -88,7 +88,7 @@ mod tests {
     }
 
     fn events(stage: &Stage, from: u64) -> Vec<String> {
-        stage.shelf.events_after(from).map(|logged| logged.name).collect()
+        stage.tables.events_after(from).map(|logged| logged.name).collect()
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
             stage.later(4_999);
             stage.must(Sweep::default());
             assert_eq!(stage.task("t").unwrap().lifecycle.public(), PublicState::Suspended);
-            let seen = stage.shelf.last_seq();
+            let seen = stage.tables.last_seq();
             stage.later(1);
             stage.must(Sweep::default());
             let task = stage.task("t").unwrap();

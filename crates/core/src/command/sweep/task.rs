@@ -1,5 +1,5 @@
 use crate::children::Children;
-use crate::command::reap::reap;
+use crate::command::delete_task::reap;
 use crate::command::sweep::Sweepable;
 use crate::command::sweep::suspension::time_out;
 use crate::event::{Change, Event, LeaseLoss};

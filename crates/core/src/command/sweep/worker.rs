@@ -49,7 +49,7 @@ impl Sweepable for Worker {
 mod tests {
     use super::*;
     use crate::command::{Claim, Complete, Create, DeregisterWorker, NewTask, Outcome, Sweep};
-    use crate::gate::LimitKey;
+    use crate::concurrency_limit::LimitKey;
     use crate::lane::Lane;
     use crate::name::Tenant;
     use crate::row::RowKey;
@@ -75,7 +75,7 @@ mod tests {
     }
 
     fn held(stage: &Stage) -> usize {
-        let tasks = stage.shelf.rows().filter(|row| row.key.table == crate::record::Table::Task);
+        let tasks = stage.tables.rows().filter(|row| row.key.table == crate::record::Table::Task);
         tasks.filter(|row| row.body.contains(r#""state":"active""#)).count()
     }
 

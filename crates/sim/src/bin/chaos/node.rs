@@ -95,7 +95,7 @@ async fn live(
 ) -> Result<(), Error> {
     let mut told = hear();
     let store = Watched { store: open(&orders.url).await, journal: journal.clone() };
-    let engine = Engine::start(store, Config::default()).await?;
+    let engine = Engine::with_store(store, Config::default()).await?;
     let name = format!("{}.{}", orders.process, orders.life);
     let caller = Caller { engine: engine.clone(), journal: journal.clone(), name };
     let orders = Arc::new(orders);

@@ -97,7 +97,7 @@ async fn prepare(options: &Options, folder: &Path, url: &str) -> Result<Engine, 
     let store = Watched { store: open(url).await, journal: journal.clone() };
     // It only reads: background work is left to the processes.
     let config = Config { background: false, ..Config::default() };
-    let engine = Engine::start(store, config).await.map_err(|error| error.to_string())?;
+    let engine = Engine::with_store(store, config).await.map_err(|error| error.to_string())?;
     let caller = Caller { engine: engine.clone(), journal, name: "parent".into() };
     for nth in options.tasks - LANES.len() as u64..options.tasks {
         caller.create(&Wish::new(options.seed, nth, options.tasks)).await;

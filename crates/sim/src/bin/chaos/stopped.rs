@@ -161,7 +161,7 @@ impl Stage<'_> {
         let journal = Arc::new(journal);
         let url = format!("{}&schema={}", self.server.url(), self.schema());
         let store = Watched { store: open(&url).await, journal: journal.clone() };
-        let engine = Engine::start(store, Config::default()).await;
+        let engine = Engine::with_store(store, Config::default()).await;
         let engine = engine.map_err(|error| error.to_string())?;
         Ok(Caller { engine, journal, name: "parent".into() })
     }

@@ -67,11 +67,11 @@ async fn live(orders: Orders) -> Result<(), Error> {
     let stage = Arc::new(Stage { point: "-".to_owned() });
     let store = again(async || store::open(&orders.store).await.map_err(Error::from)).await?;
     let watched = || Watched { store: store.clone(), stage: stage.clone() };
-    let engine = again(async || Engine::start(watched(), Config::default()).await).await?;
+    let engine = again(async || Engine::with_store(watched(), Config::default()).await).await?;
     let bank = SlowBank(Bank { port: orders.bank_port, stage: stage.clone() });
     let chain = Chain { bank, stage: stage.clone(), process: orders.process };
     let running = chain.work(&engine)?;
-    let start = async || engine.start_workflow::<u64>(CHAIN, &orders.steps).id(CHAIN).await;
+    let start = async || engine.start_workflow_kind::<u64>(CHAIN, &orders.steps).id(CHAIN).await;
     let workflow = again(start).await?;
     let sum = again(async || workflow.result().await).await?;
     let turns = replayed(&chain, &workflow, orders.steps).await?;

@@ -86,7 +86,7 @@ async fn live(orders: Orders) -> Result<(), Error> {
     let mut heard = hear();
     let stage = Arc::new(Stage { point: orders.point.clone() });
     let store = Watched { store: store::open(&orders.store).await?, stage: stage.clone() };
-    let engine = Engine::start(store, orders.config()).await?;
+    let engine = Engine::with_store(store, orders.config()).await?;
     let (go, goes) = watch::channel(false);
     let bank = Bank { port: orders.bank_port, stage: stage.clone() };
     let desk =

@@ -119,7 +119,7 @@ async fn live(orders: Arc<Orders>, stage: Arc<Stage>) -> Result<(), Error> {
         Err(error) => stage.trouble(format!("opening the file failed: {error}")),
     };
     let watched = Watched { store, stage: stage.clone() };
-    let engine = Engine::start(watched, Config::default()).await?;
+    let engine = Engine::with_store(watched, Config::default()).await?;
     stage.say(&Line::Ready);
     let caller = Caller { engine: engine.clone(), stage: stage.clone() };
     ask_again(&caller, &mut heard).await;

@@ -1,0 +1,219 @@
+use crate::command::{Outcome, Transition};
+use crate::digest::Digester;
+use crate::event::{Change, Event};
+use crate::limits;
+use crate::primitive::{answered, end_lease, require_lease, redeliver, rest, require_task, without_in_flight};
+use crate::rejection::Rejection;
+use crate::task::{Fence, Lifecycle, Settle, Settled};
+use crate::world::World;
+
+/// Returns a workflow turn without committing it. The in-flight messages of its lease are
+/// redelivered: at once, or after a delay in which other messages may be delivered.
+#[derive(Clone, Debug)]
+pub struct AbandonTurn {
+    pub fence: Fence,
+    pub delay_ms: u64,
+    /// Raises the delivery count of these messages.
+    pub counts: bool,
+}
+
+impl AbandonTurn {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::DELAY_MS.check(self.delay_ms)?;
+        let digest = Digester::new("decline").json(&(self.delay_ms, self.counts)).finish();
+        let known = require_task(world, &self.fence.task)?;
+        if let Some(answer) = answered(&known, self.fence.epoch, digest)? {
+            return Ok(Outcome::Settled(answer));
+        }
+        let own = known.epoch == self.fence.epoch;
+        let lost = known.lifecycle.turn().and_then(|turn| turn.lost);
+        if own && known.workflow.is_some() && lost == Some(self.fence.epoch) {
+            // The lease expired and was swept, which counted the delivery.
+            return Ok(Outcome::Settled(Settled::Released));
+        }
+        let lease = match &known.lifecycle {
+            // Also when it has expired: no other worker has claimed it.
+            Lifecycle::Active(lease) if own => lease.clone(),
+            _ => require_lease(world, &self.fence)?.1,
+        };
+        if known.workflow.is_none() {
+            return Err(Rejection::NotAWorkflow.into());
+        }
+        let run = lease.run.clone().ok_or(Rejection::NotBegun)?;
+        redeliver(world, &known, &lease.received, Some(self.delay_ms), self.counts)?;
+        let mut task = without_in_flight(&known);
+        end_lease(world, &task)?;
+        let (epoch, answer) = (self.fence.epoch, Settled::Released);
+        task.last_settle = Some(Settle { epoch, digest, answer: answer.clone() });
+        world.emit(Event::of_task(&task, world.now(), Change::Released { epoch }));
+        rest(world, task, &run)?;
+        Ok(Outcome::Settled(answer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{
+        Absent, Claim, CommitTurn, NewTask, NewWorkflow, Parcel, Release, Send, Start, Sweep,
+        TurnEnd,
+    };
+    use crate::mailbox::{Mailbox, Message};
+    use crate::name::Tenant;
+    use crate::testing::{Stage, check_task, claim, fence, lane};
+
+    #[test]
+    fn table() {
+        check_task(
+            "
+            absent    |         | absent          | ! task_not_found    |
+            waiting   |         | waiting e0 a0   | ! stale             |
+            delayed   |         | delayed e0 a0   | ! stale             |
+            granted   |         | granted e0 a0   | ! stale             |
+            claimed   |         | claimed e1 a0   | ! not_a_workflow    |
+            active    |         | active e1 a1    | ! not_a_workflow    |
+            active    | epoch=2 | active e1 a1    | ! stale             |
+            active    | ms=999999999999 | active e1 a1 | ! invalid       |
+            lapsed    |         | active e1 a1    | ! not_a_workflow    |
+            completed |         | completed e1 a1 | ! settled_otherwise |
+            failed    |         | failed e1 a1    | ! settled_otherwise |
+            cancelled |         | cancelled e1 a1 | ! ended             |
+            expired   |         | expired e1 a1   | ! ended             |
+            suspended |         | suspended e1 a1 | ! settled_otherwise |
+            resumable |         | resumable e1 a1 | ! settled_otherwise |
+            waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
+            gated     | | blocked e0 a0 | ! stale |
+            reserved  | | reserved e0 a0 | ! stale |
+            ",
+            |args| AbandonTurn {
+                fence: args.fence(),
+                delay_ms: args.number("ms", 0),
+                counts: true,
+            },
+        );
+    }
+
+    fn send(name: &str, create: bool) -> Send {
+        let workflow = Some(NewWorkflow::default());
+        let new = NewTask { lane: lane(), workflow, ..NewTask::new("t", "order") };
+        let parcel = Parcel {
+            task: "t".into(),
+            name: name.into(),
+            source: "ops".into(),
+            payload: None,
+            visible: Start::Now,
+            absent: if create { Absent::Create(Box::new(new)) } else { Absent::Refuse },
+        };
+        Send { tenant: Tenant::default(), parcel }
+    }
+
+    /// A workflow whose first lease has one message in flight.
+    fn received() -> Stage {
+        let mut stage = Stage::new();
+        stage.must(send("first", true));
+        take(&mut stage);
+        stage
+    }
+
+    fn take(stage: &mut Stage) -> Vec<u64> {
+        stage.must(Claim { receives: true, ..claim() });
+        match stage.task("t").expect("it exists").lifecycle {
+            Lifecycle::Active(lease) => lease.received,
+            _ => Vec::new(),
+        }
+    }
+
+    fn attempts(stage: &Stage, seq: u64) -> u32 {
+        let key = Message::key_of(&Tenant::default(), &"t".into(), seq);
+        stage.record::<Message>(&key).expect("it exists").attempts
+    }
+
+    fn hidden(stage: &Stage) -> u32 {
+        let key = Mailbox::key_of(&Tenant::default(), &"t".into());
+        stage.record::<Mailbox>(&key).expect("it exists").hidden
+    }
+
+    fn decline(nth: u64, delay_ms: u64, counts: bool) -> AbandonTurn {
+        AbandonTurn { fence: fence(nth), delay_ms, counts }
+    }
+
+    #[test]
+    fn in_flight_messages_are_redelivered_and_counted() {
+        let mut stage = received();
+        stage.must(decline(1, 0, true));
+        stage.must(decline(1, 0, true));
+        assert_eq!(attempts(&stage, 1), 1, "a repeat gets the same response");
+        assert_eq!(take(&mut stage), vec![1]);
+        stage.must(decline(2, 0, false));
+        assert_eq!(attempts(&stage, 1), 1);
+        assert_eq!(take(&mut stage), vec![1]);
+        stage.must(Release { fence: fence(3) });
+        assert_eq!(attempts(&stage, 1), 1, "a released message was not delivered");
+        assert_eq!(take(&mut stage), vec![1]);
+        stage.later(30_000);
+        stage.must(Sweep::default());
+        assert_eq!(attempts(&stage, 1), 2, "a lost lease counts");
+        assert_eq!(take(&mut stage), vec![1]);
+    }
+
+    #[test]
+    fn an_expired_turn_can_be_declined_until_it_is_reclaimed() {
+        let mut stage = received();
+        stage.later(30_000);
+        stage.must(decline(1, 5_000, true));
+        assert_eq!((attempts(&stage, 1), hidden(&stage)), (1, 1), "as if it were in time");
+        stage.later(5_000);
+        stage.must(Sweep::default());
+        take(&mut stage);
+        stage.later(30_000);
+        stage.must(Sweep::default());
+        stage.must(decline(2, 5_000, true));
+        assert_eq!((attempts(&stage, 1), hidden(&stage)), (2, 0), "the sweep had ended the lease");
+        take(&mut stage);
+        assert_eq!(stage.run(decline(2, 0, true)).unwrap_err().code(), "stale");
+    }
+
+    #[test]
+    fn only_in_flight_messages_are_delayed() {
+        let mut stage = received();
+        stage.must(send("second", false));
+        stage.must(decline(1, 5_000, true));
+        assert_eq!((take(&mut stage), hidden(&stage)), (vec![2], 1));
+        stage.must(decline(2, 0, true));
+        stage.later(5_000);
+        stage.must(Sweep::default());
+        assert_eq!((take(&mut stage), hidden(&stage)), (vec![1, 2], 0));
+        assert_eq!((attempts(&stage, 1), attempts(&stage, 2)), (1, 1));
+    }
+
+    #[test]
+    fn a_workflow_without_visible_messages_is_suspended() {
+        let mut stage = received();
+        stage.must(decline(1, 5_000, true));
+        let state = |stage: &Stage| stage.task("t").unwrap().lifecycle.public().as_str();
+        assert_eq!(state(&stage), "suspended");
+        stage.must(send("second", false));
+        assert_eq!(state(&stage), "resumable");
+    }
+
+    #[test]
+    fn a_turn_consumes_its_in_flight_messages() {
+        let mut stage = received();
+        stage.must(send("second", false));
+        stage.must(CommitTurn {
+            fence: fence(1),
+            turn: 0,
+            row: None,
+            taken: vec![1],
+            commands: Vec::new(),
+            next_step: 0,
+            then: TurnEnd::Yield,
+            sticky_ms: None,
+            eager: None,
+            metadata: None,
+        });
+        assert_eq!(attempts(&stage, 2), 0, "it was not in flight");
+        assert_eq!(take(&mut stage), vec![2]);
+        assert_eq!(stage.task("t").unwrap().attempts, 1, "it is the same attempt");
+    }
+}

@@ -1,0 +1,107 @@
+use crate::admission::Admission;
+use crate::command::{Outcome, Transition};
+use crate::digest::Digester;
+use crate::limits;
+use crate::payload::Payload;
+use crate::rejection::Rejection;
+use crate::request::{Request, RequestKey, RequestState};
+use crate::world::World;
+
+/// Completes a request: its response is stored and replayed. Only the admitted owner may complete
+/// it, and only in time.
+#[derive(Clone, Debug)]
+pub struct CompleteRequest {
+    pub request: RequestKey,
+    pub owner: String,
+    pub answer: Payload,
+}
+
+impl CompleteRequest {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        self.request.check()?;
+        limits::OWNER.check(&self.owner)?;
+        self.answer.check()?;
+        let now = world.now();
+        let digest = Payload::digest(Some(&self.answer), Digester::new("answer")).finish();
+        let known = world.get::<Admission>(&self.request.row_key())?;
+        let own = known.filter(|known| known.first == self.owner);
+        let state = own.as_ref().and_then(|own| own.request(now)).zip(own.as_ref());
+        let Some((state, own)) = state else { return Err(Rejection::RequestReleased.into()) };
+        match state {
+            RequestState::InFlight => {}
+            RequestState::Answered { digest: known, .. } if known == digest => {
+                return Ok(Outcome::Answered(self.request.answer_key()));
+            }
+            RequestState::Answered { .. } => return Err(Rejection::SettledOtherwise.into()),
+            RequestState::Expired => return Err(Rejection::IdempotencyExpired.into()),
+        }
+        let state = RequestState::Answered { bytes: self.answer.bytes.len() as u64, digest };
+        let request = own.request.clone().map(|request| Request { state, ..request });
+        let expires_at = request.as_ref().map_or(own.expires_at, |request| request.replay_until);
+        world.put::<Admission>(Admission { request, expires_at, ..(**own).clone() });
+        world.attach(self.request.answer_key(), self.answer.clone());
+        Ok(Outcome::Answered(self.request.answer_key()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Admit, ReleaseRequest, Sweep};
+    use crate::testing::{Stage, admit, check_request, request};
+
+    fn answer(owner: &str, answer: &str) -> CompleteRequest {
+        CompleteRequest { request: request(), owner: owner.into(), answer: Payload::json(answer) }
+    }
+
+    #[test]
+    fn table() {
+        check_request(
+            "
+            absent    |          | absent                | ! request_released  |
+            in_flight |          | answered o1 +86400000 | answered            |
+            in_flight | owner=o2 | in_flight o1 +60000   | ! request_released  |
+            in_flight | owner=   | in_flight o1 +60000   | ! invalid           |
+            in_flight | says=    | answered o1 +86400000 | answered            |
+            overdue   |          | in_flight o1 +0       | ! request_released  |
+            released  |          | absent                | ! request_released  |
+            answered  |          | answered o1 +86390000 | answered            |
+            answered  | says=2   | answered o1 +86390000 | ! settled_otherwise |
+            answered  | owner=o2 | answered o1 +86390000 | ! request_released  |
+            stale     |          | answered o1 +0        | ! idempotency_expired |
+            expired   |          | expired o1 +2592000000 | ! idempotency_expired |
+            forgotten |          | absent                | ! request_released  |
+            ",
+            |args| answer(&args.text("owner", "o1"), &args.text("says", "1")),
+        );
+    }
+
+    #[test]
+    fn a_late_response_does_not_replace_the_first() {
+        let mut stage = Stage::new();
+        stage.must(admit("o1"));
+        stage.later(60_000);
+        stage.must(admit("o2"));
+        assert_eq!(stage.run(answer("o1", "late")), Err(Rejection::RequestReleased));
+        stage.must(answer("o2", "2"));
+        assert_eq!(stage.run(answer("o1", "late")), Err(Rejection::RequestReleased));
+        let (request, owner) = (request(), "o1".to_owned());
+        stage.must(ReleaseRequest { request, owner });
+        let Outcome::Answered(key) = stage.must(admit("o3")) else { panic!() };
+        assert_eq!(stage.tables.payload(&key), Some(&Payload::json("2")));
+    }
+
+    #[test]
+    fn the_response_is_deleted_after_its_replay_window() {
+        let mut stage = Stage::new();
+        stage.must(admit("o1"));
+        let Outcome::Answered(key) = stage.must(answer("o1", "1")) else { panic!() };
+        stage.later(86_400_000);
+        stage.must(Sweep::default());
+        assert_eq!(stage.tables.payload(&key), None);
+        stage.later(30 * 86_400_000);
+        stage.must(Sweep::default());
+        let again = Admit { fingerprint: crate::testing::asks("other"), ..admit("o2") };
+        assert!(matches!(stage.must(again), Outcome::Admitted { .. }));
+    }
+}

@@ -1,0 +1,50 @@
+use crate::subscription_cursor::SubscriptionCursor;
+use crate::command::{Outcome, Transition};
+use crate::limits;
+use crate::name::Tenant;
+use crate::world::World;
+
+/// Deletes a durable subscription. Does nothing if there is none.
+#[derive(Clone, Debug)]
+pub struct DeleteSubscription {
+    pub tenant: Tenant,
+    pub name: String,
+}
+
+impl DeleteSubscription {
+    pub(crate) fn apply(&self, world: &mut World) -> Transition {
+        limits::TENANT.check(self.tenant.as_str())?;
+        limits::BOOKMARK.check(&self.name)?;
+        let key = SubscriptionCursor::key_of(&self.tenant, &self.name);
+        let known = world.get::<SubscriptionCursor>(&key)?.is_some();
+        if known {
+            world.remove(&key);
+        }
+        Ok(Outcome::BookmarkDropped { known })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::check_bookmark;
+
+    #[test]
+    fn table() {
+        check_bookmark(
+            "
+            absent  |              | absent | dropped false |
+            there   |              | absent | dropped true  |
+            there   | name=other   | a 5    | dropped false |
+            there   | tenant=other | a 5    | dropped false |
+            there   | name=        | a 5    | ! invalid     |
+            there   | tenant=      | a 5    | ! invalid     |
+            foreign |              | absent | dropped true  |
+            ",
+            |args| DeleteSubscription {
+                tenant: args.text("tenant", "default").into(),
+                name: args.text("name", "mailer"),
+            },
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! Applies the workflow commands of a turn.
+
+use std::sync::Arc;
+
+use crate::command::{Claim, Create, NewMessage, NewTask};
+use crate::event::{Change, Event};
+use crate::limits;
+use crate::name::TaskId;
+use crate::workflow_property::WorkflowProperty;
+use crate::primitive::{deliver, keep, refuse_step, transition_to};
+use crate::rejection::Rejection;
+use crate::task::{Lifecycle, Task, TaskKey};
+use crate::world::{Halt, World};
+
+/// The result of creating a task for a turn.
+pub(super) enum Started {
+    /// It was refused, or exists already.
+    No,
+    Unleased,
+    Leased(Arc<Task>),
+}
+
+/// Creates a task for a workflow, and leases it if requested and possible. If the task cannot be
+/// created, its step fails; the turn is committed all the same.
+pub(super) fn make(
+    world: &mut World,
+    workflow: &Task,
+    new: &NewTask,
+    step: u64,
+    eager: Option<&Claim>,
+) -> Result<Started, Halt> {
+    let parent = Some(workflow.id.clone());
+    let new = NewTask { parent, idempotency: None, ..new.clone() };
+    let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
+    match create.make(world, &new, Some(step)) {
+        Ok(Some(made)) => {
+            if let (Some(claim), None, Lifecycle::Waiting(_)) = (eager, &made.gate, &made.lifecycle)
+            {
+                match claim.lease_kept(world, &Arc::new(made.clone()), true) {
+                    Err(Halt::Rejected(_)) => {}
+                    leased => return leased.map(Started::Leased),
+                }
+            }
+            transition_to(world, made)?;
+            Ok(Started::Unleased)
+        }
+        Ok(None) => Ok(Started::No),
+        Err(Halt::Rejected(refusal)) => {
+            refuse_task(world, workflow, step, &new.id, &refusal).map(|()| Started::No)
+        }
+        Err(Halt::Parked) => Err(Halt::Parked),
+    }
+}
+
+/// Creates a detached workflow.
+pub(super) fn start(
+    world: &mut World,
+    workflow: &Task,
+    new: &NewTask,
+    step: u64,
+) -> Result<(), Halt> {
+    let new = NewTask { parent: None, idempotency: None, ..new.clone() };
+    let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
+    match create.make(world, &new, None) {
+        Ok(made) => made.map_or(Ok(()), |made| transition_to(world, made)),
+        Err(Halt::Rejected(refusal)) => refuse_task(world, workflow, step, &new.id, &refusal),
+        Err(Halt::Parked) => Err(Halt::Parked),
+    }
+}
+
+fn refuse_task(
+    world: &mut World,
+    workflow: &Task,
+    step: u64,
+    id: &TaskId,
+    refusal: &Rejection,
+) -> Result<(), Halt> {
+    refuse_step(world, workflow, step, id, format!("{id} could not be made: {refusal}"))
+}
+
+/// Sends a message. If it cannot be delivered, its step fails.
+pub(super) fn post(
+    world: &mut World,
+    workflow: &Task,
+    message: &NewMessage,
+    step: u64,
+) -> Result<(), Halt> {
+    let (tenant, to) = (&workflow.tenant, &message.task);
+    let letter = message.letter();
+    letter.check()?;
+    message.keep_ms.map_or(Ok(()), |ms| limits::KEEP_MS.check(ms))?;
+    let known = world.get::<Task>(&TaskKey::new(tenant, to).row_key());
+    let sent = known.and_then(|known| match (known, message.keep_ms) {
+        (Some(known), _) => deliver(world, &known, &letter).map(drop),
+        (None, Some(keep_ms)) => keep(world, (tenant, to), &letter, keep_ms, None).map(drop),
+        (None, None) => Err(Rejection::TaskNotFound.into()),
+    });
+    match sent {
+        Err(Halt::Rejected(refusal)) => {
+            let reason = format!("{} could not be sent to {to}: {refusal}", message.name);
+            refuse_step(world, workflow, step, to, reason)
+        }
+        sent => sent,
+    }
+}
+
+/// Writes or deletes a published property of a workflow.
+pub(super) fn note(
+    world: &mut World,
+    known: &Task,
+    name: &str,
+    text: Option<&str>,
+) -> Result<(), Halt> {
+    let limit = if name == WorkflowProperty::STATUS { limits::STATUS } else { limits::NOTE };
+    if name != WorkflowProperty::STATUS {
+        limits::NOTE_NAME.check(name)?;
+    }
+    let key = WorkflowProperty::key_of(&known.tenant, &known.id, name);
+    let before = world.get::<WorkflowProperty>(&key)?;
+    if before.is_none() && text.is_none() {
+        return Ok(());
+    }
+    // The time keeps the number rising when the property is deleted and written again.
+    let next = before.map_or(0, |before| before.change + 1);
+    let change = next.max(world.now().micros().unsigned_abs());
+    if name == WorkflowProperty::STATUS {
+        world.emit(Event::of_task(known, world.now(), Change::StatusChanged { number: change }));
+    }
+    let Some(text) = text else {
+        world.remove(&key);
+        return Ok(());
+    };
+    limit.check_prose(text)?;
+    let (tenant, task) = (known.tenant.clone(), known.id.clone());
+    let (name, text) = (name.to_owned(), text.to_owned());
+    world.put::<WorkflowProperty>(WorkflowProperty { tenant, task, name, text, change });
+    Ok(())
+}

@@ -1,0 +1,72 @@
+use crate::children::Children;
+use crate::mailbox::{Mailbox, Message};
+use crate::name::TaskId;
+use crate::primitive::{forget_message, post_internal, resume_if_met};
+use crate::task::{Task, TaskKey};
+use crate::workflow::{CompletedTask, StepCompletion};
+use crate::world::{Halt, World};
+
+/// Sends the completion of a step to its workflow, if that execution is still open. An activity is
+/// deleted with it; its result stays with the message.
+pub(super) fn complete_step(world: &mut World, task: &Task, step: u64) -> Result<(), Halt> {
+    let Some(parent) = &task.parent else { return Ok(()) };
+    if !tell(world, task, parent, step)? && task.is_activity() {
+        world.drop_payloads(task.result_key());
+    }
+    if task.is_activity() { remove_activity(world, task) } else { Ok(()) }
+}
+
+/// Prefetches the records for the completion of a step.
+pub(crate) fn prefetch_step_completion(world: &mut World, task: &Task) {
+    let Some(parent) = &task.parent else { return };
+    world.prefetch(Children::key_of(&task.tenant, parent));
+    world.prefetch(TaskKey::new(&task.tenant, parent).row_key());
+    world.prefetch(Mailbox::key_of(&task.tenant, parent));
+    if let Some(step) = task.step {
+        world.prefetch(Message::key_of(&task.tenant, parent, Message::of_step(step)));
+    }
+}
+
+/// Returns whether the workflow received the message.
+fn tell(world: &mut World, task: &Task, parent: &TaskId, step: u64) -> Result<bool, Halt> {
+    let parent = world.get::<Task>(&TaskKey::new(&task.tenant, parent).row_key())?;
+    let listens = |parent: &Task| {
+        let workflow = parent.workflow.as_ref();
+        parent.lifecycle.ended_at().is_none() && workflow.is_some_and(|w| w.first_step <= step)
+    };
+    let Some(parent) = parent.filter(|parent| listens(parent)) else { return Ok(false) };
+    let seq = Message::of_step(step);
+    // A replayed child workflow reports its last end: it replaces the earlier message.
+    forget_message(world, &parent, seq)?;
+    let (parent, now) = (Task { has_mail: true, ..(*parent).clone() }, world.now());
+    let message = Message {
+        seq,
+        report: Some(StepCompletion { step, task: Some(reporter(task)) }),
+        // Results do not count against the size limit of the mailbox.
+        bytes: task.result_key().map(|_| 0),
+        ..Message::of_engine(&parent, "report", now)
+    };
+    post_internal(world, &parent, message)?;
+    resume_if_met(world, &parent)?;
+    Ok(true)
+}
+
+fn reporter(task: &Task) -> CompletedTask {
+    CompletedTask {
+        id: task.id.clone(),
+        generation: task.generation,
+        is_workflow: task.workflow.is_some(),
+        ended: task.lifecycle.clone(),
+    }
+}
+
+/// Deletes an ended activity that has no further records. Otherwise the sweep deletes it.
+pub(crate) fn remove_activity(world: &mut World, task: &Task) -> Result<(), Halt> {
+    if task.has_mail || task.has_effects || task.has_children {
+        return Ok(());
+    }
+    world.raise_epoch_floor(task.epoch);
+    world.drop_payloads(task.input_key());
+    world.remove(&task.task_key().row_key());
+    Ok(())
+}

@@ -1,0 +1,58 @@
+use std::sync::Arc;
+
+use windlass_core::command::Release;
+use windlass_core::{Command, Fence, Outcome};
+
+use crate::answer::{Answers, Claimed, Reply};
+use crate::error::Error;
+use crate::command_queue::{CommandQueue, Submission};
+
+/// A reply in flight. If the caller has left, dropping it releases the leases it contains; their
+/// attempts are not counted.
+#[derive(Debug)]
+pub(crate) struct ReleaseOnDrop<T: CarriesLeases> {
+    answer: Option<T>,
+    inbox: Arc<CommandQueue>,
+}
+
+/// A reply that may contain leases.
+pub(crate) trait CarriesLeases {
+    fn fences(&self) -> Vec<Fence>;
+}
+
+impl CarriesLeases for Answers {
+    fn fences(&self) -> Vec<Fence> {
+        let tasks = self.each.iter().flatten().filter_map(|outcome| match outcome {
+            Outcome::Claimed(tasks) | Outcome::TurnCommitted { claimed: tasks, .. } => Some(tasks),
+            _ => None,
+        });
+        tasks.flatten().map(|task| task.fence()).collect()
+    }
+}
+
+impl CarriesLeases for Result<Vec<Claimed>, Error> {
+    fn fences(&self) -> Vec<Fence> {
+        self.iter().flatten().map(|claimed| claimed.task.fence()).collect()
+    }
+}
+
+impl<T: CarriesLeases> ReleaseOnDrop<T> {
+    pub(crate) fn new(answer: T, inbox: Arc<CommandQueue>) -> Self {
+        Self { answer: Some(answer), inbox }
+    }
+
+    pub(crate) fn take(mut self) -> T {
+        self.answer.take().expect("the reply is taken once")
+    }
+}
+
+impl<T: CarriesLeases> Drop for ReleaseOnDrop<T> {
+    fn drop(&mut self) {
+        let fences = self.answer.take().map(|answer| answer.fences()).unwrap_or_default();
+        if !fences.is_empty() {
+            let release = |fence| Command::from(Release { fence });
+            let commands = fences.into_iter().map(release).collect();
+            self.inbox.push_release(Submission::new(commands, Reply::Discard));
+        }
+    }
+}

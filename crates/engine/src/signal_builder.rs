@@ -1,0 +1,112 @@
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde::Serialize;
+use windlass_core::command::{IdempotencyWindow, NewMessage, Post, Posted, Signal};
+use windlass_core::{Command, IdempotencyKey, Outcome, Payload, TaskId, Tenant, Token, limits};
+
+use crate::task_builder::written;
+use crate::engine::Engine;
+use crate::error::Error;
+
+/// A builder for a message: set its options, then await it.
+#[derive(Debug)]
+#[must_use = "a message is posted when this is awaited"]
+pub struct SignalBuilder<'e> {
+    engine: &'e Engine,
+    tenant: Tenant,
+    /// Completes a waitpoint; without a token, the message goes to the named task.
+    token: Option<Token>,
+    message: NewMessage,
+    /// The payload, or the error from serializing it.
+    payload: Result<Option<Payload>, Error>,
+}
+
+impl Engine {
+    /// Sends a signal to a task.
+    pub fn signal(&self, task: impl Into<TaskId>, name: impl Into<String>) -> SignalBuilder<'_> {
+        self.posting(None, NewMessage::new(task, name, "api"))
+    }
+
+    /// Completes a waitpoint by its token.
+    pub fn complete_waitpoint(&self, token: &Token, name: impl Into<String>) -> SignalBuilder<'_> {
+        self.posting(Some(token.clone()), NewMessage::new("", name, "api"))
+    }
+
+    fn posting(&self, token: Option<Token>, message: NewMessage) -> SignalBuilder<'_> {
+        SignalBuilder { engine: self, tenant: Tenant::default(), token, message, payload: Ok(None) }
+    }
+}
+
+impl SignalBuilder<'_> {
+    pub fn tenant(mut self, tenant: impl Into<Tenant>) -> Self {
+        self.tenant = tenant.into();
+        self
+    }
+
+    /// Sets the sender, for conditions and for people; `api` by default.
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.message.source = source.into();
+        self
+    }
+
+    /// Sets the payload, encoded as JSON.
+    pub fn payload<T: Serialize + ?Sized>(mut self, payload: &T) -> Self {
+        self.payload = written(payload).map(Some);
+        self
+    }
+
+    /// Sets the payload as raw bytes.
+    pub fn raw_payload(mut self, payload: Payload) -> Self {
+        self.payload = Ok(Some(payload));
+        self
+    }
+
+    /// Makes the signal idempotent for one day: a repetition returns the first sequence number.
+    pub fn idempotency_key(mut self, key: impl Into<IdempotencyKey>) -> Self {
+        let idempotency =
+            IdempotencyWindow { key: key.into(), window_ms: limits::DEFAULT_WINDOW_MS };
+        self.message.idempotency = Some(idempotency);
+        self
+    }
+
+    /// Delays visibility. Not for waitpoints, whose message is always visible immediately.
+    pub fn after(mut self, pause: Duration) -> Self {
+        self.message.after_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        self
+    }
+
+    /// Buffers the message for this long if the task does not exist, for a workflow started later
+    /// under its id, so that sender and starter need no order. By default an unknown id is rejected
+    /// with `task_not_found`. The number of buffered messages is [limited][limits::EARLY_MESSAGES].
+    pub fn buffer_for(mut self, keep: Duration) -> Self {
+        self.message.keep_ms = Some(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+
+    async fn submit(self) -> Result<Posted, Error> {
+        let (tenant, payload) = (self.tenant, self.payload?);
+        let message = NewMessage { payload, ..self.message };
+        let command: Command = match self.token {
+            None => Post { tenant, messages: vec![message] }.into(),
+            Some(token) => {
+                let NewMessage { name, source, idempotency, payload, .. } = message;
+                Signal { tenant, token, name, source, idempotency, payload }.into()
+            }
+        };
+        match self.engine.submit(command).await? {
+            Outcome::Posted(mut posted) => Ok(posted.pop().expect("one message, one result")),
+            other => unreachable!("unexpected outcome of a post: {other:?}"),
+        }
+    }
+}
+
+impl<'e> IntoFuture for SignalBuilder<'e> {
+    type Output = Result<Posted, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'e>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.submit())
+    }
+}

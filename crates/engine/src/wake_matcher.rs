@@ -1,0 +1,71 @@
+use std::collections::BTreeMap;
+
+use windlass_core::{Outcome, Task, Wake};
+
+use crate::answer::Answer;
+use crate::batch::found_nothing;
+use crate::command_queue::Submission;
+use crate::waiters::{Waiters, concerns};
+
+/// Matches wakes to waiting claims: one claim for each task that became ready. A claim may lease a
+/// different task than the one that woke it, so a wake is consumed only by a task of the same
+/// lane and route, or by a matching claim that found nothing.
+#[derive(Debug, Default)]
+pub(crate) struct WakeMatcher {
+    open: BTreeMap<Wake, u32>,
+    /// Wakes of whole lanes; each wakes every matching claim.
+    lanes: Vec<Wake>,
+}
+
+impl WakeMatcher {
+    pub(crate) fn of(wakes: &[Wake]) -> Self {
+        let mut calls = Self::default();
+        calls.add(wakes);
+        calls
+    }
+
+    fn add(&mut self, wakes: &[Wake]) {
+        for wake in wakes {
+            match wake.route {
+                Some(_) => *self.open.entry(wake.clone()).or_default() += 1,
+                None => self.lanes.push(wake.clone()),
+            }
+        }
+    }
+
+    /// Takes the claims to wake out of `waiters`.
+    pub(crate) fn call(&mut self, fresh: &[Wake], waiters: &mut Waiters) -> Vec<Submission> {
+        self.add(fresh);
+        let mut called = waiters.take(self.lanes.drain(..).collect::<Vec<_>>().iter());
+        for (wake, count) in &self.open {
+            called.extend(waiters.take(std::iter::repeat_n(wake, *count as usize)));
+        }
+        called
+    }
+
+    /// Consumes the wakes that the results of a job account for.
+    pub(crate) fn answered(&mut self, job: &Submission, answers: &[Option<Answer>]) {
+        for answer in answers.iter().flatten() {
+            if let Ok(Outcome::Claimed(tasks)) = answer {
+                tasks.iter().for_each(|task| self.take(task));
+            }
+            if job.waits() && found_nothing(answer) {
+                self.open.retain(|wake, _| !concerns(wake, job));
+            }
+        }
+    }
+
+    fn take(&mut self, task: &Task) {
+        let wake = Wake {
+            tenant: task.tenant.clone(),
+            lane: task.lane.clone(),
+            route: Some(task.route.clone()),
+        };
+        if let Some(count) = self.open.get_mut(&wake) {
+            *count -= 1;
+            if *count == 0 {
+                self.open.remove(&wake);
+            }
+        }
+    }
+}

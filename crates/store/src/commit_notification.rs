@@ -1,0 +1,82 @@
+use windlass_core::Timestamp;
+
+use crate::notification::Notification;
+use crate::scan_hints::LowWatermarks;
+
+/// The notification of one commit to other nodes: its origin and time, the queue positions it wrote
+/// or released, and its notice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitNotification {
+    /// Identifies the handle that committed.
+    pub origin: String,
+    pub at: Timestamp,
+    pub lowest: LowWatermarks,
+    pub notice: Notification,
+}
+
+impl CommitNotification {
+    /// An anonymous notification: some row was released, in any queue.
+    pub fn of_anything() -> Self {
+        let (at, lowest) = (Timestamp::default(), LowWatermarks::default());
+        Self { origin: "-".into(), at, lowest, notice: Notification::Anything }
+    }
+
+    /// Encodes the notification in about `most_bytes`; larger ones decode as [`Notification::Anything`].
+    pub fn written(&self, most_bytes: usize) -> String {
+        let Self { origin, at, lowest, notice } = self;
+        let lowest = lowest.written();
+        let notice = notice.written(most_bytes.saturating_sub(lowest.len()));
+        let lowest = if notice.is_empty() { "" } else { &lowest };
+        format!("{origin}\n{}\n{lowest}\n{notice}", at.micros())
+    }
+
+    /// Decodes a notification. An undecodable one, as of another version, means any change.
+    pub fn read(text: &str) -> Self {
+        let mut parts = text.splitn(4, '\n');
+        let mut part = || parts.next().unwrap_or_default();
+        let (origin, at) = (part().to_owned(), part().parse().unwrap_or_default());
+        let (lowest, notice) = match (LowWatermarks::read(part()), Notification::read(part())) {
+            (Some(lowest), notice) => (lowest, notice),
+            (None, _) => (LowWatermarks::default(), Notification::Anything),
+        };
+        Self { origin, at: Timestamp::from_micros(at), lowest, notice }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use windlass_core::{Index, Wake};
+
+    use super::*;
+
+    fn some_word() -> CommitNotification {
+        let wake = Wake { tenant: "t".into(), lane: "a\nb c".into(), route: None };
+        let mut lowest = LowWatermarks::default();
+        let head = ["t", "a\nb c", "r"].map(Into::into);
+        let rest = [0.into(), 5.into(), "id".into()];
+        lowest.note(Index::TaskReady, head.into_iter().chain(rest).collect());
+        let notice = Notification::Changed { wakes: BTreeMap::from([(wake, 2)]), next_due: None };
+        CommitNotification { origin: "me".into(), at: Timestamp::from_micros(7), lowest, notice }
+    }
+
+    #[test]
+    fn a_notification_round_trips() {
+        let word = some_word();
+        assert_eq!(CommitNotification::read(&word.written(7_000)), word);
+        assert_eq!(
+            CommitNotification::read(&CommitNotification::of_anything().written(7_000)),
+            CommitNotification::of_anything()
+        );
+    }
+
+    #[test]
+    fn an_oversized_or_undecodable_notification_means_any_change() {
+        let short = CommitNotification::read(&some_word().written(60));
+        assert_eq!((short.origin.as_str(), short.notice), ("me", Notification::Anything));
+        for text in ["", "me", "me\n7", "me\n7\n[]", "me\n7\n[[\"other\",[1]]]\n{}"] {
+            assert_eq!(CommitNotification::read(text).notice, Notification::Anything, "{text:?}");
+        }
+    }
+}

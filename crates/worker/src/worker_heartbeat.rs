@@ -1,0 +1,174 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use windlass_core::command::{DeregisterWorker, RegisterWorker};
+use windlass_core::{Command, Outcome};
+use windlass_engine::{Engine, Error};
+
+use crate::lease_registry::LeaseRegistry;
+use crate::attempt_report::Listener;
+use crate::cancellation_token::CancellationToken;
+use crate::worker::Worker;
+
+/// How soon to retry a failed heartbeat.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long the last requests may take. A worker that does not deregister is declared dead.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Registers a worker and sends its heartbeats, until it is dropped.
+///
+/// A worker that stops without [`WorkerHeartbeat::retire`] is declared dead after a while, and its leases are
+/// revoked before they expire.
+#[derive(Debug)]
+pub(crate) struct WorkerHeartbeat {
+    engine: Engine,
+    heartbeat: Heartbeat,
+    /// Set when the first heartbeat has succeeded or failed.
+    tried: CancellationToken,
+    stop: CancellationToken,
+    heard: Heard,
+    beats: JoinHandle<()>,
+}
+
+/// Until when the worker cannot be declared dead, by its clock: counted from before its last
+/// successful heartbeat was sent.
+pub(crate) type Heard = watch::Receiver<Instant>;
+
+/// A worker that is not registered yet cannot be declared dead.
+const EVER: Duration = Duration::from_secs(366 * 86_400);
+
+impl WorkerHeartbeat {
+    pub(crate) fn start(worker: &Worker) -> Self {
+        let claim = &worker.claim;
+        let register = RegisterWorker {
+            tenant: claim.tenant.clone(),
+            id: claim.worker.clone(),
+            lanes: claim.lanes.iter().cloned().collect(),
+            offer: claim.offer.clone(),
+            every_ms: u64::try_from(worker.heartbeat_interval.as_millis()).unwrap_or(u64::MAX),
+            held: None,
+        };
+        let heartbeat = Heartbeat { register, leases: worker.leases.clone() };
+        let (engine, every) = (worker.engine.clone(), worker.heartbeat_interval);
+        let (tried, stop) = (CancellationToken::default(), CancellationToken::default());
+        let (hear, heard) = watch::channel(Instant::now() + EVER);
+        let failures = worker.heartbeat_failures.clone();
+        let signs = HeartbeatSignals { tried: tried.clone(), stop: stop.clone(), hear, failures };
+        let beats = tokio::spawn(beat(engine.clone(), heartbeat.clone(), every, signs));
+        Self { engine, heartbeat, tried, stop, heard, beats }
+    }
+
+    pub(crate) fn heard(&self) -> Heard {
+        self.heard.clone()
+    }
+
+    /// Waits for the response to the first heartbeat: leases of an unregistered worker would not be
+    /// revoked if it died. If the heartbeat fails, the worker claims all the same.
+    pub(crate) async fn tried(&self) {
+        self.tried.cancelled().await;
+    }
+
+    /// Deregisters the worker.
+    pub(crate) async fn retire(mut self) {
+        self.stop.cancel();
+        let retired = tokio::time::timeout(PATIENCE, async {
+            // A heartbeat in flight would register it again.
+            drop((&mut self.beats).await);
+            // A heartbeat ends one page of leases that are not held.
+            while self.retire_once().await? > 0 {}
+            Ok(())
+        });
+        match retired.await {
+            Ok(Ok(()) | Err(Error::ShuttingDown)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "worker deregistration failed"),
+            Err(_) => tracing::warn!("worker deregistration timed out"),
+        }
+    }
+}
+
+impl WorkerHeartbeat {
+    /// Returns how many leases the last heartbeat has ended.
+    async fn retire_once(&self) -> Result<usize, Error> {
+        let answers = self.engine.submit_many(self.heartbeat.last()).await?;
+        let answers = answers.into_iter().collect::<Result<Vec<Outcome>, Error>>()?;
+        match answers.first() {
+            Some(Outcome::WorkerRegistered { lost, .. }) => Ok(*lost),
+            _ => Ok(0),
+        }
+    }
+}
+
+impl Drop for WorkerHeartbeat {
+    fn drop(&mut self) {
+        self.beats.abort();
+    }
+}
+
+/// Composes the heartbeats of a worker.
+#[derive(Clone, Debug)]
+struct Heartbeat {
+    register: RegisterWorker,
+    leases: Arc<LeaseRegistry>,
+}
+
+impl Heartbeat {
+    /// A heartbeat that reports the leases that the worker holds.
+    fn compose(&self) -> RegisterWorker {
+        RegisterWorker { held: self.leases.report(), ..self.register.clone() }
+    }
+
+    /// The last heartbeat and the deregistration. The heartbeat ends leases that the worker does
+    /// not hold: a worker that is not registered cannot be declared dead.
+    fn last(&self) -> Vec<Command> {
+        let RegisterWorker { tenant, id, .. } = self.register.clone();
+        vec![self.compose().into(), DeregisterWorker { tenant, id }.into()]
+    }
+}
+
+/// The channels of the heartbeat loop.
+struct HeartbeatSignals {
+    tried: CancellationToken,
+    stop: CancellationToken,
+    hear: watch::Sender<Instant>,
+    failures: Listener<Error>,
+}
+
+async fn beat(engine: Engine, heartbeat: Heartbeat, every: Duration, signs: HeartbeatSignals) {
+    let HeartbeatSignals { tried, stop, hear, failures } = signs;
+    let worker = &heartbeat.register.id;
+    let lasts = Duration::from_millis(RegisterWorker::lasts_ms(heartbeat.register.every_ms));
+    loop {
+        let asked = Instant::now();
+        let answer = engine.submit(heartbeat.compose()).await;
+        if answer.is_ok() {
+            hear.send_replace(asked + lasts);
+        }
+        tried.cancel();
+        let pause = match answer {
+            Ok(Outcome::WorkerRegistered { lost, .. }) if lost > 0 => {
+                tracing::warn!(%worker, lost, "ended leases that this worker does not hold");
+                Duration::ZERO
+            }
+            // A late response leaves little time until the worker is declared dead.
+            Ok(_) => every.saturating_sub(asked.elapsed()),
+            Err(Error::ShuttingDown) => return,
+            Err(Error::Rejected(rejection)) => {
+                tracing::error!(%worker, %rejection, "worker registration rejected");
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "worker heartbeat failed");
+                failures.tell(&error);
+                every.min(AGAIN)
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
