@@ -14,7 +14,11 @@ const CORE: &str = "crates/core/src/";
 const ENTRY: &str = "crates/windlass/src/lib.rs";
 
 /// Head nouns that need no definition: a Rust or Postgres programmer knows them.
-const GENERAL: &[&str] = &[];
+const GENERAL: &str = "\
+    Builder Category Cause Change Class Clock Config Context Count End Engine Entry Error \
+    Failure Filter Handle Hint Id Index Info Key Kind Lookup Matcher Metadata Name Options \
+    Policy Progress Range Reason Record Report Response Result Row Scan Secret Slot Spec \
+    Start State Stats Status Table Timeout Timestamp Update Url Value Version Window";
 
 pub(super) fn rule(sources: &[Source]) -> Result<Rule, String> {
     let terms = terms(&tree::read(TABLE)?);
@@ -48,7 +52,7 @@ fn terms(document: &str) -> Vec<(String, String)> {
 
 /// The words of all terms, the head nouns of all types, and the general nouns, in lower case.
 fn known(terms: &[(String, String)]) -> BTreeSet<String> {
-    let mut known: BTreeSet<String> = GENERAL.iter().map(|noun| noun.to_lowercase()).collect();
+    let mut known: BTreeSet<String> = GENERAL.split_whitespace().map(str::to_lowercase).collect();
     for (term, types) in terms {
         known.extend(words(term).iter().map(|word| word.text.to_lowercase()));
         let names = types.split(|c| !is_word(c)).filter(|name| !name.is_empty());
@@ -104,12 +108,15 @@ fn reexported(source: &Source) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for at in mentions(code, "pub use") {
         let list = code[at + "pub use".len()..].split(';').next().unwrap_or_default();
+        let mut item_at = at + "pub use".len();
         for item in list.split([',', '{', '}']) {
+            let end = item_at + item.trim_end().len();
+            item_at += item.len() + 1;
             let name = item.trim().rsplit([' ', ':']).next().unwrap_or_default();
             // Not a module, nor a constant.
             let is_type = name.starts_with(char::is_uppercase) && name.contains(char::is_lowercase);
             if is_type {
-                found.push((source.place(at), name.to_owned()));
+                found.push((source.place(end - name.len()), name.to_owned()));
             }
         }
     }
@@ -156,5 +163,8 @@ mod tests {
         assert_eq!(names("crates/core/tests/a.rs", core), "");
         let entry = "pub use a::Bc;\npub use d::{Ef as Gh, MOST, i, j::{Kl, Mn}};\nuse o::Pq;";
         assert_eq!(names(ENTRY, entry), "Bc Gh Kl Mn");
+        let source = Source::new(ENTRY, "pub use a::{\n    Bc,\n    d::Ef as Gh,\n};");
+        let places: Vec<String> = reexported(&source).into_iter().map(|(place, _)| place).collect();
+        assert_eq!(places, [format!("{ENTRY}:2"), format!("{ENTRY}:3")]);
     }
 }
