@@ -35,6 +35,7 @@ usage: cargo xtask <command> [options]
 commands:
   ci       everything a change must pass: tidy, fmt, clippy, tests, doctests, docs
   tidy     the checkable part of the house style
+             --sample SEED  print 40 comments drawn by this seed instead, to read and judge
   matrix   the number of rows in the tables of core, by command and state
   prove    the long proofs, in release, and 100,000 tasks through chaos on Postgres
              --seeds N      seeds per random test (10000)
@@ -100,7 +101,11 @@ fn run(args: &[String]) -> Result<(), Failure> {
     }
     match command.as_str() {
         "ci" => Options::none(rest).and_then(|()| Ok(ci::run()?)),
-        "tidy" => Options::none(rest).and_then(|()| Ok(tidy::run()?)),
+        "tidy" if rest.is_empty() => Ok(tidy::run()?),
+        "tidy" => {
+            let seed = Options::parse(rest, &["--sample"])?.number("--sample", 1)?;
+            Ok(tidy::sample(seed)?)
+        }
         "matrix" => Options::none(rest).and_then(|()| Ok(matrix::run()?)),
         "prove" => prove::run(rest),
         "mutate" => mutate::run(rest),

@@ -61,7 +61,7 @@ impl Matrix {
             subject("bookmark", "check_bookmark(", "BOOKMARK_STATES")?,
             subject("request", "check_request(", "REQUEST_STATES")?,
         ];
-        let names = command_names(source(&format!("{COMMANDS}/mod.rs"))?)?;
+        let names = commands(sources)?;
         let command = |name: String| Command::read(name, sources, &subjects);
         let commands = names.into_iter().map(command).collect::<Result<_, _>>()?;
         Ok(Self { subjects, commands })
@@ -164,6 +164,13 @@ fn states(source: &Source, list: &str) -> Result<Vec<String>, String> {
     };
     let states: Vec<String> = source.literals_in(start, end).map(String::from).collect();
     if states.is_empty() { Err(format!("{}: {list} is empty", source.path)) } else { Ok(states) }
+}
+
+/// The names of all commands.
+pub(crate) fn commands(sources: &[Source]) -> Result<Vec<String>, String> {
+    let path = format!("{COMMANDS}/mod.rs");
+    let found = sources.iter().find(|source| source.path == path);
+    command_names(found.ok_or_else(|| format!("{path} is missing"))?)
 }
 
 fn command_names(source: &Source) -> Result<Vec<String>, String> {

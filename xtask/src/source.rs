@@ -59,6 +59,35 @@ impl Source {
         self.stretches.iter().filter(found).map(|s| (s.start, &self.text[s.start..s.end]))
     }
 
+    /// The literals of the whole file, with their quotes: each one's offset and its text.
+    pub(crate) fn every_literal(&self) -> impl Iterator<Item = (usize, &str)> {
+        let literals = self.stretches.iter().filter(|s| s.kind == Kind::Literal);
+        literals.map(|s| (s.start, &self.text[s.start..s.end]))
+    }
+
+    /// The comments of the whole file: each one's offset and its text. Consecutive lines with the
+    /// same marker are one comment.
+    pub(crate) fn comment_blocks(&self) -> Vec<(usize, &str)> {
+        let mut blocks: Vec<(usize, usize)> = Vec::new();
+        for next in self.stretches.iter().filter(|s| s.kind == Kind::Comment) {
+            match blocks.last_mut() {
+                Some((start, end)) if self.continues(*start, *end, next.start) => *end = next.end,
+                _ => blocks.push((next.start, next.end)),
+            }
+        }
+        blocks.into_iter().map(|(start, end)| (start, &self.text[start..end])).collect()
+    }
+
+    /// Whether the comment at `next` is one more line of the block from `start` to `end`.
+    fn continues(&self, start: usize, end: usize, next: usize) -> bool {
+        let indent = |at: usize| self.text[..at].rsplit('\n').next().unwrap_or_default();
+        let gap = &self.text[end..next];
+        let next_line = gap.trim().is_empty() && gap.matches('\n').count() == 1;
+        // A comment after code on the same line is a block of one line.
+        let own_line = indent(start).trim().is_empty();
+        next_line && own_line && marker(&self.text[start..]) == marker(&self.text[next..])
+    }
+
     /// The literals between two offsets, anywhere in the file, without their quotes.
     pub(crate) fn literals_in(&self, from: usize, to: usize) -> impl Iterator<Item = &str> {
         let inside = move |s: &&Stretch| s.kind == Kind::Literal && s.start >= from && s.end <= to;
@@ -169,6 +198,11 @@ fn stretches(text: &str) -> Vec<Stretch> {
     found
 }
 
+/// The characters that begin a comment: `//`, `///`, `//!` or `/*`.
+fn marker(comment: &str) -> &'static str {
+    ["///", "//!", "//", "/*"].into_iter().find(|m| comment.starts_with(m)).unwrap_or_default()
+}
+
 fn comment(rest: &str) -> Option<usize> {
     if rest.starts_with("//") {
         return Some(rest.find('\n').unwrap_or(rest.len()));
@@ -271,6 +305,21 @@ mod tests {
         assert_eq!(source.literal_at(2), Some("a"));
         assert_eq!(source.literal_at(0), None);
         assert_eq!(source.literals_in(0, text.len()).collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[test]
+    fn consecutive_lines_with_one_marker_are_one_comment() {
+        for (text, expected) in [
+            ("// a\n// b\n\n// c", "// a\n// b|// c"),
+            ("//! a\n/// b\n    /// c\n// d", "//! a|/// b\n    /// c|// d"),
+            ("x; // a\n// b\n// c", "// a|// b\n// c"),
+            ("// a\nx\n// b", "// a|// b"),
+            ("f(\"// a\")\n/* b\n c */", "/* b\n c */"),
+        ] {
+            let source = Source::new("a.rs", text);
+            let found: Vec<&str> = source.comment_blocks().into_iter().map(|b| b.1).collect();
+            assert_eq!(found.join("|"), expected, "{text}");
+        }
     }
 
     #[test]

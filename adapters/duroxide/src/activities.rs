@@ -185,7 +185,7 @@ impl WindlassProvider {
         if !is_completion {
             return Err(ProviderError::permanent(ACK, "this does not complete an activity"));
         }
-        if token.stands_alone {
+        if token.standalone {
             let discard = DropActivity { fence, reason: "no instance waits for it".to_owned() };
             self.engine.submit(discard).await.map_err(failed(ACK))?;
             return self.enqueue(&completion, None).await;

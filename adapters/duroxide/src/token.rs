@@ -12,7 +12,7 @@ pub(crate) struct Token {
     pub(crate) messages: Vec<u64>,
     /// Whether it is an activity without an instance.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) stands_alone: bool,
+    pub(crate) standalone: bool,
     /// The parent that waits for the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) caller: Option<Caller>,
@@ -27,8 +27,8 @@ pub(crate) struct Caller {
 }
 
 impl Token {
-    pub(crate) fn new(fence: Fence, messages: Vec<u64>, stands_alone: bool) -> Self {
-        Self { task: fence.task.id, epoch: fence.epoch, messages, stands_alone, caller: None }
+    pub(crate) fn new(fence: Fence, messages: Vec<u64>, standalone: bool) -> Self {
+        Self { task: fence.task.id, epoch: fence.epoch, messages, standalone, caller: None }
     }
 
     pub(crate) fn read(operation: &'static str, text: &str) -> Result<Self, ProviderError> {

@@ -9,7 +9,7 @@ import pg from "pg";
 
 // How many jobs are done before anything is measured: the code is compiled by then.
 const WARM_UP = 5_000;
-const MAIL = { to: "somebody@example.com", subject: "hello", template: "welcome" };
+const MAIL = { to: "customer@example.com", subject: "hello", template: "welcome" };
 
 const { values: given } = parseArgs({
   options: {

@@ -68,7 +68,7 @@ impl<'e> LogView<'e> {
                     start = entry.seq - 1;
                     left -= 1;
                 }
-                go_on(left > 0)
+                continue_if(left > 0)
             })
             .await?;
         }
@@ -149,7 +149,7 @@ impl<'e> LogView<'e> {
             if wanted(&entry) {
                 found = Some(entry);
             }
-            go_on(found.is_none())
+            continue_if(found.is_none())
         })
         .await?;
         Ok(found)
@@ -203,6 +203,6 @@ fn is_of(entry: &LogEvent, task: &Task) -> bool {
     entry.task.as_ref() == Some(&task.id) && entry.tenant == task.tenant
 }
 
-fn go_on(wanted: bool) -> ControlFlow<()> {
+fn continue_if(wanted: bool) -> ControlFlow<()> {
     if wanted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 }

@@ -76,7 +76,7 @@ impl List {
 /// The owner of a session, and for how long it stays so while idle.
 fn owned(session: &ConcurrencyLimit, now: Timestamp) -> String {
     match &session.owner {
-        None => "nobody".to_owned(),
+        None => "no worker".to_owned(),
         Some(owner) if session.running > 0 => owner.worker.to_string(),
         Some(owner) if owner.until <= now => format!("{}, idle for too long", owner.worker),
         Some(owner) => format!("{}, free {}", owner.worker, distance(owner.until, now)),

@@ -120,7 +120,7 @@ impl Mailbox {
     }
 
     /// The id under which a tenant counts its buffered messages. No task has this id.
-    pub(crate) fn nobody() -> TaskId {
+    pub(crate) fn buffered_id() -> TaskId {
         TaskId::new("")
     }
 

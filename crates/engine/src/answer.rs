@@ -53,7 +53,7 @@ pub(crate) enum Reply {
         sender: ClaimSender,
         wait: Option<ClaimWait>,
     },
-    Nobody,
+    Discard,
 }
 
 type ClaimSender = oneshot::Sender<ReleaseOnDrop<Result<Vec<Claimed>, Error>>>;
@@ -64,7 +64,7 @@ impl Reply {
         match self {
             Reply::Plain(sender) => sender.is_closed(),
             Reply::Claim { sender, .. } => sender.is_closed(),
-            Reply::Nobody => false,
+            Reply::Discard => false,
         }
     }
 }
@@ -86,7 +86,7 @@ impl Answerer {
         let mut claims: Vec<ClaimReply> = Vec::new();
         for (reply, answers) in answered {
             match reply {
-                Reply::Nobody => {}
+                Reply::Discard => {}
                 // If the caller has left, the dropped `ReleaseOnDrop` releases its leases.
                 Reply::Plain(sender) => {
                     drop(sender.send(self.hand(Answers { each: answers, batch_began })));
@@ -169,7 +169,7 @@ impl Answerer {
                 drop(sender.send(self.hand(answers)));
             }
             Reply::Claim { sender, .. } => drop(sender.send(self.hand(Err(error.clone())))),
-            Reply::Nobody => {}
+            Reply::Discard => {}
         }
     }
 }

@@ -34,7 +34,7 @@ impl Submission {
     pub(crate) fn wait(&self) -> Option<&ClaimWait> {
         match &self.reply {
             Reply::Claim { wait, .. } => wait.as_ref(),
-            Reply::Plain(_) | Reply::Nobody => None,
+            Reply::Plain(_) | Reply::Discard => None,
         }
     }
 }
@@ -376,12 +376,12 @@ mod tests {
     use super::*;
 
     fn normal() -> Submission {
-        Submission::new(vec![Create::one(NewTask::new("t", "k")).into()], Reply::Nobody)
+        Submission::new(vec![Create::one(NewTask::new("t", "k")).into()], Reply::Discard)
     }
 
     fn urgent() -> Submission {
         let task = TaskKey { tenant: Tenant::default(), id: "t".into() };
-        Submission::new(vec![Release { fence: Fence { task, epoch: 1 } }.into()], Reply::Nobody)
+        Submission::new(vec![Release { fence: Fence { task, epoch: 1 } }.into()], Reply::Discard)
     }
 
     fn inbox(queue_commands: usize, batch_commands: usize) -> CommandQueue {

@@ -81,7 +81,7 @@ mod tests {
             (labels(&[("who", "me")]), true, false),
             (labels(&[("who", "me"), ("region", "eu")]), true, false),
             (labels(&[("who", "me"), ("region", "us")]), false, false),
-            (labels(&[("nobody", "")]), false, false),
+            (labels(&[("missing", "")]), false, false),
         ] {
             let found = (filter.takes(&labelled), filter.takes(&of_lane));
             assert_eq!(found, (takes_labelled, takes_of_lane), "{filter:?}");

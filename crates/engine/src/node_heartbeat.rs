@@ -107,7 +107,7 @@ impl NodeHeartbeat {
     /// The last command of a registered node: its deregistration.
     pub(crate) fn deregister_job(&self) -> Option<Submission> {
         let leave = DeregisterNode { id: self.id.clone() };
-        self.beats.load(Ordering::Relaxed).then(|| job(leave.into(), Reply::Nobody))
+        self.beats.load(Ordering::Relaxed).then(|| job(leave.into(), Reply::Discard))
     }
 }
 

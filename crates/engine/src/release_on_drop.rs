@@ -52,7 +52,7 @@ impl<T: CarriesLeases> Drop for ReleaseOnDrop<T> {
         if !fences.is_empty() {
             let release = |fence| Command::from(Release { fence });
             let commands = fences.into_iter().map(release).collect();
-            self.inbox.push_release(Submission::new(commands, Reply::Nobody));
+            self.inbox.push_release(Submission::new(commands, Reply::Discard));
         }
     }
 }

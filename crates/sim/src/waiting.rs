@@ -120,7 +120,7 @@ impl Writer {
 
 impl Client<'_> {
     /// A task by its number; mostly one that was leased, which usually exists.
-    fn somebody(&self, task: u8, id: u8) -> TaskKey {
+    fn target(&self, task: u8, id: u8) -> TaskKey {
         let back = task.checked_sub(3).filter(|_| exact(task).is_none());
         let leased = back.and_then(|back| self.fence(back / 3));
         leased.map_or_else(|| self.key(task, id), |fence| fence.task)
@@ -130,7 +130,7 @@ impl Client<'_> {
         let tenant = Tenant::default();
         Some(match *wish {
             Wish::Post { task, id, name, source, key, after_ms, also } => {
-                let (task, tasks) = (self.somebody(task, id), also.map(|also| self.key(also, 0)));
+                let (task, tasks) = (self.target(task, id), also.map(|also| self.key(also, 0)));
                 let mut messages = Vec::new();
                 for task in std::iter::once(task).chain(tasks) {
                     let mut message =
@@ -155,7 +155,7 @@ impl Client<'_> {
                 Suspend { timeout, waitpoints, nth, ..Suspend::new(fence, condition) }.into()
             }
             Wish::Resume { task, id } => {
-                Resume { task: self.somebody(task, id), by: crate::model::OPERATOR.into() }.into()
+                Resume { task: self.target(task, id), by: crate::model::OPERATOR.into() }.into()
             }
             Wish::MakeWaitpoint { lease, number, held } => {
                 let fence = self.fence(lease)?;

@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Postgres limits payloads to less than 8,000 bytes, including more than the notice.
 pub(crate) const LONGEST_WORD: usize = 7_900;
 /// The origin of every notice: another handle.
-const SOMEBODY: u64 = 1;
+const OTHER_HANDLE: u64 = 1;
 
 /// Listens until the store is dropped; signals `begun` once it listens.
 pub(crate) async fn listen(
@@ -88,7 +88,7 @@ async fn hear(
                     } else if repaired.elapsed() >= shared.options.patience {
                         repaired = Instant::now();
                         // A process that dies releases rows that others skipped, unnotified.
-                        let _ = notices.send((SOMEBODY, Notification::Anything));
+                        let _ = notices.send((OTHER_HANDLE, Notification::Anything));
                     }
                 }
             }
@@ -111,13 +111,13 @@ fn tell(shared: &Shared, notices: &broadcast::Sender<(u64, Notification)>, word:
         shared.starts.forget();
     }
     // There may be no receiver.
-    let _ = notices.send((SOMEBODY, notice));
+    let _ = notices.send((OTHER_HANDLE, notice));
 }
 
 /// Signals that any record may have changed without notification.
 fn tell_anything(shared: &Shared, notices: &broadcast::Sender<(u64, Notification)>) {
     shared.starts.forget();
-    let _ = notices.send((SOMEBODY, Notification::Anything));
+    let _ = notices.send((OTHER_HANDLE, Notification::Anything));
 }
 
 /// Whether a commit is later than all that were notified: its notification was lost.

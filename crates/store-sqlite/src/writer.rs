@@ -27,7 +27,7 @@ const PROBE_EVERY: Duration = Duration::from_millis(200);
 const KEEP_MARKS_MS: u64 = 7 * 24 * 3_600 * 1_000;
 
 /// The origin of every notice: another handle. Own commits are never sent.
-const SOMEBODY: u64 = 1;
+const OTHER_HANDLE: u64 = 1;
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
@@ -255,7 +255,7 @@ impl Writer {
         if found != self.data_version {
             self.data_version = found;
             // There may be no receiver.
-            let _ = self.notices.send((SOMEBODY, Notification::Anything));
+            let _ = self.notices.send((OTHER_HANDLE, Notification::Anything));
         }
         Ok(())
     }

@@ -72,7 +72,7 @@ impl TaskSpot {
                 open_parent.into(),
             ],
             schema: 1,
-            body: serde_json::json!({ "written by": "nobody", "id": id }).to_string(),
+            body: serde_json::json!({ "written by": "fixture", "id": id }).to_string(),
         }
     }
 }

@@ -50,8 +50,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("the same request twice is one task: {}", ada.id() == again.id());
     println!("{:?}", ada.result::<Receipt>().await?);
 
-    let nobody = create("nobody").await?;
-    match nobody.result::<Receipt>().await {
+    let invalid = create("ada").await?;
+    match invalid.result::<Receipt>().await {
         Ok(receipt) => println!("{receipt:?}"),
         Err(error) => println!("{}: {error}", error.code()),
     }

@@ -111,7 +111,7 @@ impl Attempt {
         if let (Some(ahead), Command::Complete(complete)) = (ahead, &command) {
             match ahead.keep(&self.team, &self.lease, complete.clone(), self.leads).await? {
                 SpeculativeOutcome::Kept { followers, turn } => {
-                    self.go_on(Continuation { followers, turn });
+                    self.set_next(Continuation { followers, turn });
                     return Ok(Outcome::Settled(Settled::Completed));
                 }
                 SpeculativeOutcome::Unfinished(ahead) => unfinished = Some(ahead),
@@ -126,12 +126,15 @@ impl Attempt {
         {
             let begun = unfinished.and_then(|ahead| ahead.under(&task));
             let granted = Granted::workflow(task, settled.batch_began, &request);
-            self.go_on(Continuation { followers: None, turn: Some(NextTurn { granted, begun }) });
+            self.set_next(Continuation {
+                followers: None,
+                turn: Some(NextTurn { granted, begun }),
+            });
         }
         Ok(settled.first)
     }
 
-    fn go_on(&self, next: Continuation) {
+    fn set_next(&self, next: Continuation) {
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
     }
 

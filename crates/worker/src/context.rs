@@ -66,7 +66,7 @@ impl Context {
         self.0.waits.resumption.lock().expect("no panic while the lock is held").clone()
     }
 
-    pub(crate) fn go_on(&self, resumption: Resumption) {
+    pub(crate) fn set_resumed(&self, resumption: Resumption) {
         let mut last = self.0.waits.resumption.lock().expect("no panic while the lock is held");
         *last = Some(resumption);
     }

@@ -48,7 +48,7 @@ impl Context {
         match self.ask(suspend).await? {
             Suspended::Waiting(_) => Err(Failure::suspended()),
             Suspended::AlreadySatisfied(resumption) => {
-                self.go_on(resumption);
+                self.set_resumed(resumption);
                 Ok(())
             }
         }

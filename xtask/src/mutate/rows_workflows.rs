@@ -25,8 +25,8 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a cancelled timer is deleted",
         file: "crates/core/src/command/commit_turn.rs",
-        from: "forget_message(world, known, Message::of_step(*step)),",
-        to: "Ok(*step).map(drop),",
+        from: "forget_message(world, known, Message::of_step(*step))",
+        to: "Ok(*step).map(drop)",
     },
     Mutation {
         rule: "a turn ends the task of a cancelled step",

@@ -6,6 +6,11 @@ mod purity;
 mod root;
 mod rule;
 mod run;
+mod sample;
 mod shape;
+mod split;
+mod vocabulary;
+mod words;
 
 pub(crate) use run::run;
+pub(crate) use sample::sample;

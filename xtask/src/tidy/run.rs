@@ -1,5 +1,5 @@
 use super::rule::Rule;
-use super::{function, purity, root, shape};
+use super::{function, purity, root, shape, vocabulary, words};
 use crate::matrix::Matrix;
 use crate::source::Source;
 use crate::tree;
@@ -11,6 +11,8 @@ pub(crate) fn run() -> Result<(), String> {
     let mut rules = shape::rules(&own);
     rules.extend(purity::rules(&own)?);
     rules.extend(root::rules()?);
+    rules.push(words::rule(&sources)?);
+    rules.push(vocabulary::rule(&sources)?);
     rules.push(matrix_rule(&sources));
     for rule in &rules {
         println!("{}: {}", rule.title, rule.findings.len());

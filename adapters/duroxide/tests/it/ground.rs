@@ -116,8 +116,8 @@ impl ProviderFactory for Factory {
         };
         let messages = engine.messages(&key, 0, 1_000).await.expect("the messages are readable");
         let attempts = messages.iter().map(|one| {
-            let in_hand = received.contains(&one.message.seq);
-            one.message.attempts + u32::from(in_hand)
+            let is_leased = received.contains(&one.message.seq);
+            one.message.attempts + u32::from(is_leased)
         });
         attempts.max().unwrap_or(0)
     }

@@ -150,9 +150,9 @@ async fn children_and_successive_executions() {
 async fn messages_to_missing_instances_block_nothing() {
     let echo = |_: OrchestrationContext, text: String| async move { Ok(text) };
     let stage = Stage::start(OrchestrationRegistry::builder().register("echo", echo).build()).await;
-    stage.client.raise_event("nobody", "hello", "").await.unwrap();
-    stage.client.cancel_instance("nobody", "why not").await.unwrap();
-    stage.client.enqueue_event("nobody", "queue", "1").await.unwrap();
+    stage.client.raise_event("missing", "hello", "").await.unwrap();
+    stage.client.cancel_instance("missing", "why not").await.unwrap();
+    stage.client.enqueue_event("missing", "queue", "1").await.unwrap();
     assert_eq!(output(stage.run("echo", "here").await), "here");
     stage.end().await;
 }

@@ -20,7 +20,7 @@ pub(crate) struct Mail {
 pub(crate) type Storage = SqliteStorage<Mail>;
 
 fn mail() -> Mail {
-    Mail { to: "somebody@example.com".into(), subject: "hello".into(), template: "welcome".into() }
+    Mail { to: "customer@example.com".into(), subject: "hello".into(), template: "welcome".into() }
 }
 
 /// Pushes all jobs and returns the latency of each call.

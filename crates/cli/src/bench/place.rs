@@ -14,7 +14,7 @@ use windlass::StoreUrl;
 /// The kind of all tasks of a benchmark.
 pub(crate) const KIND: &str = "bench";
 
-const PAYLOAD: &str = r#"{"to":"somebody@example.com","subject":"hello","template":"welcome"}"#;
+const PAYLOAD: &str = r#"{"to":"customer@example.com","subject":"hello","template":"welcome"}"#;
 
 /// How many tasks are created at a time.
 pub(crate) const BULK: u64 = 500;

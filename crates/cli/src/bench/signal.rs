@@ -90,9 +90,9 @@ impl SignalCost {
         let handler = move |context: Context| {
             let said = said.clone();
             async move {
-                let goes_on = context.resumption().is_some();
-                said.send((context.id().clone(), Instant::now(), goes_on))?;
-                if !goes_on {
+                let is_resumed = context.resumption().is_some();
+                said.send((context.id().clone(), Instant::now(), is_resumed))?;
+                if !is_resumed {
                     context.suspend(WaitFor::signal("go")).await?;
                 }
                 Ok(None)
@@ -114,11 +114,11 @@ impl SignalCost {
         let mut latencies = Vec::new();
         while latencies.len() < sent.len() {
             let next = tokio::time::timeout(STALLED, runs.recv()).await.ok().flatten();
-            let Some((id, at, goes_on)) = next else {
+            let Some((id, at, is_resumed)) = next else {
                 let (completed, asked) = (latencies.len() as u64, u64::from(self.tasks));
                 return Err(BenchError::NotDrained { completed, asked });
             };
-            if goes_on {
+            if is_resumed {
                 latencies.extend(sent.get(&id).map(|sent| at.saturating_duration_since(*sent)));
                 progress.add(1);
             }

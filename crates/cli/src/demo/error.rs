@@ -17,9 +17,9 @@ pub(crate) enum DemoError {
     #[error("no task has ended for {seconds} s; {open} of {tasks} are open")]
     TooSlow { seconds: u64, open: usize, tasks: usize },
     #[error("all tasks ended before a busy worker could be killed")]
-    NobodyAtWork,
+    NoBusyWorker,
     #[error("the stalled worker got no task to stall on")]
-    NobodyStalled,
+    NoStalledWorker,
     #[error("{0} of the checks failed: this is a bug, please report it")]
     Unsound(usize),
     #[error("interrupted; nothing is left behind")]

@@ -125,7 +125,7 @@ impl<'a> Play<'a> {
         let claim = Claim { lanes: vec![INVOICES.into()], lease_ms, ..Claim::new(STALLED) };
         let claimed = self.engine.claim(claim, Duration::ZERO).await?;
         let fence = claimed.first().map(|claimed| claimed.task.fence());
-        let fence = fence.ok_or(DemoError::NobodyStalled)?;
+        let fence = fence.ok_or(DemoError::NoStalledWorker)?;
         let id = &fence.task.id;
         self.teller.tell(&format!("A worker claimed {id} and stalls: no heartbeat from it."))?;
         Ok(fence)
@@ -151,7 +151,7 @@ impl<'a> Play<'a> {
                 self.tell_recovery(killed, at.elapsed())?;
             }
             if ended == tasks {
-                return killed.map(|(killed, _)| killed).ok_or(DemoError::NobodyAtWork);
+                return killed.map(|(killed, _)| killed).ok_or(DemoError::NoBusyWorker);
             }
             if patience.is_over(ended, Instant::now()) {
                 let (seconds, open) = (LONGEST.as_secs(), tasks - ended);

@@ -20,7 +20,7 @@ const STATEMENT: &str = "SELECT 'windlass doctor'";
 /// The pooler between client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pooler {
-    Nobody,
+    None,
     /// Not seen to share the connection of a connected client.
     OfSessions,
     OfTransactions {
@@ -46,12 +46,12 @@ pub(super) fn busy() -> Finding {
 
 fn judge(pooler: Pooler, prepare: Option<bool>) -> Finding {
     match (pooler, prepare) {
-        (Pooler::Nobody, Some(false)) => Finding::warning(
+        (Pooler::None, Some(false)) => Finding::warning(
             CHECK,
             "none between client and server, and statements are not prepared",
             "remove prepare=off from the URL: it is slower, and wakes take a second",
         ),
-        (Pooler::Nobody, _) => Finding::ok(CHECK, "none between client and server"),
+        (Pooler::None, _) => Finding::ok(CHECK, "none between client and server"),
         (Pooler::OfSessions, Some(true)) => Finding::ok(CHECK, "session pooling"),
         (Pooler::OfSessions, _) => Finding {
             advice: "if so, set prepare=on in the URL: it is faster, and wakes are immediate"
@@ -75,7 +75,7 @@ fn judge(pooler: Pooler, prepare: Option<bool>) -> Finding {
 
 async fn find(url: &str) -> Result<Pooler, StoreError> {
     if is_direct(url).await? {
-        return Ok(Pooler::Nobody);
+        return Ok(Pooler::None);
     }
     let ((one, _), (two, _)) = (connect(url).await?, connect(url).await?);
     for _ in 0..TRIES {
@@ -173,9 +173,9 @@ mod tests {
         let lost = Pooler::OfTransactions { keeps_statements: false };
         let kept = Pooler::OfTransactions { keeps_statements: true };
         for (pooler, prepare, expected) in [
-            (Pooler::Nobody, None, Level::Ok),
-            (Pooler::Nobody, Some(true), Level::Ok),
-            (Pooler::Nobody, Some(false), Level::Warning),
+            (Pooler::None, None, Level::Ok),
+            (Pooler::None, Some(true), Level::Ok),
+            (Pooler::None, Some(false), Level::Warning),
             (Pooler::OfSessions, None, Level::Ok),
             (Pooler::OfSessions, Some(true), Level::Ok),
             (lost, None, Level::Ok),

@@ -10,7 +10,7 @@ async fn children_are_listed_and_waited_for() {
     let place = Place::empty();
     let engine = place.application().await;
     place.ok("task create order --id o --lane orders");
-    let said = place.run("task create pack --id c1 --parent nobody");
+    let said = place.run("task create pack --id c1 --parent missing");
     assert!(said.code != 0 && said.err.ends_with("[parent_not_found]\n"), "{said:?}");
     for id in ["c1", "c2", "c3"] {
         place.ok(&format!("task create pack --id {id} --lane packing --parent o"));

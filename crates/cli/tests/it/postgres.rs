@@ -65,7 +65,7 @@ fn any_program_is_a_worker() {
 
 #[test]
 fn an_unreachable_server() {
-    let place = Place::at("postgres://nobody:s3cret@localhost:1/none".to_owned());
+    let place = Place::at("postgres://user:s3cret@localhost:1/none".to_owned());
     for line in ["task list", "stats", "migrate"] {
         let said = place.run(line);
         assert!(said.code == 1 && said.err.contains("[store_unavailable]"), "{line}: {said:?}");

@@ -92,7 +92,7 @@ async fn sessions_are_listed_and_released() {
     assert_eq!(said, "Session chat-9 is free once its running tasks have ended: 1 task.\n");
     complete(&engine, &claimed[0].task).await;
     let table = place.ok("session list");
-    assert!(table.contains("nobody"), "{table}");
+    assert!(table.contains("no worker"), "{table}");
     assert_eq!(place.ok("session release chat-9"), "Session chat-9 is free.\n");
     assert_eq!(place.run("session release other").code, 4);
     engine.shutdown().await.unwrap();

@@ -44,7 +44,7 @@ async fn a_task_is_signaled_by_its_id() {
     let to_whom = place.run("signal go");
     assert_eq!(to_whom.code, 2);
     assert!(to_whom.err.contains("<--task <ID>|--token <TOKEN>>"), "{}", to_whom.err);
-    assert_eq!(place.run("task messages nobody").code, 4);
+    assert_eq!(place.run("task messages missing").code, 4);
     let task = claim(&engine, "w", "default").await;
     let signals = engine.resuming_signals(&task.task_key()).await.unwrap();
     assert_eq!(signals[0].message.source, "ada");
@@ -113,7 +113,7 @@ async fn waitpoints_are_listed_in_pages() {
     let rest = place.json("waitpoint list --limit 2 --after b");
     assert_eq!(rest.iter().map(|w| w["id"].clone()).collect::<Vec<_>>(), ["c"]);
     assert!(!place.ok("waitpoint list --limit 3").contains("There are more"));
-    assert!(place.json("waitpoint list --task nobody").is_empty());
+    assert!(place.json("waitpoint list --task missing").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

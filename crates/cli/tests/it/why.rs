@@ -25,8 +25,8 @@ async fn waiting() {
     let place = Place::empty();
     let engine = place.application().await;
     engine.create("k").id("t").lane("mail").await.unwrap();
-    let nobody = ["is ready", "only one", "no recent claim from", "Start a worker on lane mail"];
-    let json = check(&place, "t", "ready", &nobody);
+    let no_worker = ["is ready", "only one", "no recent claim from", "Start a worker on lane mail"];
+    let json = check(&place, "t", "ready", &no_worker);
     assert_eq!((&json["last_claim"], &json["state"]), (&Value::Null, &json!("waiting")));
 
     engine.create("k").id("u").lane("mail").priority(9).await.unwrap();

@@ -412,7 +412,7 @@ fn a_task_that_is_not_a_workflow_is_reported() {
     for verb in ["show t", "history t", "tree t", "signal t go", "cancel t", "delete t --yes"] {
         let Said { code, err, .. } = place.run(&format!("workflow {verb}"));
         assert!(code == 3 && err.ends_with("[not_a_workflow]\n"), "{verb}: {err}");
-        let missing = verb.replace(" t", " nobody");
+        let missing = verb.replace(" t", " missing");
         let Said { code, err, .. } = place.run(&format!("workflow {missing}"));
         assert!(code == 4 && err.ends_with("[task_not_found]\n"), "{missing}: {err}");
     }

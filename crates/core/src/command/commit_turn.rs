@@ -1195,7 +1195,7 @@ mod tests {
             stage.must(Post::one(NewMessage::new("full", "hello", "t")));
         }
         let early = NewMessage { keep_ms: Some(60_000), ..NewMessage::new("later", "hello", "t") };
-        let to = ["full", "over", "nobody"].map(|to| NewMessage::new(to, "hello", "t"));
+        let to = ["full", "over", "missing"].map(|to| NewMessage::new(to, "hello", "t"));
         let commands = to.into_iter().chain([early]).zip(0..);
         let commands =
             commands.map(|(message, step)| WorkflowCommand::Post { step, message }).collect();
@@ -1208,7 +1208,7 @@ mod tests {
         let why = [
             (0, "hello could not be sent to full: the mailbox is full"),
             (1, "hello could not be sent to over: "),
-            (2, "hello could not be sent to nobody: "),
+            (2, "hello could not be sent to missing: "),
         ];
         assert_eq!(told.len(), why.len(), "{told:?}");
         for ((step, reason), expected) in told.iter().zip(why) {
@@ -1268,7 +1268,7 @@ mod tests {
             note("b", None),
             post(0, "u"),
             post(1, "t"),
-            post(2, "nobody"),
+            post(2, "missing"),
             WorkflowCommand::Post { step: 3, message: early },
         ];
         assert!(lease_kept(&stage.must(CommitTurn {

@@ -272,7 +272,7 @@ mod tests {
             tenant: Tenant::default(),
             messages: messages.to_vec(),
         };
-        let half = post(&[to("t", "go"), to("nobody", "go")]);
+        let half = post(&[to("t", "go"), to("missing", "go")]);
         assert_eq!(stage.run(half), Err(Rejection::TaskNotFound));
         assert_eq!(stage.mailbox(), None);
         stage.must(crate::command::Create::one(new_task("u")));

@@ -142,7 +142,7 @@ mod tests {
         let mut stage = Stage::new();
         stage.must(Create::one(workflow("t")));
         stage.must(claim());
-        let child = NewTask { lane: "nobody".into(), ..workflow("t/0") };
+        let child = NewTask { lane: "unclaimed".into(), ..workflow("t/0") };
         let commands = vec![WorkflowCommand::Child { step: 0, task: child }];
         let end = TurnEnd::Cancel { reason: "stop".into() };
         stage.must(CommitTurn { commands, next_step: 1, ..turn(end) });

@@ -25,7 +25,7 @@ const POSTPONED_MS: u64 = 60_000;
 
 /// Prefetches the records that are needed to buffer a message.
 pub(crate) fn prefetch_keep(world: &mut World, tenant: &Tenant) {
-    world.prefetch(Mailbox::key_of(tenant, &Mailbox::nobody()));
+    world.prefetch(Mailbox::key_of(tenant, &Mailbox::buffered_id()));
 }
 
 /// Buffers a message for a task that does not exist. Returns its sequence number.
@@ -37,10 +37,10 @@ pub(crate) fn keep(
     idempotency: Option<&IdempotencyWindow>,
 ) -> Result<u64, Halt> {
     let known = world.get::<Mailbox>(&Mailbox::key_of(tenant, task))?;
-    let all = world.get::<Mailbox>(&Mailbox::key_of(tenant, &Mailbox::nobody()))?;
+    let all = world.get::<Mailbox>(&Mailbox::key_of(tenant, &Mailbox::buffered_id()))?;
     let known = known.map_or_else(|| Mailbox::empty(tenant, task), |known| (*known).clone());
     let mut all =
-        all.map_or_else(|| Mailbox::empty(tenant, &Mailbox::nobody()), |all| (*all).clone());
+        all.map_or_else(|| Mailbox::empty(tenant, &Mailbox::buffered_id()), |all| (*all).clone());
     if known.held >= limits::EARLY_MESSAGES {
         let (messages, bytes) = (known.held, known.bytes);
         return Err(Rejection::MailboxFull { messages, bytes }.into());
@@ -88,7 +88,7 @@ pub(crate) fn extend(
 
 /// Delivers all buffered messages of a task.
 pub(crate) fn adopt(world: &mut World, task: &Task, known: &Mailbox) -> Result<Mailbox, Halt> {
-    world.prefetch(Mailbox::key_of(&task.tenant, &Mailbox::nobody()));
+    world.prefetch(Mailbox::key_of(&task.tenant, &Mailbox::buffered_id()));
     let (now, mut mailbox) = (world.now(), known.clone());
     let of_task = Message::of_task(&task.tenant, &task.id);
     let messages = world.scan::<Message>(&of_task, known.held as usize + 1)?;
@@ -119,7 +119,7 @@ pub(crate) fn uncount<'a>(
         messages += 1;
         bytes += message.bytes.unwrap_or(0);
     }
-    let key = Mailbox::key_of(tenant, &Mailbox::nobody());
+    let key = Mailbox::key_of(tenant, &Mailbox::buffered_id());
     if messages == 0 {
         return Ok(());
     }
@@ -135,7 +135,7 @@ pub(crate) fn uncount<'a>(
 
 /// Prefetches the records that [`look_after`] needs.
 pub(crate) fn prefetch_early(world: &mut World, message: &Message) {
-    world.prefetch(Mailbox::key_of(&message.tenant, &Mailbox::nobody()));
+    world.prefetch(Mailbox::key_of(&message.tenant, &Mailbox::buffered_id()));
     prefetch_key(world, message);
 }
 
@@ -229,7 +229,8 @@ mod tests {
     }
 
     fn in_all(stage: &Stage) -> Option<(u32, u64)> {
-        let all = stage.record::<Mailbox>(&Mailbox::key_of(&"default".into(), &Mailbox::nobody()));
+        let all =
+            stage.record::<Mailbox>(&Mailbox::key_of(&"default".into(), &Mailbox::buffered_id()));
         all.map(|all| (all.held, all.bytes))
     }
 

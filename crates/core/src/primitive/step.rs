@@ -121,8 +121,8 @@ pub(crate) fn ask_to_end(world: &mut World, known: &Task, reason: &str) -> Resul
 
 /// Whether a worker holds a workflow, or a turn of this or an earlier execution was committed.
 fn has_begun(task: &Task, workflow: &WorkflowState) -> bool {
-    let stands = matches!(task.lifecycle, Lifecycle::Active(_) | Lifecycle::Suspended(_));
-    stands || workflow.turns > 0 || workflow.next_step > 0 || task.generation > 0
+    let is_held = matches!(task.lifecycle, Lifecycle::Active(_) | Lifecycle::Suspended(_));
+    is_held || workflow.turns > 0 || workflow.next_step > 0 || task.generation > 0
 }
 
 /// Whether the mailbox of a workflow has messages besides the cancellation request.

@@ -115,7 +115,7 @@ impl Stage {
             Ok(Outcome::Answered(_)) => "answered".into(),
             Ok(Outcome::Withdrawn) => "withdrawn".into(),
             Ok(Outcome::TurnCommitted { lease_kept, .. }) => {
-                format!("turned goes_on={}", lease_kept.is_some())
+                format!("turned lease_kept={}", lease_kept.is_some())
             }
             Ok(Outcome::EffectClaimed { request_id, .. }) => {
                 format!("claimed {}", request_id.reveal())

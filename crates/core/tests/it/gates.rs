@@ -21,7 +21,7 @@ fn own<'v>(view: &'v View, gate: &'v ConcurrencyLimit) -> impl Iterator<Item = &
 /// The counters of a limit are the numbers of its tasks in each state.
 pub(crate) fn a_limit_counts_its_tasks(view: &View) -> Held {
     for task in view.tasks.values().filter(|task| task.gate.is_some()) {
-        let stands = matches!(
+        let is_counted = matches!(
             task.lifecycle,
             Lifecycle::Gated(_)
                 | Lifecycle::Waiting(_)
@@ -29,7 +29,7 @@ pub(crate) fn a_limit_counts_its_tasks(view: &View) -> Held {
                 | Lifecycle::Active(_)
         );
         let known = view.gates.iter().any(|gate| is_of(task, gate));
-        ensure(known || !stands, || format!("nothing counts {task:?}"))?;
+        ensure(known || !is_counted, || format!("nothing counts {task:?}"))?;
     }
     view.gates.iter().filter(|gate| gate.gate_key().is_some()).try_for_each(|gate| {
         let count = |fits: fn(&Lifecycle) -> bool| {

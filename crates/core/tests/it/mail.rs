@@ -19,7 +19,7 @@ pub(crate) fn all<R: StoredRecord>(view: &View) -> Vec<R> {
 pub(crate) fn a_mailbox_counts_what_it_holds(view: &View) -> Held {
     let (mailboxes, messages) = (all::<Mailbox>(view), all::<Message>(view));
     let waitpoints = all::<Waitpoint>(view);
-    for mailbox in mailboxes.iter().filter(|mailbox| !is_of_nobody(mailbox)) {
+    for mailbox in mailboxes.iter().filter(|mailbox| !counts_buffered(mailbox)) {
         let own: Vec<&Message> = messages.iter().filter(|m| m.task == mailbox.task).collect();
         let bytes: u64 = own.iter().filter_map(|message| message.bytes).sum();
         let open = waitpoints.iter().filter(|w| w.task == mailbox.task).count();
@@ -34,7 +34,7 @@ pub(crate) fn a_mailbox_counts_what_it_holds(view: &View) -> Held {
             && own.iter().filter(numbered).all(|message| message.seq < mailbox.next_seq);
         ensure(fits, || format!("{mailbox:?} with {own:?} and {open} waitpoints"))?;
     }
-    let owners = mailboxes.iter().filter(|mailbox| !is_of_nobody(mailbox));
+    let owners = mailboxes.iter().filter(|mailbox| !counts_buffered(mailbox));
     let owners: BTreeSet<&TaskId> = owners.map(|mailbox| &mailbox.task).collect();
     let sent = messages.iter().map(|m| &m.task).chain(waitpoints.iter().map(|w| &w.task));
     for task in sent {
@@ -49,7 +49,7 @@ pub(crate) fn a_mailbox_counts_what_it_holds(view: &View) -> Held {
 }
 
 /// Whether it counts the buffered messages of a tenant.
-fn is_of_nobody(mailbox: &Mailbox) -> bool {
+fn counts_buffered(mailbox: &Mailbox) -> bool {
     mailbox.task.as_str().is_empty()
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn buffered_messages_are_counted(view: &View) -> Held {
     let kept: Vec<Message> =
         all::<Message>(view).into_iter().filter(|message| message.kept_until.is_some()).collect();
     let bytes: u64 = kept.iter().filter_map(|message| message.bytes).sum();
-    let counted = all::<Mailbox>(view).into_iter().find(is_of_nobody);
+    let counted = all::<Mailbox>(view).into_iter().find(counts_buffered);
     let counted = counted.map_or((0, 0), |all| (all.held as usize, all.bytes));
     ensure(counted == (kept.len(), bytes), || format!("{counted:?} for {kept:?}"))?;
     kept.iter().try_for_each(|message| {

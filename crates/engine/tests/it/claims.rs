@@ -296,7 +296,7 @@ async fn undelivered_leases_are_released_in_few_commits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_decided_before_a_create_of_its_own_batch_gets_the_task() {
+async fn a_claim_decided_before_a_create_in_the_same_batch_gets_the_task() {
     let stage = Stage::new().await;
     let mut claiming = Box::pin(stage.engine.claim(claim(), SLOW_CONFLICT));
     let pushed =

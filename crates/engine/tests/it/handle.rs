@@ -103,9 +103,9 @@ async fn a_task_without_a_result_reports_its_end_state() {
     cancelled.cancel("stop").await.unwrap();
     let error = cancelled.result::<()>().await.unwrap_err();
     assert_eq!(error.to_string(), "task c has ended as cancelled: stop");
-    let nobody = stage.engine.handle(key("nobody"));
-    assert_eq!(nobody.wait().await.unwrap_err().code(), "task_not_found");
-    assert_eq!(nobody.why().await.unwrap_err().code(), "task_not_found");
+    let missing = stage.engine.handle(key("missing"));
+    assert_eq!(missing.wait().await.unwrap_err().code(), "task_not_found");
+    assert_eq!(missing.why().await.unwrap_err().code(), "task_not_found");
 }
 
 /// If reading other nodes' commits from the log fails, waiting callers read the task instead.

@@ -104,8 +104,8 @@ async fn a_waiting_task_says_why() {
     assert_eq!(engine.why(&key("t")).await.unwrap(), unknown);
     let elsewhere = Claim { lanes: vec!["elsewhere".into()], ..claim() };
     assert!(engine.claim(elsewhere, Duration::ZERO).await.unwrap().is_empty());
-    let nobody = Some(Why::NoWorker { lane: LaneName::default() });
-    assert_eq!(engine.why(&key("t")).await.unwrap(), nobody);
+    let no_worker = Some(Why::NoWorker { lane: LaneName::default() });
+    assert_eq!(engine.why(&key("t")).await.unwrap(), no_worker);
     assert!(claim_now(engine).await.is_empty());
     let unable = Some(Why::NoCapableWorker { missing: vec!["gpu".into()], tag: None });
     assert_eq!(engine.why(&key("t")).await.unwrap(), unable);
@@ -264,5 +264,5 @@ async fn lists_and_counts_match_the_tasks() {
     assert_eq!(states, BTreeMap::from([("cancelled".into(), 1), ("waiting".into(), 3)]));
     let ready = engine.count_ready(&tenant).await.unwrap();
     assert_eq!(ready, BTreeMap::from([("l".into(), 2), ("other".into(), 1)]));
-    assert!(engine.count_by_state(&"nobody".into()).await.unwrap().is_empty());
+    assert!(engine.count_by_state(&"missing".into()).await.unwrap().is_empty());
 }

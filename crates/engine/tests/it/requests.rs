@@ -275,7 +275,7 @@ async fn a_lost_response_is_reported_as_unknown() {
     let admit = Admit {
         request: RequestKey { tenant: "default".into(), principal, account, key },
         fingerprint: fingerprint("pay", b"1", EXCLUDED),
-        owner: "somebody".into(),
+        owner: "other-owner".into(),
         ttls: RequestTtls::default(),
         rate_limit: None,
     };

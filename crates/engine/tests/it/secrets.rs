@@ -257,7 +257,7 @@ async fn commands_and_rows_do_not_disclose_the_key() {
         account: String::new(),
         key: key.clone(),
     };
-    let owner = "somebody".to_owned();
+    let owner = "other-owner".to_owned();
     let caller = EffectOwner::Request { request: request.clone(), owner: owner.clone() };
     let (provider, name) = ("bank".to_owned(), "charge".to_owned());
     let fingerprint = fingerprint("pay", b"1", EXCLUDED);

@@ -368,16 +368,17 @@ impl Foreign {
         let parent = work.parent.as_ref().and_then(|id| self.tasks.get(id));
         let turned = work.parent.as_ref().and_then(|id| changed.tasks.get(id)?.1.as_ref());
         let mut came = changed.came().filter_map(|message| message.report.as_ref());
-        let is_told =
+        let reported =
             came.any(|report| report.task.as_ref().is_some_and(|reporter| reporter.id == work.id));
-        let just = match is_told {
+        let just = match reported {
             true => done && !is_past(parent),
             false => discarded || done && is_past(turned.or(parent)),
         };
         match just {
             true => Ok(()),
             false => {
-                let what = format!("{} deleted, reported {is_told}: {:?}", work.id, work.lifecycle);
+                let what =
+                    format!("{} deleted, reported {reported}: {:?}", work.id, work.lifecycle);
                 breach(Kind::Step, what)
             }
         }

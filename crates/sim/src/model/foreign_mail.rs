@@ -164,9 +164,9 @@ impl Foreign {
     ) -> Result<(), Breach> {
         let pair = changed.tasks.get(&before.task);
         let ended = pair.and_then(|pair| only(pair, true));
-        let in_hand = ended.filter(|(lease, _)| lease.received.contains(&before.seq));
+        let leased = ended.filter(|(lease, _)| lease.received.contains(&before.seq));
         let mut ways = BTreeSet::new();
-        match in_hand {
+        match leased {
             Some((lease, epoch)) => self.put_ways(&before.task, (lease, epoch), changed, &mut ways),
             None => drop(ways.insert((0, None))),
         }

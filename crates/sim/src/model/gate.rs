@@ -312,10 +312,10 @@ impl Model {
     pub(super) fn compare_gate(&self, memory: &MemoryStore, key: &RowKey) -> Result<(), Breach> {
         let Some(scope) = scope_of_row(key) else { return Ok(()) };
         let gate = one::<ConcurrencyLimit>(memory, key.clone());
-        let at_gate = |stands: &dyn Fn(&Stand) -> bool| {
+        let at_gate = |is_at: &dyn Fn(&Stand) -> bool| {
             let here = self.present().filter(|(id, facts)| {
                 let own = self.spec(id).gate.as_ref().is_some_and(|gate| scope_of(gate) == scope);
-                own && matches!(facts.state, State::Waiting { .. }) && stands(&facts.stand)
+                own && matches!(facts.state, State::Waiting { .. }) && is_at(&facts.stand)
             });
             u32::try_from(here.count()).unwrap_or(u32::MAX)
         };

@@ -55,13 +55,13 @@ impl Model {
             if elsewhere || spec.gate.is_some() || !serves(claim, spec) {
                 continue;
             }
-            let stands_before = |other: &Facts| {
+            let precedes = |other: &Facts| {
                 other.stand == Stand::Queue
                     && other.deadline.is_none_or(|deadline| at.at < deadline)
                     && (lease_kept(other) || other.attempts < super::retry::max_attempts(spec))
                     && rank(other, id).is_some_and(|rank| rank < own)
             };
-            if track.was_always(self.view, stands_before) {
+            if track.was_always(self.view, precedes) {
                 return breach(Kind::Order, format!("{id} precedes it"));
             }
         }

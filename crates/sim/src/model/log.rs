@@ -20,7 +20,7 @@ use crate::violation::{Breach, Kind, breach};
 pub(crate) const OPERATOR: &str = "operator";
 
 /// The engine's reason when a suspension timed out.
-const UNANSWERED: &str = "nobody answered in time";
+const UNANSWERED: &str = "the suspension timed out";
 
 impl Model {
     pub(super) fn read(&mut self, entry: &LogEvent) -> Result<(), Breach> {

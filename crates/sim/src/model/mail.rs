@@ -85,7 +85,7 @@ pub(super) const TIMEOUT: (&str, &str) = ("timeout", "engine");
 
 impl Letter {
     /// Whether it is the engine's timeout message, which meets no condition.
-    pub(super) fn is_told(&self) -> bool {
+    pub(super) fn is_timeout(&self) -> bool {
         (&self.name[..], &self.source[..]) == TIMEOUT
     }
 }
@@ -255,8 +255,8 @@ impl Model {
     /// Checks a deleted message: a lease holder asked to consume it, or a later timeout message
     /// of the engine replaced it.
     fn taken_out(&mut self, id: &TaskId, number: u64) -> Result<(), Breach> {
-        let later = |letter: &Letter| letter.is_told() && number < letter.number;
-        let replaced = self.letter(id, number).is_some_and(Letter::is_told)
+        let later = |letter: &Letter| letter.is_timeout() && number < letter.number;
+        let replaced = self.letter(id, number).is_some_and(Letter::is_timeout)
             && self.office.of_task(id).any(later);
         let epochs = self.office.taking.get(&(id.clone(), number));
         let holds = |facts: &Facts| {

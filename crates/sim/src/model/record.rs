@@ -312,7 +312,7 @@ fn pauses(facts: &Facts, pause: Option<&Pause>, kept: Option<&SuspendedAttempt>)
 }
 
 /// Whether the position of a ready task equals the stored one.
-fn stands(stand: &Stand, kept: &Lifecycle) -> bool {
+fn is_at(stand: &Stand, kept: &Lifecycle) -> bool {
     match (stand, kept) {
         (Stand::Queue, Lifecycle::Waiting(_)) | (Stand::Behind, Lifecycle::Gated(_)) => true,
         (Stand::Kept { worker, until }, Lifecycle::Reserved { worker: kept, until: end, .. }) => {
@@ -337,7 +337,7 @@ fn agrees(facts: &Facts, task: &Task, spec: &TaskSpec) -> bool {
             State::Waiting { since, lost, pause },
             Lifecycle::Waiting(turn) | Lifecycle::Gated(turn) | Lifecycle::Reserved { turn, .. },
         ) => {
-            stands(&facts.stand, &task.lifecycle)
+            is_at(&facts.stand, &task.lifecycle)
                 && *since == turn.ready_at
                 && *lost == turn.lost
                 && pauses(facts, pause.as_ref(), turn.paused.as_ref())

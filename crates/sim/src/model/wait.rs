@@ -93,7 +93,7 @@ impl Model {
         spec: &TaskSpec,
         cause: ResumeCause,
         numbers: &[u64],
-        by_somebody: bool,
+        by_operator: bool,
     ) -> Result<(), Breach> {
         let Some(letters) = self.office.numbered(at.id, numbers) else {
             return breach(Kind::Message, format!("{numbers:?} are not all there"));
@@ -136,7 +136,7 @@ impl Model {
                     }
                     ResumeCause::Operator => {
                         let asked = self.office.resuming.contains(at.id);
-                        if !asked || !by_somebody || !letters.is_empty() {
+                        if !asked || !by_operator || !letters.is_empty() {
                             return breach(Kind::IllegalMove, "no operator resumed it");
                         }
                     }
@@ -169,7 +169,7 @@ impl Model {
         let letters: Vec<&Letter> = seqs.iter().map(|seq| &self.office.letters[seq]).collect();
         let stale = |letter: &&&Letter| {
             let early = letter.visible_at.is_some_and(|visible_at| at.at < visible_at);
-            letter.is_told() || letter.hidden && early
+            letter.is_timeout() || letter.hidden && early
         };
         if let Some(letter) = letters.iter().find(stale) {
             return breach(Kind::Message, format!("{letter:?} cannot meet a condition"));
@@ -201,7 +201,7 @@ impl Model {
             other => return breach(Kind::Timeout, format!("its timeout is {other:?}")),
         }
         let counts = |letter: &&Letter| {
-            !letter.is_told() && letter.visible_at.is_some_and(|visible_at| visible_at <= at.at)
+            !letter.is_timeout() && letter.visible_at.is_some_and(|visible_at| visible_at <= at.at)
         };
         let there: Vec<&Letter> = self.office.of_task(at.id).filter(counts).collect();
         let began_at = stay.pause.began_at;
@@ -250,7 +250,7 @@ impl Model {
                 return breach(Kind::Family, format!("{id} waits, but its last child has ended"));
             }
             let State::Suspended(stay) = &facts.state else { continue };
-            let counts = |letter: &&Letter| !letter.hidden && !letter.is_told();
+            let counts = |letter: &&Letter| !letter.hidden && !letter.is_timeout();
             let there: Vec<&Letter> = self.office.of_task(id).filter(counts).collect();
             let began_at = stay.pause.began_at;
             if stay.condition.as_ref().is_some_and(|it| holds(it, &there, began_at)) {

@@ -68,7 +68,7 @@ struct Changed {
 
 impl Changed {
     /// Whether a row records that a step has ended.
-    fn is_told(&self, workflow: &TaskId, step: u64) -> bool {
+    fn is_recorded(&self, workflow: &TaskId, step: u64) -> bool {
         let rows = self.rows.get(workflow).into_iter().flatten();
         let mut arrived = rows.flat_map(|written| &written.row.arrived);
         arrived
@@ -86,7 +86,7 @@ impl Changed {
             let is_of_it = task.parent.as_ref() == Some(workflow) && task.workflow.is_none();
             task.step.filter(|_| is_his && is_alive && is_of_it)
         });
-        ended.filter(|step| self.is_told(workflow, *step)).collect()
+        ended.filter(|step| self.is_recorded(workflow, *step)).collect()
     }
 }
 
@@ -391,7 +391,7 @@ impl Workflows {
             message.task == *parent && message.report.as_ref().is_some_and(|r| r.step == step)
         };
         let came = changed.came.iter().any(|message| tells(&message));
-        let told = came || changed.is_told(parent, step);
+        let told = came || changed.is_recorded(parent, step);
         if told || life.cancelled.contains(&step) || step < life.first_step() {
             return Ok(());
         }

@@ -34,7 +34,7 @@ pub(super) struct Life {
     /// The worker that wrote its last row.
     pub(super) made_by: Option<WorkerId>,
     /// Whether its code received a cancel request.
-    was_told_to_end: bool,
+    cancel_received: bool,
     /// Steps whose completion message was sent.
     pub(super) reported: BTreeSet<u64>,
     /// Steps whose completion was delivered to the code.
@@ -91,7 +91,7 @@ impl Life {
             ended: None,
             result: None,
             made_by: None,
-            was_told_to_end: false,
+            cancel_received: false,
             reported: BTreeSet::new(),
             told: BTreeSet::new(),
             unwritten: BTreeSet::new(),
@@ -238,11 +238,11 @@ impl Life {
                 }
                 breach(Kind::Message, format!("{id} received message {number:?} again"))
             }
-            (WorkflowInput::Cancel { .. }, Some(_)) if self.was_told_to_end => {
+            (WorkflowInput::Cancel { .. }, Some(_)) if self.cancel_received => {
                 breach(Kind::Step, format!("{id} received a second cancel request"))
             }
             (arrival, Some(_)) => {
-                self.was_told_to_end |= matches!(arrival, WorkflowInput::Cancel { .. });
+                self.cancel_received |= matches!(arrival, WorkflowInput::Cancel { .. });
                 Ok(())
             }
             (other, None) => breach(Kind::Step, format!("{id} received {other:?}, unsent")),

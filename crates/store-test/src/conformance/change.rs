@@ -121,7 +121,7 @@ pub(super) async fn a_change_set_is_all_or_nothing(ground: &Ground<'_>) -> Verdi
         ("an insert", Box::new(|set| set.inserts.push(lane_row("read", 1)))),
         ("an update", Box::new(move |set| set.updates.push(bad_update.clone()))),
         ("a delete", Box::new(|set| set.deletes.push((lane_key("read"), Version(7))))),
-        ("a read", Box::new(|set| set.reads.push((lane_key("nobody"), Version(1))))),
+        ("a read", Box::new(|set| set.reads.push((lane_key("missing"), Version(1))))),
     ];
     for (what, spoil) in spoils {
         let mut changes = everything(first_event);

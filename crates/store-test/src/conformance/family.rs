@@ -140,7 +140,7 @@ pub(super) async fn children_are_listed_by_their_parent(ground: &Ground<'_>) -> 
         filter: vec![("parent", parent.into())],
         ..Query::all(Table::Task, 10)
     };
-    for (parent, expected) in [("t", "c0 c1 c2"), ("u", "d"), ("c0", ""), ("nobody", "")] {
+    for (parent, expected) in [("t", "c0 c1 c2"), ("u", "d"), ("c0", ""), ("missing", "")] {
         let rows = ground.store.query(&of(parent)).await?;
         let ids = rows.iter().filter_map(|row| match row.key.values.last() {
             Some(Value::Text(id)) => Some(id.to_string()),

@@ -153,7 +153,7 @@ pub(super) async fn a_notice_reaches_the_other_handle(ground: &Ground<'_>) -> Ve
     ground.commit(waking("from-one")).await?;
     let Some(notice) = others.next().await else { return Err(Wrong("no notices".into())) };
     ensure(tells_of(&notice, "from-one"), || format!("the other handle got {notice:?}"))?;
-    same("notice of its own change", &ready(&mut own).await, &None)?;
+    same("notice of the change to the handle that made it", &ready(&mut own).await, &None)?;
     commit(&*other, waking("from-two")).await?;
     let Some(notice) = own.next().await else { return Err(Wrong("no notices".into())) };
     ensure(tells_of(&notice, "from-two"), || format!("the first handle got {notice:?}"))

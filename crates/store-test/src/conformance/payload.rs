@@ -17,7 +17,7 @@ pub(super) async fn payloads_come_in_the_order_of_their_keys(ground: &Ground<'_>
         (payload_key("t\u{1f600}'\"", 1, Slot::INPUT), Payload::new("x/\u{fc}", *b"\0\0")),
     ];
     ground.commit(attach(payloads.clone())).await?;
-    let nobody = [
+    let missing = [
         payload_key("t", 1, Slot::INPUT),
         payload_key("u", 0, Slot::INPUT),
         PayloadKey { tenant: "acme".into(), ..payload_key("t", 0, Slot::INPUT) },
@@ -25,11 +25,11 @@ pub(super) async fn payloads_come_in_the_order_of_their_keys(ground: &Ground<'_>
     let known = |at: usize| payloads[at].0.clone();
     let asked = [
         known(3),
-        nobody[0].clone(),
+        missing[0].clone(),
         known(0),
         known(2),
-        nobody[1].clone(),
-        nobody[2].clone(),
+        missing[1].clone(),
+        missing[2].clone(),
         known(1),
         known(0),
     ];
@@ -44,7 +44,7 @@ pub(super) async fn dropped_payloads_are_gone(ground: &Ground<'_>) -> Verdict {
     let (gone, kept) = (payload_key("t", 0, Slot::INPUT), payload_key("t", 0, Slot::RESULT));
     let payloads = [&gone, &kept].map(|key| (key.clone(), Payload::json("1")));
     ground.commit(attach(payloads.to_vec())).await?;
-    let dropped_payloads = vec![gone.clone(), payload_key("nobody", 0, Slot::INPUT)];
+    let dropped_payloads = vec![gone.clone(), payload_key("missing", 0, Slot::INPUT)];
     ground.commit(ChangeSet { dropped_payloads, ..ChangeSet::default() }).await?;
     let found = ground.store.payloads(&[gone.clone(), kept]).await?;
     same("payloads", &found, &vec![None, Some(Payload::json("1"))])?;

@@ -49,9 +49,9 @@ pub(super) async fn a_query_finds_one_key(ground: &Ground<'_>) -> Verdict {
     let Row { key, version, schema, body, .. } = spot.row(4);
     let found = ground.store.query(&Query::one(key.clone())).await?;
     same("a row", &found, &vec![StoredRow { key, version, schema, body }])?;
-    check(ground, Query::one(task_key("nobody")), "").await?;
+    check(ground, Query::one(task_key("missing")), "").await?;
     check(ground, Query::one(lane_key("b")), "default/b").await?;
-    let elsewhere = RowKey { table: Table::Task, values: vec!["nobody".into(), "a".into()] };
+    let elsewhere = RowKey { table: Table::Task, values: vec!["missing".into(), "a".into()] };
     check(ground, Query::one(elsewhere), "").await
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn a_query_follows_the_keys(ground: &Ground<'_>) -> Verdict {
         (Query { after: after("acme", "b"), ..all(1) }, "acme/d"),
         (Query { after: after("default", "c"), ..own.clone() }, "default/d default/e"),
         (Query { after: after("default", "e"), ..own }, ""),
-        (Query { prefix: vec!["nobody".into()], ..all(9) }, ""),
+        (Query { prefix: vec!["missing".into()], ..all(9) }, ""),
         (Query::all(Table::Lane, 9), "default/a default/b"),
         (Query::all(Table::ReadyRoute, 9), "default/a/b"),
         (Query::all(Table::Admission, 9), ""),
@@ -144,7 +144,7 @@ pub(super) async fn counts_tell_rows_apart(ground: &Ground<'_>) -> Verdict {
         (tasks(&["default"], None, &["lane", "state"]), "k/delayed=1 l/delayed=1 l/waiting=3"),
         (tasks(&["default"], Some("ready_at"), &["lane"]), "l=3"),
         (tasks(&["acme"], Some("due_at"), &["lane"]), ""),
-        (tasks(&["nobody"], None, &["state"]), ""),
+        (tasks(&["missing"], None, &["state"]), ""),
     ] {
         let found = ground.store.count(&count).await?;
         let found: Vec<String> =

@@ -61,7 +61,7 @@ fn rows() -> Vec<Row> {
 fn others() -> impl Iterator<Item = Row> {
     let int = |number: i64| Value::Int(number);
     let due = |at: Option<i64>| Value::from(at);
-    let (task, w, nobody) = (|| Value::from("t"), || Value::from("w"), || Value::Null);
+    let (task, w, no_owner) = (|| Value::from("t"), || Value::from("w"), || Value::Null);
     let rows = [
         (Table::Message, vec!["t", "2"], vec!["name".into(), due(Some(4))]),
         (Table::Message, vec!["t", "1"], vec!["name".into(), due(None)]),
@@ -74,7 +74,7 @@ fn others() -> impl Iterator<Item = Row> {
         (
             Table::ConcurrencyLimit,
             vec!["key", "late"],
-            vec![int(0), int(1), nobody(), int(1), due(Some(4))],
+            vec![int(0), int(1), no_owner(), int(1), due(Some(4))],
         ),
         (
             Table::ConcurrencyLimit,
@@ -89,7 +89,7 @@ fn others() -> impl Iterator<Item = Row> {
         (
             Table::ConcurrencyLimit,
             vec!["key", "never"],
-            vec![int(5), int(1), nobody(), int(1), due(None)],
+            vec![int(5), int(1), no_owner(), int(1), due(None)],
         ),
         (Table::Worker, vec!["w"], vec![int(0), due(Some(4))]),
         (Table::Worker, vec!["v"], vec![int(0), due(Some(5))]),
@@ -131,8 +131,8 @@ pub(super) async fn a_load_finds_existing_rows(ground: &Ground<'_>) -> Verdict {
         rows: vec![
             task_key("urgent"),
             lane_key("l"),
-            task_key("nobody"),
-            lane_key("nobody"),
+            task_key("missing"),
+            lane_key("missing"),
             queue_row("default", "m", "", 0).key,
             admission_row("a", 0).key,
         ],
@@ -140,7 +140,7 @@ pub(super) async fn a_load_finds_existing_rows(ground: &Ground<'_>) -> Verdict {
     };
     let found = ground.load(wanted.clone()).await?;
     let keys: BTreeSet<_> = found.rows.iter().map(|row| row.key.clone()).collect();
-    wanted.rows.retain(|key| key.values.iter().all(|value| *value != Value::from("nobody")));
+    wanted.rows.retain(|key| key.values.iter().all(|value| *value != Value::from("missing")));
     same("rows", &keys, &wanted.rows.into_iter().collect())?;
     same("each once", &found.rows.len(), &keys.len())?;
     for row in &found.rows {
@@ -208,7 +208,7 @@ fn scans() -> Vec<Scan> {
         prefixed(Index::TaskReady, &[]),
         prefixed(Index::TaskReady, &["default"]),
         prefixed(Index::TaskReady, &["default", "l"]),
-        prefixed(Index::TaskReady, &["nobody"]),
+        prefixed(Index::TaskReady, &["missing"]),
         prefixed(Index::TaskLine, &["default", "key/k"]),
         prefixed(Index::TaskLine, &["default"]),
         Range { until: Some(Value::Int(0)), ..prefixed(Index::TaskLine, &["default", "key/k"]) },

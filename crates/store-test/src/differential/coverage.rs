@@ -105,7 +105,7 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::EffectClaimed { answer: None, .. } => "claimed_before",
         Outcome::EffectClaimed { .. } => "answered_before",
         Outcome::EffectSettled => "settled",
-        Outcome::TurnCommitted { lease_kept: Some(_), .. } => "goes_on",
+        Outcome::TurnCommitted { lease_kept: Some(_), .. } => "lease_kept",
         Outcome::TurnCommitted { .. } => "turned",
         Outcome::Pruned { .. } => "pruned",
         Outcome::Unstuck { .. } => "unstuck",
@@ -236,7 +236,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("RenewSessions", "invalid renewed_none"),
     (
         "CommitTurn",
-        "ended goes_on invalid lease_expired not_a_workflow not_leased other_turn \
+        "ended invalid lease_expired lease_kept not_a_workflow not_leased other_turn \
          settled_otherwise stale task_not_found turned",
     ),
     ("Unstick", "unstuck"),

@@ -53,7 +53,7 @@ impl Generator {
             n if self.crowds && n == STEPS - 4 => single(crowd()),
             n if self.crowds && n == STEPS - 3 => single(one_too_many()),
             _ if self.random.percent(4) => self.turnover(&live),
-            _ if self.random.percent(3) => self.in_vain(&live),
+            _ if self.random.percent(3) => self.unclaimable_grant(&live),
             _ if self.random.percent(30) => self.batch(&live),
             _ => single(self.command(&live)),
         };
@@ -134,11 +134,11 @@ impl Generator {
     }
 
     /// Grants a task that the worker then cannot claim: its lane is paused, disabled or full.
-    fn in_vain(&mut self, live: &Live) -> Operation {
+    fn unclaimable_grant(&mut self, live: &Live) -> Operation {
         let Some(task) = live.task(&mut self.random, |task| task.lifecycle.turn().is_some()) else {
             return single(self.command(live));
         };
-        let commands = workers::in_vain(&mut self.random, task);
+        let commands = workers::unclaimable_grant(&mut self.random, task);
         Operation::Batch { commands, order: Order::Strict }
     }
 }

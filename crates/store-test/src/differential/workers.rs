@@ -102,7 +102,7 @@ fn drop_bookmark(random: &mut Random) -> Command {
 
 /// Grants a task and then pauses its lane, or fills the lane with another granted task, before the
 /// worker claims it.
-pub(super) fn in_vain(random: &mut Random, task: &Task) -> Vec<Command> {
+pub(super) fn unclaimable_grant(random: &mut Random, task: &Task) -> Vec<Command> {
     let (tenant, lane) = (task.tenant.clone(), task.lane.clone());
     let (worker, lease_ms) = (worker(random), *random.pick(&[2_500, 2_500, 2_500, 99]));
     let grant =

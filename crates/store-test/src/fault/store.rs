@@ -111,7 +111,7 @@ impl FaultStore {
     /// ```no_run
     /// # async fn example(store: windlass_store_test::FaultStore) {
     /// let mut pause = store.pause_commit(1);
-    /// // Start one engine's command in a task of its own, then:
+    /// // Start one engine's command in a separate task, then:
     /// pause.reached().await;
     /// // ActiveAttempt the other engine's command, which goes first; then:
     /// pause.release();

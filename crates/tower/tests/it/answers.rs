@@ -25,7 +25,7 @@ struct Stage {
     store: FaultStore,
     asked: Arc<AtomicU32>,
     /// Releases `/slow` requests.
-    go_on: Arc<Semaphore>,
+    resume: Arc<Semaphore>,
 }
 
 fn body_of(length: usize) -> Body {
@@ -58,8 +58,8 @@ async fn stage(longest: usize) -> Stage {
     let config = Config { background: false, ..Config::default() };
     let engine = Engine::start_shared(Arc::new(store.clone()), config).await.unwrap();
     let asked = Arc::new(AtomicU32::new(0));
-    let (count, go_on) = (asked.clone(), Arc::new(Semaphore::new(0)));
-    let gate = go_on.clone();
+    let (count, resume) = (asked.clone(), Arc::new(Semaphore::new(0)));
+    let gate = resume.clone();
     let handler = async move |request: Request<Body>| {
         let nth = count.fetch_add(1, Ordering::SeqCst);
         match request.uri().path() {
@@ -74,7 +74,7 @@ async fn stage(longest: usize) -> Stage {
     };
     let layer = IdempotencyLayer::new(engine, user).max_body_bytes(longest);
     let service = Router::new().route("/{*path}", post(handler)).layer(layer);
-    Stage { service, store, asked, go_on }
+    Stage { service, store, asked, resume }
 }
 
 impl Stage {
@@ -201,7 +201,7 @@ async fn a_client_that_disconnects_does_not_stop_its_request() {
             }
         } => {}
     }
-    stage.go_on.add_permits(1);
+    stage.resume.add_permits(1);
     let (answer, body) = stage.send("/slow", "ada").await;
     assert_eq!(
         (answer.headers()["idempotency-replayed"].as_bytes(), &body[..]),

@@ -117,8 +117,8 @@ async fn rejections_have_a_status_and_a_code() {
     let service = service(&engine, &paid);
     let invalid = "idempotency_key_invalid";
     send(&service, request("/pay", Some(KEY), "7")).await;
-    let mut nobody = request("/pay", Some(KEY), "7");
-    nobody.headers_mut().remove("x-user");
+    let mut anonymous = request("/pay", Some(KEY), "7");
+    anonymous.headers_mut().remove("x-user");
     let mut twice = request("/pay", Some(KEY), "7");
     twice.headers_mut().append("idempotency-key", KEY.parse().unwrap());
     let long = "x".repeat(2 * 1_024 * 1_024);
@@ -130,7 +130,7 @@ async fn rejections_have_a_status_and_a_code() {
         (request("/pay", Some(KEY), "8"), 422, "idempotency_conflict"),
         (request("/refund", Some(KEY), "7"), 422, "idempotency_conflict"),
         (request("/pay", Some("another-key-of-a-payment"), &long), 413, "body_too_long"),
-        (nobody, 401, "principal_unknown"),
+        (anonymous, 401, "principal_unknown"),
     ] {
         let said = problem(&service, request).await;
         assert_eq!((said.0, said.1.as_str(), said.2.as_str()), (status, code, "correctable"));

@@ -16,7 +16,7 @@ async fn waits(ctx: Workflow, (): ()) -> Result<(), StepError> {
     ctx.activity_named("listens", &()).await
 }
 
-async fn is_heard_of(url: &str) {
+async fn a_handler_is_notified(url: &str) {
     let (here, there) = (Engine::open(url).await.unwrap(), Engine::open(url).await.unwrap());
     let (said, mut hear) = mpsc::unbounded_channel();
     let listens = move |context: Context, (): ()| {
@@ -45,11 +45,11 @@ async fn is_heard_of(url: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_is_notified_of_a_cancellation_by_another_engine_on_a_file() {
     let folder = tempfile::tempdir().unwrap();
-    is_heard_of(&format!("sqlite://{}", folder.path().join("shared.db").display())).await;
+    a_handler_is_notified(&format!("sqlite://{}", folder.path().join("shared.db").display())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_is_notified_of_a_cancellation_by_another_node() {
     let server = Server::start();
-    is_heard_of(&server.url()).await;
+    a_handler_is_notified(&server.url()).await;
 }

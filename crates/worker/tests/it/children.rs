@@ -84,7 +84,7 @@ async fn a_wait_for_children_that_have_ended_resumes_at_once() {
         let (first, other) = (counted.fetch_add(1, Ordering::Relaxed) == 0, other.clone());
         async move {
             if first {
-                context.spawn_child("c", "nobody").lane("elsewhere").await?;
+                context.spawn_child("c", "missing").lane("elsewhere").await?;
                 let waits = context.wait_children().await.unwrap_err();
                 let task = context.child("c").key().clone();
                 other.submit(Cancel { task, reason: String::new() }).await?;

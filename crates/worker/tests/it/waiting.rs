@@ -197,7 +197,7 @@ async fn an_invalid_suspend_is_an_ordinary_failure() {
     let handler = async |context: Context, (): ()| {
         let refused = context.waitpoint("not a word", DAY).await.unwrap_err();
         assert!(matches!(refused, Error::Rejected(_)));
-        context.suspend(WaitFor::waitpoint("nobody-made-it")).await
+        context.suspend(WaitFor::waitpoint("missing")).await
     };
     let running = stage.worker().handler("k", handler).start().unwrap();
     stage.other.submit(Create::one(NewTask::new("t", "k"))).await.unwrap();

@@ -22,7 +22,7 @@ async fn result<T: serde::de::DeserializeOwned>(
 #[tokio::test(start_paused = true)]
 async fn a_post_that_is_too_large_is_refused() {
     async fn posts(ctx: Workflow, (): ()) -> Result<String, StepError> {
-        let refused = ctx.signal("somebody", "hello", &"x".repeat(300 * 1_024));
+        let refused = ctx.signal("other", "hello", &"x".repeat(300 * 1_024));
         Ok(refused.unwrap_err().to_string())
     }
     let stage = Stage::new().await;

@@ -122,15 +122,15 @@ async fn a_workflow_is_cancelled_or_terminated() {
 #[tokio::test(start_paused = true)]
 async fn requests_to_a_missing_workflow_are_rejected_and_change_nothing() {
     let stage = Stage::new().await;
-    let nobody = stage.other.workflow(key("nobody")).returning::<u32>();
+    let missing = stage.other.workflow(key("missing")).returning::<u32>();
     let before = stage.memory.snapshot();
-    assert_eq!(nobody.signal("add", &1).await.unwrap_err().code(), "task_not_found");
-    assert_eq!(nobody.cancel("enough").await.unwrap_err().code(), "task_not_found");
-    assert_eq!(nobody.terminate("enough").await.unwrap_err().code(), "task_not_found");
-    assert_eq!(nobody.result().await.unwrap_err().code(), "task_not_found");
-    assert_eq!(nobody.wait_for_status(None).await.unwrap_err().code(), "task_not_found");
+    assert_eq!(missing.signal("add", &1).await.unwrap_err().code(), "task_not_found");
+    assert_eq!(missing.cancel("enough").await.unwrap_err().code(), "task_not_found");
+    assert_eq!(missing.terminate("enough").await.unwrap_err().code(), "task_not_found");
+    assert_eq!(missing.result().await.unwrap_err().code(), "task_not_found");
+    assert_eq!(missing.wait_for_status(None).await.unwrap_err().code(), "task_not_found");
     assert_eq!(stage.memory.snapshot(), before);
-    assert_eq!(nobody.status().await.unwrap(), None);
+    assert_eq!(missing.status().await.unwrap(), None);
     stage.create("plain", "1").await;
     let plain = stage.other.workflow(key("plain"));
     assert_eq!(plain.history().await.unwrap_err().code(), "not_a_workflow");
@@ -183,10 +183,10 @@ async fn a_signal_may_be_buffered_before_the_workflow_starts() {
     assert_eq!(expected.result().await.unwrap(), 12);
     let refused = expected.signal("add", &6).buffer_for(keep).await.unwrap_err();
     assert_eq!(refused.code(), "ended");
-    let nobody = stage.other.workflow(key("nobody"));
-    nobody.signal("add", &1).buffer_for(keep).await.unwrap();
+    let missing = stage.other.workflow(key("missing"));
+    missing.signal("add", &1).buffer_for(keep).await.unwrap();
     tokio::time::sleep(keep + Duration::from_secs(5)).await;
-    assert_eq!(stage.other.messages(nobody.key(), 0, 10).await.unwrap().len(), 0);
+    assert_eq!(stage.other.messages(missing.key(), 0, 10).await.unwrap().len(), 0);
     running.drain(Duration::from_secs(10)).await;
 }
 

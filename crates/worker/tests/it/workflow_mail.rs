@@ -201,7 +201,7 @@ async fn workflows_send_messages() {
     async fn sender(ctx: Workflow, (): ()) -> Result<String, StepError> {
         let child = ctx.child(receiver, &()).id("r").start();
         ctx.signal("r", "hello", "Ada")?;
-        ctx.signal("nobody", "hello", "Bob")?;
+        ctx.signal("missing", "hello", "Bob")?;
         child.await
     }
     let tested = WorkflowTest::new(sender, &()).workflow(receiver).run().await.unwrap();

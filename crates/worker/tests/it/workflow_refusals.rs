@@ -21,7 +21,7 @@ async fn order(ctx: Workflow, n: u32) -> Result<u32, StepError> {
 }
 
 /// Another workflow of the same lane completes.
-async fn nobody_is_held_up(stage: &Stage, id: &str) {
+async fn another_workflow_completes(stage: &Stage, id: &str) {
     let other = stage.other.start_workflow_kind::<u32>("order", &1).id(id).await.unwrap();
     other.signal("go", &()).await.unwrap();
     assert_eq!(other.result().await.unwrap(), 2);
@@ -47,7 +47,7 @@ async fn an_unknown_workflow_waits_for_a_worker_with_its_code() {
     let progress = stage.task("u").await.progress.clone().unwrap();
     assert_eq!(progress.message, "a worker has no code for ordr");
     assert_eq!(stage.task("u").await.lifecycle.public(), PublicState::Delayed);
-    nobody_is_held_up(&stage, "o").await;
+    another_workflow_completes(&stage, "o").await;
     running.drain(EVER).await;
     let knows = Worker::new(stage.engine.clone(), "v")
         .workflow_definition(WorkflowDefinition::named("ordr", order));
@@ -69,7 +69,7 @@ async fn an_input_that_does_not_decode_fails_only_its_workflow() {
     };
     assert_eq!(*class, FailureClass::Permanent);
     assert!(reason.starts_with("the payload does not decode"), "{reason}");
-    nobody_is_held_up(&stage, "o").await;
+    another_workflow_completes(&stage, "o").await;
     running.drain(EVER).await;
 }
 
@@ -100,7 +100,7 @@ async fn a_history_that_does_not_decode_fails_its_workflow_in_the_end() {
     let told = stage.task("b").await.progress.clone().unwrap().message;
     assert!(told.starts_with("row 0 of the history cannot be read: "), "{told}");
     assert_eq!(broken.history().await.unwrap_err().code(), "bad_history");
-    nobody_is_held_up(&stage, "o").await;
+    another_workflow_completes(&stage, "o").await;
     let ended = broken.wait().await.unwrap();
     let Lifecycle::Failed { class, reason, .. } = &ended.lifecycle else { panic!("{ended:?}") };
     assert_eq!((*class, reason), (FailureClass::Crash, &told));
@@ -208,7 +208,7 @@ async fn oversized_status_and_values_are_rejected_and_change_nothing() {
 async fn requests_to_missing_or_ended_workflows_change_nothing() {
     let stage = Stage::new().await;
     let running = stage.worker().workflow(order).start().unwrap();
-    nobody_is_held_up(&stage, "ended").await;
+    another_workflow_completes(&stage, "ended").await;
     running.drain(EVER).await;
     let before = stage.memory.snapshot();
     for (id, code) in [("ended", "ended"), ("never", "task_not_found")] {
@@ -217,20 +217,20 @@ async fn requests_to_missing_or_ended_workflows_change_nothing() {
         assert_eq!(handle.cancel("stop").await.unwrap_err().code(), code);
         assert_eq!(handle.terminate("stop").await.unwrap_err().code(), code);
     }
-    let nobody = stage.other.workflow(key("never"));
-    assert_eq!(nobody.delete(true).await.unwrap_err().code(), "task_not_found");
-    assert_eq!(nobody.prune(0, None).await.unwrap_err().code(), "task_not_found");
-    assert_eq!(nobody.info().await.unwrap_err().code(), "task_not_found");
+    let missing = stage.other.workflow(key("never"));
+    assert_eq!(missing.delete(true).await.unwrap_err().code(), "task_not_found");
+    assert_eq!(missing.prune(0, None).await.unwrap_err().code(), "task_not_found");
+    assert_eq!(missing.info().await.unwrap_err().code(), "task_not_found");
     let (rows, was) = (stage.memory.snapshot(), before);
     assert_eq!(rows.rows().collect::<Vec<_>>(), was.rows().collect::<Vec<_>>());
     let running = stage.worker().workflow(order).start().unwrap();
-    nobody_is_held_up(&stage, "after").await;
+    another_workflow_completes(&stage, "after").await;
     running.drain(EVER).await;
 }
 
 /// Sends messages and starts that are rejected, and continues.
 async fn sender(ctx: Workflow, _: u32) -> Result<Vec<String>, StepError> {
-    ctx.signal("nobody", "go", &())?;
+    ctx.signal("missing", "go", &())?;
     ctx.start_detached(order, &2).id("exists").await?;
     ctx.signal("exists", "go", &())?;
     ctx.start_detached(order, &1).id("exists").await?;
@@ -251,7 +251,8 @@ async fn rejected_posts_and_starts_are_in_the_history() {
         .workflow_definition(WorkflowDefinition::named("sender", sender))
         .start()
         .unwrap();
-    let handle = stage.other.start_workflow_kind::<Vec<String>>("sender", &1).id("s").await.unwrap();
+    let handle =
+        stage.other.start_workflow_kind::<Vec<String>>("sender", &1).id("s").await.unwrap();
     until(&stage, "s", |task| {
         let turns = task.workflow.as_ref().map_or(0, |workflow| workflow.turns);
         turns >= 2 && task.lifecycle.public() == PublicState::Suspended
@@ -269,7 +270,7 @@ async fn rejected_posts_and_starts_are_in_the_history() {
     });
     let told: Vec<_> = told.collect();
     assert_eq!(told.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1]);
-    assert!(told[0].1.starts_with("go could not be sent to nobody: "), "{told:?}");
+    assert!(told[0].1.starts_with("go could not be sent to missing: "), "{told:?}");
     assert!(told[1].1.starts_with("exists could not be made: "), "{told:?}");
     let other = Worker::new(stage.engine.clone(), "v").workflow(order);
     let running =

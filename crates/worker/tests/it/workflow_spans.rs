@@ -127,7 +127,7 @@ async fn a_log_line_names_its_workflow_and_is_not_repeated() {
 }
 
 async fn sender(ctx: Workflow, n: u32) -> Result<u32, StepError> {
-    ctx.signal("nobody", "go", &())?;
+    ctx.signal("missing", "go", &())?;
     ctx.start_detached(order, &n).await?;
     ctx.sleep(Duration::from_secs(1)).await?;
     ctx.sleep(Duration::from_secs(1)).await?;

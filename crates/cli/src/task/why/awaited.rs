@@ -22,9 +22,9 @@ pub(super) fn suspended(task: &Task, suspension: &Suspension, evidence: &Evidenc
     let afresh = evidence.expired.first().map_or_else(String::new, |gone| {
         format!("Create it again: windlass waitpoint create {id} {gone}. ")
     });
-    let stands = format!("Task {id} is suspended for {reason} since {since}");
+    let suspended = format!("Task {id} is suspended for {reason} since {since}");
     Explanation {
-        sentence: format!("{stands}: it waits for {awaited}.{timeout}{escalated}{expired}"),
+        sentence: format!("{suspended}: it waits for {awaited}.{timeout}{escalated}{expired}"),
         help: Some(format!(
             "{afresh}Signal it: windlass signal NAME {}. Or resume it without: \
              windlass task resume {id}.",

@@ -10,7 +10,7 @@ use crate::task::{
 use crate::world::{Halt, World};
 
 /// The reason recorded for a task whose suspension timed out.
-const REASON: &str = "nobody answered in time";
+const REASON: &str = "the suspension timed out";
 
 /// Ends a suspension at its timeout, as it was asked to. Messages visible by then are checked
 /// first, even if the sweep has not shown them yet.

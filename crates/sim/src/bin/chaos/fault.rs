@@ -79,7 +79,7 @@ impl Fault {
             Kind::Stop => {
                 process.stop()?;
                 std::thread::sleep(self.still);
-                process.go_on()?;
+                process.resume()?;
             }
         }
         Ok(())

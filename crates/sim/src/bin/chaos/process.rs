@@ -53,7 +53,7 @@ impl Process {
         self.signal(Signal::STOP)
     }
 
-    pub(crate) fn go_on(&mut self) -> Result<(), String> {
+    pub(crate) fn resume(&mut self) -> Result<(), String> {
         self.signal(Signal::CONT)
     }
 

@@ -54,7 +54,7 @@ impl Figures {
             ("over", "leases expired before an answer", count(is_over)),
             ("looked_up", "unknown outcomes looked up", count(is_looked_up)),
             ("looked_up_committed", "  that were committed", count(is_committed)),
-            ("looked_up_in_vain", "lookups without an answer", count(is_in_vain)),
+            ("lookups_unanswered", "lookups without an answer", count(is_unanswered)),
             ("unknown", "outcome_unknown answers", count(|line| *line == Line::Unknown)),
             ("overlap_us", "largest step back in time of a task, us", case.overlap_us()),
             ("elapsed_ms", "elapsed, ms", u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)),
@@ -130,6 +130,6 @@ fn is_committed(line: &Line) -> bool {
     *line == Line::LookedUp { committed: Some(true) }
 }
 
-fn is_in_vain(line: &Line) -> bool {
+fn is_unanswered(line: &Line) -> bool {
     *line == Line::LookedUp { committed: None }
 }

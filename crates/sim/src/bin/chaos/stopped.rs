@@ -137,10 +137,10 @@ impl Stage<'_> {
         if stops {
             process.stop()?;
         }
-        let took = self.others_go_on(&caller, &reader).await?;
+        let took = self.others_complete(&caller, &reader).await?;
         if stops {
             proxy.open();
-            process.go_on()?;
+            process.resume()?;
         }
         // From here on it is the only worker.
         within("tasks for it alone", self.create(&caller, 2)).await?;
@@ -195,7 +195,7 @@ impl Stage<'_> {
     }
 
     /// All tasks complete while one process is stopped.
-    async fn others_go_on(&self, caller: &Caller, reader: &Reader) -> Result<Took, String> {
+    async fn others_complete(&self, caller: &Caller, reader: &Reader) -> Result<Took, String> {
         let stopped = Instant::now();
         within("a commit", caller.create(&self.wish(PER_STEP))).await?;
         let first = stopped.elapsed();

@@ -119,7 +119,7 @@ impl Stage {
                 }
             }
             ExecutionState::ContinueAsNew { input, version, carried, first_step } => {
-                execution.go_on(input, version, carried, first_step);
+                execution.continue_as_new(input, version, carried, first_step);
                 self.running.insert(id.clone(), execution);
                 let left = arrivals.into_iter().skip(finished.told).collect();
                 Box::pin(self.turn(id, left)).await?;
@@ -257,7 +257,7 @@ impl Execution {
     }
 
     /// Starts the next execution.
-    fn go_on(
+    fn continue_as_new(
         &mut self,
         input: Option<Payload>,
         version: Option<String>,

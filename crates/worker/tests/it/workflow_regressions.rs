@@ -48,9 +48,9 @@ async fn climb(engine: &Engine, id: &str, steps: u32) -> WorkflowHandle<u32> {
 #[tokio::test(start_paused = true)]
 async fn requests_to_missing_workflows_do_not_stall_others() {
     async fn writes(ctx: Workflow, (): ()) -> Result<u32, StepError> {
-        ctx.signal("nobody", "hello", &1)?;
+        ctx.signal("missing", "hello", &1)?;
         let sum = ctx.activity(add, &1).await?;
-        ctx.signal("nobody", "hello", &2)?;
+        ctx.signal("missing", "hello", &2)?;
         ctx.activity(add, &sum).await
     }
     let stage = Stage::new().await;
@@ -62,9 +62,10 @@ async fn requests_to_missing_workflows_do_not_stall_others() {
     for n in 0..20 {
         climbs.push(climb(&stage.other, &format!("c{n}"), n).await);
         for engine in [&stage.engine, &stage.other] {
-            let nobody = engine.workflow(key(&format!("nobody-{n}")));
+            let missing = engine.workflow(key(&format!("missing-{n}")));
             let answers =
-                [nobody.signal("go", &n).await.map(drop), nobody.cancel("enough").await].map(code);
+                [missing.signal("go", &n).await.map(drop), missing.cancel("enough").await]
+                    .map(code);
             assert_eq!(answers, ["task_not_found", "task_not_found"]);
         }
     }
@@ -193,7 +194,7 @@ fn typed_calls_leave_nothing_in_memory() {
         assert!(more < 512 * 1_024, "{calls} calls left {more} bytes behind");
         return;
     }
-    let name = "workflow_stands::typed_calls_leave_nothing_in_memory";
+    let name = "workflow_regressions::typed_calls_leave_nothing_in_memory";
     let mut alone = Process::new(std::env::current_exe().unwrap());
     let output = alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -215,7 +216,7 @@ fn waiter(stage: &Stage) -> WorkerHandle {
 
 /// A workflow that is not cached and has an unread message that it waits for; with the number of
 /// the message.
-async fn about_to_go_on(stage: &Stage) -> (WorkflowHandle<u32>, Arc<Task>, u64) {
+async fn ready_with_message(stage: &Stage) -> (WorkflowHandle<u32>, Arc<Task>, u64) {
     let running = waiter(stage);
     let handle = stage.other.start_workflow_kind::<u32>("waits", &()).id("t").await.unwrap();
     let waits = |task: &Task| {
@@ -252,7 +253,7 @@ async fn given_up(stage: &Stage, handle: &WorkflowHandle<u32>) -> String {
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_message_is_retained_and_named() {
     let stage = Stage::new().await;
-    let (handle, task, seq) = about_to_go_on(&stage).await;
+    let (handle, task, seq) = ready_with_message(&stage).await;
     let messages = || {
         let all = stage.memory.snapshot();
         let rows: Vec<Row> =

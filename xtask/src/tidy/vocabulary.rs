@@ -1,0 +1,170 @@
+//! Public types are named with terms of the vocabulary.
+
+use std::collections::BTreeSet;
+
+use super::rule::Rule;
+use super::split::words;
+use crate::matrix;
+use crate::source::{Source, is_word, mentions};
+use crate::tree;
+
+const TABLE: &str = "ARCHITECTURE.md";
+const TERMS_MAX: usize = 80;
+const CORE: &str = "crates/core/src/";
+const ENTRY: &str = "crates/windlass/src/lib.rs";
+
+/// Head nouns that need no definition: a Rust or Postgres programmer knows them.
+const GENERAL: &str = "\
+    Builder Category Cause Change Class Clock Config Context Count End Engine Entry Error \
+    Failure Filter Handle Hint Id Index Info Key Kind Lookup Matcher Metadata Name Options \
+    Policy Progress Range Reason Record Report Response Result Row Scan Secret Slot Spec \
+    Start State Stats Status Table Timeout Timestamp Update Url Value Version Window";
+
+pub(super) fn rule(sources: &[Source]) -> Result<Rule, String> {
+    let terms = terms(&tree::read(TABLE)?);
+    let mut findings = Vec::new();
+    if terms.len() > TERMS_MAX {
+        findings.push(format!("{TABLE} has {} terms, {TERMS_MAX} at most", terms.len()));
+    }
+    let known = known(&terms);
+    // A command is named by its verb.
+    let commands = matrix::commands(sources)?;
+    for (place, name) in public_types(sources) {
+        if !commands.contains(&name) && !is_known(&name, &known) {
+            let noun = head(&name);
+            findings.push(format!("{place} {name}: {noun} is not in the vocabulary of {TABLE}"));
+        }
+    }
+    Ok(Rule { title: "types named outside the vocabulary", findings })
+}
+
+/// The term and the types of each row of the vocabulary.
+fn terms(document: &str) -> Vec<(String, String)> {
+    let section = document.split("\n## ").find(|section| section.starts_with("Vocabulary\n"));
+    let rows = section.unwrap_or_default().lines().filter(|line| line.starts_with('|'));
+    let cells = |row: &str| {
+        let mut cells = row.split('|').skip(1).map(|cell| cell.trim().to_owned());
+        Some((cells.next()?, cells.nth(1)?))
+    };
+    // After the header and its rule.
+    rows.skip(2).filter_map(cells).collect()
+}
+
+/// The words of all terms, the head nouns of all types, and the general nouns, in lower case.
+fn known(terms: &[(String, String)]) -> BTreeSet<String> {
+    let mut known: BTreeSet<String> = GENERAL.split_whitespace().map(str::to_lowercase).collect();
+    for (term, types) in terms {
+        known.extend(words(term).iter().map(|word| word.text.to_lowercase()));
+        let names = types.split(|c| !is_word(c)).filter(|name| !name.is_empty());
+        known.extend(names.map(|name| head(name).to_lowercase()));
+    }
+    known
+}
+
+fn is_known(name: &str, known: &BTreeSet<String>) -> bool {
+    let noun = head(name).to_lowercase();
+    known.contains(&noun) || noun.strip_suffix('s').is_some_and(|one| known.contains(one))
+}
+
+/// The last word of a name.
+fn head(name: &str) -> &str {
+    words(name).last().map_or(name, |word| word.text)
+}
+
+/// The public types: each one's place and name, in the order of the sources.
+fn public_types(sources: &[Source]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for source in sources {
+        if source.path.starts_with(CORE) && !source.is_test() {
+            found.extend(defined(source));
+        }
+        if source.path == ENTRY {
+            found.extend(reexported(source));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    found.retain(|(_, name)| seen.insert(name.clone()));
+    found
+}
+
+fn defined(source: &Source) -> Vec<(String, String)> {
+    let code = source.code();
+    let mut found: Vec<(usize, &str)> = Vec::new();
+    for keyword in ["pub struct", "pub enum", "pub trait"] {
+        for at in mentions(code, keyword) {
+            let name = code[at + keyword.len()..].trim_start();
+            found.push((at, &name[..name.find(|c| !is_word(c)).unwrap_or(name.len())]));
+        }
+    }
+    found.sort_unstable();
+    // A macro fills in the others.
+    let named = found.into_iter().filter(|(_, name)| !name.is_empty());
+    named.map(|(at, name)| (source.place(at), name.to_owned())).collect()
+}
+
+/// The types of every `pub use`, under the names that callers see.
+fn reexported(source: &Source) -> Vec<(String, String)> {
+    let code = source.code();
+    let mut found = Vec::new();
+    for at in mentions(code, "pub use") {
+        let list = code[at + "pub use".len()..].split(';').next().unwrap_or_default();
+        let mut item_at = at + "pub use".len();
+        for item in list.split([',', '{', '}']) {
+            let end = item_at + item.trim_end().len();
+            item_at += item.len() + 1;
+            let name = item.trim().rsplit([' ', ':']).next().unwrap_or_default();
+            // Not a module, nor a constant.
+            let is_type = name.starts_with(char::is_uppercase) && name.contains(char::is_lowercase);
+            if is_type {
+                found.push((source.place(end - name.len()), name.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENT: &str = "# A\n\n## Vocabulary\n\n| term | meaning | type | table |\n|---|---|---|---|\n\
+         | dead letter | x y | `Lifecycle::Failed` | task |\n\
+         | settle | z | `Settle`, `LeaseLoss` | - |\n\n## B\n\n| other | x | `Y` | z |\n";
+
+    #[test]
+    fn terms_are_read_from_their_section() {
+        let found = terms(DOCUMENT);
+        assert_eq!(found.len(), 2);
+        let known = known(&found);
+        for (name, expected) in [
+            ("DeadLetter", true),
+            ("NewLetters", true),
+            ("Lifecycle", true),
+            ("FirstLoss", true),
+            ("LeaseHolder", false),
+            ("Lease", false),
+            ("X", false),
+            ("Y", false),
+            ("Task", false),
+        ] {
+            assert_eq!(is_known(name, &known), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn public_types_are_found_where_callers_see_them() {
+        let names = |path: &str, text: &str| {
+            let found = public_types(&[Source::new(path, text)]);
+            found.into_iter().map(|(_, name)| name).collect::<Vec<_>>().join(" ")
+        };
+        let core = "pub struct A<T>(T);\npub enum B {}\npub trait C: D {}\npub(crate) struct E;\n\
+            struct F;\npub struct $Name;\n#[cfg(test)]\nmod tests {\npub struct G;\n}";
+        assert_eq!(names("crates/core/src/a.rs", core), "A B C");
+        assert_eq!(names("crates/core/tests/a.rs", core), "");
+        let entry = "pub use a::Bc;\npub use d::{Ef as Gh, MOST, i, j::{Kl, Mn}};\nuse o::Pq;";
+        assert_eq!(names(ENTRY, entry), "Bc Gh Kl Mn");
+        let source = Source::new(ENTRY, "pub use a::{\n    Bc,\n    d::Ef as Gh,\n};");
+        let places: Vec<String> = reexported(&source).into_iter().map(|(place, _)| place).collect();
+        assert_eq!(places, [format!("{ENTRY}:2"), format!("{ENTRY}:3")]);
+    }
+}

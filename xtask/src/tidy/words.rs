@@ -1,0 +1,196 @@
+//! Phrases that say less than a term of the vocabulary, each with its replacement.
+
+use super::rule::Rule;
+use super::split::words;
+use crate::source::{Source, is_word};
+use crate::tree;
+
+/// The only file without the check: the list and its tests have to spell the phrases.
+const DEFINITION: &str = "xtask/src/tidy/words.rs";
+
+/// A phrase in lower case, and what to say instead.
+const PHRASES: &[(&str, &str)] = &[
+    ("whoever", "the caller, the worker, the lease holder, the operator"),
+    ("nobody", "no caller, no worker, no operator"),
+    ("somebody", "a caller, a worker, an operator"),
+    ("is told", "receives, is notified, gets the response"),
+    ("was told", "received, was notified, got the response"),
+    ("are told", "receive, are notified, get the response"),
+    ("goes on", "continues, keeps the lease"),
+    ("go on", "continue, keep the lease"),
+    ("stands", "is stored, is committed, is valid"),
+    ("in hand", "held, leased, in flight"),
+    ("in vain", "without effect, finds none, fails"),
+    ("taken for", "treated as, declared"),
+    ("by itself", "automatically, alone, without a request"),
+    ("of its own", "separate, dedicated, private"),
+    ("what came", "the message, the input, the response"),
+    ("comes to be", "becomes, is created"),
+    ("nought", "zero, none"),
+    ("is another", "differs, is a different one"),
+    ("hears of", "is notified of, receives"),
+    ("heard of", "notified of, received"),
+];
+
+/// A phrase in a text: its offset, and what to say instead.
+type Hit = (usize, &'static str, &'static str);
+
+pub(super) fn rule(sources: &[Source]) -> Result<Rule, String> {
+    let others = sources.iter().filter(|source| source.path != DEFINITION);
+    let mut rule = Rule::over("words to replace", others, in_source);
+    for path in tree::files("md")? {
+        rule.findings.extend(in_document(&path, &tree::read(&path)?));
+    }
+    Ok(rule)
+}
+
+/// Comments, literals and identifiers, in the order of the file.
+fn in_source(source: &Source) -> Vec<String> {
+    let mut found: Vec<Hit> = Vec::new();
+    let mut check = |at: usize, text: &str| {
+        found.extend(hits(text).into_iter().map(|(inside, said, say)| (at + inside, said, say)));
+    };
+    source.comment_blocks().into_iter().for_each(|(at, comment)| check(at, comment));
+    source.every_literal().for_each(|(at, literal)| check(at, &without_escapes(literal)));
+    identifiers(source.code_and_tests()).for_each(|(at, name)| check(at, name));
+    found.sort_unstable();
+    let finding = |(at, said, say): Hit| shown(&source.path, source.line_of(at), said, say);
+    found.into_iter().map(finding).collect()
+}
+
+/// A document, outside fenced code.
+fn in_document(path: &str, text: &str) -> Vec<String> {
+    let prose = without_fences(text);
+    let line_of = |at: usize| 1 + prose[..at].matches('\n').count();
+    let finding = |(at, said, say): Hit| shown(path, line_of(at), said, say);
+    hits(&prose).into_iter().map(finding).collect()
+}
+
+fn shown(path: &str, line: usize, said: &str, say: &str) -> String {
+    format!("{path}:{line} \"{said}\": say {say}")
+}
+
+fn hits(text: &str) -> Vec<Hit> {
+    let words = words(text);
+    let mut found = Vec::new();
+    for from in 0..words.len() {
+        for &(said, say) in PHRASES {
+            let mut at = from;
+            let matches = said.split(' ').all(|expected| {
+                let same = words.get(at).is_some_and(|w| w.text.eq_ignore_ascii_case(expected));
+                let joined = at == from || same && joins(&text[words[at - 1].end()..words[at].at]);
+                at += 1;
+                same && joined
+            });
+            if matches {
+                found.push((words[from].at, said, say));
+            }
+        }
+    }
+    found
+}
+
+/// Whether two words with this between them are in one sentence or name: spaces, `_`, `-`, and the
+/// marker of the next line.
+fn joins(gap: &str) -> bool {
+    let marks = |c: char| c.is_whitespace() || matches!(c, '_' | '-' | '/' | '!' | '*' | '>');
+    gap.chars().all(marks) && gap.matches('\n').count() <= 1
+}
+
+/// The names in code: each one's offset and its text.
+fn identifiers(code: &str) -> impl Iterator<Item = (usize, &str)> {
+    let starts =
+        code.char_indices().filter(|&(at, c)| is_word(c) && !code[..at].ends_with(is_word));
+    starts.map(|(at, _)| {
+        let rest = &code[at..];
+        (at, &rest[..rest.find(|c| !is_word(c)).unwrap_or(rest.len())])
+    })
+}
+
+/// A literal with `\n` and the like blanked: offsets stay valid.
+fn without_escapes(literal: &str) -> String {
+    let mut text = String::with_capacity(literal.len());
+    let mut escaped = false;
+    for c in literal.chars() {
+        let blank = c == '\\' || escaped && c.is_ascii_alphanumeric();
+        text.push(if blank { ' ' } else { c });
+        escaped = c == '\\' && !escaped;
+    }
+    text
+}
+
+/// A document with its fenced code emptied: line numbers stay valid.
+fn without_fences(text: &str) -> String {
+    let mut prose = String::with_capacity(text.len());
+    let mut fenced = false;
+    for line in text.lines() {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        if !fence && !fenced {
+            prose.push_str(line);
+        }
+        prose.push('\n');
+    }
+    prose
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(findings: &[String]) -> String {
+        let short = |finding: &String| finding.split(": say").next().unwrap_or_default().to_owned();
+        findings.iter().map(short).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn phrases_are_found_in_comments_literals_and_names() {
+        for (text, expected) in [
+            ("// Whoever asks", "a.rs:1 \"whoever\""),
+            ("\n/// It goes\n/// on.", "a.rs:2 \"goes on\""),
+            ("/* it\n * stands */", "a.rs:2 \"stands\""),
+            ("f(\"is told\\nNobody\")", "a.rs:1 \"is told\", a.rs:1 \"nobody\""),
+            ("f(\"all go \\\n   on\")", "a.rs:1 \"go on\""),
+            ("f(r#\"a\nin vain\"#)", "a.rs:2 \"in vain\""),
+            ("fn it_goes_on_after_x() {}", "a.rs:1 \"goes on\""),
+            ("struct HeardOf;", "a.rs:1 \"heard of\""),
+            ("let stands = 1;", "a.rs:1 \"stands\""),
+            ("#[cfg(test)]\nmod tests {\nfn by_itself() {}\n}", "a.rs:3 \"by itself\""),
+        ] {
+            assert_eq!(lines(&in_source(&Source::new("a.rs", text))), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn other_words_are_not_found() {
+        for text in [
+            "// It goes. On a page, understands, standstill.",
+            "// It goes\n//\n// on",
+            "// It is\nlet told = 1;",
+            "f(go, on); f(\"go\", \"on\")",
+            "f(\"\\nin\", \"hand\")",
+            "fn ago_only() {}",
+        ] {
+            assert_eq!(in_source(&Source::new("a.rs", text)), [""; 0], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_document_is_checked_outside_fenced_code() {
+        for (text, expected) in [
+            ("a\n* It is **told**.", "a.md:2 \"is told\""),
+            ("> It goes\n> on", "a.md:1 \"goes on\""),
+            ("Shown by `it_goes_on`", "a.md:1 \"goes on\""),
+            ("```rust\n// nobody\n```\nnobody", "a.md:4 \"nobody\""),
+            ("It goes\n\non", ""),
+        ] {
+            assert_eq!(lines(&in_document("a.md", text)), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_finding_names_the_replacement() {
+        let found = in_document("a.md", "it goes on");
+        assert_eq!(found, ["a.md:1 \"goes on\": say continues, keeps the lease"]);
+    }
+}
