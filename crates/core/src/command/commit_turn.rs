@@ -397,7 +397,7 @@ impl CommitTurn {
             TurnEnd::ContinueAsNew { input, version, carried } => {
                 start_over(world, &mut task, input.as_ref(), version.as_ref(), carried.as_ref())?;
                 let generation = task.generation;
-                (Settled::Suspended, Some(Change::Replayed { generation }))
+                (Settled::Suspended, Some(Change::ContinuedAsNew { generation }))
             }
         };
         task.last_settle = Some(Settle { epoch: self.fence.epoch, digest: self.digest(), answer });
@@ -703,6 +703,24 @@ mod tests {
         assert_eq!(turns_logged(&stage), expected, "t/1 could not be created");
         let names: Vec<String> = stage.shelf.events_after(3).map(|entry| entry.name).collect();
         assert_eq!(names, ["turn_committed", "claimed", "turn_committed", "completed"]);
+    }
+
+    #[test]
+    fn the_end_of_a_turn_is_logged() {
+        let over = TurnEnd::ContinueAsNew { input: None, version: None, carried: None };
+        let class = FailureClass::Permanent;
+        for (then, event) in [
+            (TurnEnd::AwaitMessages, "turn_committed"),
+            (TurnEnd::Complete(None), "completed"),
+            (TurnEnd::Fail { class, reason: "no".into() }, "failed"),
+            (TurnEnd::Cancel { reason: "stop".into() }, "cancelled"),
+            (over, "continued_as_new"),
+        ] {
+            let mut stage = started();
+            stage.must(turn(1, 0, then));
+            let last = stage.shelf.events_after(0).last().expect("a turn is logged");
+            assert_eq!(last.name, event);
+        }
     }
 
     #[test]

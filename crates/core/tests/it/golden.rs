@@ -186,6 +186,7 @@ fn number_of_change(change: &Change) -> usize {
         Change::StatusChanged { .. } => 35,
         Change::TurnCommitted { .. } => 36,
         Change::CancelRequested { .. } => 37,
+        Change::ContinuedAsNew { .. } => 38,
     }
 }
 
@@ -235,7 +236,7 @@ fn every_change_is_written_as_it_was_read() {
         assert!(line.starts_with(&tag), "{line} is not named {}", change.name());
         numbers.push(number_of_change(&change));
     }
-    all_seen(numbers.into_iter(), 38);
+    all_seen(numbers.into_iter(), 39);
 }
 
 fn number_of_made(made: &RecordedCommand) -> usize {
