@@ -392,12 +392,12 @@ impl CommitTurn {
             TurnEnd::Cancel { reason } => {
                 let reason = reason.clone();
                 task.lifecycle = Lifecycle::Cancelled { at: now, reason: reason.clone() };
-                (Settled::Suspended, Some(Change::Cancelled { reason }))
+                (Settled::Cancelled, Some(Change::Cancelled { reason }))
             }
             TurnEnd::ContinueAsNew { input, version, carried } => {
                 start_over(world, &mut task, input.as_ref(), version.as_ref(), carried.as_ref())?;
                 let generation = task.generation;
-                (Settled::Suspended, Some(Change::ContinuedAsNew { generation }))
+                (Settled::ContinuedAsNew, Some(Change::ContinuedAsNew { generation }))
             }
         };
         task.last_settle = Some(Settle { epoch: self.fence.epoch, digest: self.digest(), answer });
@@ -706,20 +706,22 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_turn_is_logged() {
+    fn the_end_of_a_turn_is_logged_and_stored() {
         let over = TurnEnd::ContinueAsNew { input: None, version: None, carried: None };
         let class = FailureClass::Permanent;
-        for (then, event) in [
-            (TurnEnd::AwaitMessages, "turn_committed"),
-            (TurnEnd::Complete(None), "completed"),
-            (TurnEnd::Fail { class, reason: "no".into() }, "failed"),
-            (TurnEnd::Cancel { reason: "stop".into() }, "cancelled"),
-            (over, "continued_as_new"),
+        for (then, event, answer) in [
+            (TurnEnd::AwaitMessages, "turn_committed", Settled::Suspended),
+            (TurnEnd::Complete(None), "completed", Settled::Completed),
+            (TurnEnd::Fail { class, reason: "no".into() }, "failed", Settled::Failed),
+            (TurnEnd::Cancel { reason: "stop".into() }, "cancelled", Settled::Cancelled),
+            (over, "continued_as_new", Settled::ContinuedAsNew),
         ] {
             let mut stage = started();
             stage.must(turn(1, 0, then));
             let last = stage.shelf.events_after(0).last().expect("a turn is logged");
             assert_eq!(last.name, event);
+            let settle = stage.task("t").unwrap().last_settle.expect("the lease has ended");
+            assert_eq!(settle.answer, answer);
         }
     }
 
