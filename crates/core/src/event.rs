@@ -82,6 +82,10 @@ pub enum Change {
     Replayed {
         generation: u32,
     },
+    /// A workflow continued as new: its next execution began.
+    ContinuedAsNew {
+        generation: u32,
+    },
     Reaped,
     LaneStateChanged {
         state: LaneState,
@@ -205,7 +209,7 @@ pub enum AfterTurn {
     KeepsLease,
     /// The lease ends. The workflow becomes claimable when a message arrives.
     Waits,
-    /// The lease ends and the next execution begins: a `replayed` event follows.
+    /// The lease ends and the next execution begins: a `continued_as_new` event follows.
     StartsOver,
     /// The lease and the workflow end: the event of that end follows.
     Ends,
@@ -281,6 +285,7 @@ impl Change {
             Change::Expired => "expired",
             Change::PriorityChanged { .. } => "priority_changed",
             Change::Replayed { .. } => "replayed",
+            Change::ContinuedAsNew { .. } => "continued_as_new",
             Change::Reaped => "reaped",
             Change::LaneStateChanged { .. } => "lane_state_changed",
             Change::LaneLimited { .. } => "lane_limited",
@@ -319,6 +324,7 @@ impl Change {
             | Change::Promoted
             | Change::PriorityChanged { .. }
             | Change::Replayed { .. }
+            | Change::ContinuedAsNew { .. }
             | Change::Reaped
             | Change::WaitingChildren { .. } => EventCategory::Task,
             Change::Claimed { .. }

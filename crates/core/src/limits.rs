@@ -86,6 +86,7 @@ pub const PAYLOAD_BYTES: RangeLimit = range("payload in bytes", 0, 4 * 1_024 * 1
 pub const BULK: RangeLimit = range("tasks", 1, 1_000);
 pub const CLAIM: RangeLimit = range("limit", 1, 1_000);
 pub const CLAIM_LANES: RangeLimit = range("lanes", 1, 256);
+pub const RENEW_WORKERS: RangeLimit = range("workers", 1, 256);
 pub const LEASE_MS: RangeLimit = range("lease_ms", 100, DAY_MS);
 pub const TIMEOUT_MS: RangeLimit = range("attempt_timeout_ms", 1, YEAR_MS);
 pub const DELAY_MS: RangeLimit = range("delay_ms", 0, 10 * YEAR_MS);

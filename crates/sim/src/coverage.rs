@@ -173,6 +173,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("log", "failed"),
     ("log", "renewed"),
     ("log", "replayed"),
+    ("log", "continued_as_new"),
     ("log", "reaped"),
     ("Admit", "ok"),
     ("Admit", "answered"),

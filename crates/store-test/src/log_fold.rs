@@ -188,7 +188,12 @@ impl Folded {
                 })
             }
             Change::Reaped => matches!(self.phase, Phase::Ended(_)).then_some(Phase::Absent),
-            Change::Replayed { generation } => self.start_over(*generation),
+            Change::Replayed { generation } => {
+                matches!(self.phase, Phase::Ended(_)).then(|| self.start_over(*generation))?
+            }
+            Change::ContinuedAsNew { generation } => {
+                self.is_open().then(|| self.start_over(*generation))?
+            }
             Change::Completed { epoch } => self.complete(*epoch),
             Change::Failed { .. } => self.end(PublicState::Failed),
             Change::Cancelled { .. } => self.end(PublicState::Cancelled),
@@ -330,6 +335,18 @@ mod tests {
         assert!(!reads(&[CLAIMED]));
         assert!(!reads(&[CREATED, CREATED]));
         assert!(!reads(&[CREATED, CLAIMED, WAITS, WAITS]));
+    }
+
+    #[test]
+    fn an_ended_task_is_replayed_and_an_open_workflow_continues_as_new() {
+        const REPLAYED: &str = r#"{"change":"replayed","generation":1}"#;
+        const CONTINUED: &str = r#"{"change":"continued_as_new","generation":1}"#;
+        const OVER: &str = r#"{"change":"turn_committed","epoch":5,"turn":0,"then":"starts_over"}"#;
+        const ENDED: &str = r#"{"change":"completed","epoch":5}"#;
+        assert!(reads(&[CREATED, CLAIMED, OVER, CONTINUED, AGAIN]));
+        assert!(!reads(&[CREATED, CLAIMED, OVER, REPLAYED]));
+        assert!(reads(&[CREATED, CLAIMED, ENDED, REPLAYED, AGAIN]));
+        assert!(!reads(&[CREATED, CLAIMED, ENDED, CONTINUED]));
     }
 
     #[test]

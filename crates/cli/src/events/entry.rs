@@ -47,6 +47,7 @@ pub(crate) fn details(entry: &LogEvent) -> String {
         },
         Change::PriorityChanged { priority } => format!("to {priority}"),
         Change::Replayed { generation } => format!("generation {generation}"),
+        Change::ContinuedAsNew { generation } => format!("execution {generation}"),
         Change::LaneStateChanged { state } => format!("to {}", state.as_str()),
         Change::LaneLimited { limit: Some(limit) } => format!("to {limit} at once"),
         Change::LaneLimited { limit: None } => "no limit".to_owned(),

@@ -80,7 +80,7 @@ async fn cancelling_a_parent_cancels_its_children() {
         });
         child.wait().await.unwrap();
         let shown = place.ok(&format!("task show c{n}"));
-        assert!(shown.contains("its parent was cancelled or expired"), "{shown}");
+        assert!(shown.contains("its parent has ended"), "{shown}");
     }
     engine.shutdown().await.unwrap();
 }

@@ -392,12 +392,12 @@ impl CommitTurn {
             TurnEnd::Cancel { reason } => {
                 let reason = reason.clone();
                 task.lifecycle = Lifecycle::Cancelled { at: now, reason: reason.clone() };
-                (Settled::Suspended, Some(Change::Cancelled { reason }))
+                (Settled::Cancelled, Some(Change::Cancelled { reason }))
             }
             TurnEnd::ContinueAsNew { input, version, carried } => {
                 start_over(world, &mut task, input.as_ref(), version.as_ref(), carried.as_ref())?;
                 let generation = task.generation;
-                (Settled::Suspended, Some(Change::Replayed { generation }))
+                (Settled::ContinuedAsNew, Some(Change::ContinuedAsNew { generation }))
             }
         };
         task.last_settle = Some(Settle { epoch: self.fence.epoch, digest: self.digest(), answer });
@@ -703,6 +703,26 @@ mod tests {
         assert_eq!(turns_logged(&stage), expected, "t/1 could not be created");
         let names: Vec<String> = stage.tables.events_after(3).map(|entry| entry.name).collect();
         assert_eq!(names, ["turn_committed", "claimed", "turn_committed", "completed"]);
+    }
+
+    #[test]
+    fn the_end_of_a_turn_is_logged_and_stored() {
+        let over = TurnEnd::ContinueAsNew { input: None, version: None, carried: None };
+        let class = FailureClass::Permanent;
+        for (then, event, answer) in [
+            (TurnEnd::AwaitMessages, "turn_committed", Settled::Suspended),
+            (TurnEnd::Complete(None), "completed", Settled::Completed),
+            (TurnEnd::Fail { class, reason: "no".into() }, "failed", Settled::Failed),
+            (TurnEnd::Cancel { reason: "stop".into() }, "cancelled", Settled::Cancelled),
+            (over, "continued_as_new", Settled::ContinuedAsNew),
+        ] {
+            let mut stage = started();
+            stage.must(turn(1, 0, then));
+            let last = stage.tables.events_after(0).last().expect("a turn is logged");
+            assert_eq!(last.name, event);
+            let settle = stage.task("t").unwrap().last_settle.expect("the lease has ended");
+            assert_eq!(settle.answer, answer);
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub struct RenewSessions {
 impl RenewSessions {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
-        limits::CLAIM_LANES.check(self.workers.len())?;
+        limits::RENEW_WORKERS.check(self.workers.len())?;
         limits::SESSION_IDLE_MS.check(self.lock_ms)?;
         for worker in &self.workers {
             limits::WORKER.check(worker.as_str())?;
@@ -47,6 +47,7 @@ mod tests {
     use super::*;
     use crate::command::{Claim, Complete, Create, NewTask, ReleaseSession, Renew, Sweep};
     use crate::concurrency_limit::LimitKey;
+    use crate::rejection::Rejection;
     use crate::task::{Lifecycle, PublicState};
     use crate::testing::{Stage, check_task, fence_of, new_task, session_claim};
 
@@ -78,6 +79,13 @@ mod tests {
             ",
             |_| renew("w", 60_000),
         );
+    }
+
+    #[test]
+    fn a_limit_names_the_field_that_exceeds_it() {
+        let none = RenewSessions { workers: Vec::new(), ..renew("w", 60_000) };
+        let refused = Stage::new().run(none).unwrap_err();
+        assert!(matches!(refused, Rejection::Invalid { field: "workers", .. }), "{refused}");
     }
 
     fn of(id: &str) -> Create {

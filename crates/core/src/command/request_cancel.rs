@@ -28,7 +28,9 @@ mod tests {
     use crate::command::{
         CommitTurn, Create, NewTask, NewWorkflow, Post, Start, Sweep, TurnEnd, WorkflowCommand,
     };
+    use crate::event::Change;
     use crate::payload::Payload;
+    use crate::task::FailureClass;
     use crate::testing::{Stage, check_task, claim, fence, key, lane, message};
 
     #[test]
@@ -148,5 +150,26 @@ mod tests {
         stage.must(CommitTurn { commands, next_step: 1, ..turn(end) });
         stage.must(Sweep::default());
         assert_eq!(state(&stage, "t/0"), "cancelled");
+    }
+
+    #[test]
+    fn the_cancel_reason_of_a_child_is_true_for_every_end_of_its_parent() {
+        let class = FailureClass::Permanent;
+        for end in [
+            TurnEnd::Complete(None),
+            TurnEnd::Fail { class, reason: "no".into() },
+            TurnEnd::Cancel { reason: "stop".into() },
+        ] {
+            let mut stage = Stage::new();
+            stage.must(Create::one(workflow("t")));
+            stage.must(claim());
+            let task = NewTask::new("t/0", "charge");
+            let commands = vec![WorkflowCommand::Activity { step: 0, task, eager: false }];
+            stage.must(CommitTurn { commands, next_step: 1, ..turn(end) });
+            stage.must(Sweep::default());
+            let last = stage.tables.events_after(0).last().and_then(|entry| entry.change());
+            let reason = "its parent has ended".into();
+            assert_eq!(last, Some(Change::Cancelled { reason }));
+        }
     }
 }

@@ -39,7 +39,7 @@ impl RuntimeMetadata {
         if self.execution > task.generation {
             start_over(world, &mut task, None, None, None)?;
             task.generation = self.execution;
-            let change = Change::Replayed { generation: task.generation };
+            let change = Change::ContinuedAsNew { generation: task.generation };
             world.emit(Event::of_task(&task, world.now(), change));
         }
         let Some(workflow) = &task.workflow else { return Err(Rejection::NotAWorkflow.into()) };
@@ -110,6 +110,7 @@ mod tests {
         let past = stage.record::<Execution>(&key).expect("it is retained");
         assert_eq!((past.turns, past.about.as_deref()), (1, Some("one")));
         assert!(stage.tables.payload(&past.turn_key(0)).is_some());
+        assert!(stage.tables.events_after(0).any(|entry| entry.name == "continued_as_new"));
         stage.must(claim());
         let back = stage.run(turn(3, 1, about("one"))).unwrap_err();
         assert_eq!(back, Rejection::OtherGeneration { current: 1 });

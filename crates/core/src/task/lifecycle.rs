@@ -185,6 +185,7 @@ pub enum Settled {
     Cancelled,
     Suspended,
     WaitingChildren,
+    ContinuedAsNew,
 }
 
 /// The public name of a state.

@@ -125,6 +125,7 @@ fn number_of_settled(settled: &Settled) -> usize {
         Settled::Cancelled => 5,
         Settled::Suspended => 6,
         Settled::WaitingChildren => 7,
+        Settled::ContinuedAsNew => 8,
     }
 }
 
@@ -186,6 +187,7 @@ fn number_of_change(change: &Change) -> usize {
         Change::StatusChanged { .. } => 35,
         Change::TurnCommitted { .. } => 36,
         Change::CancelRequested { .. } => 37,
+        Change::ContinuedAsNew { .. } => 38,
     }
 }
 
@@ -217,7 +219,7 @@ fn the_golden_records_cover_every_variant() {
         .collect();
     assert_eq!(leases, BTreeSet::from([(false, false), (true, false), (true, true)]));
     let settles = tasks.iter().filter_map(|task| task.last_settle.as_ref());
-    all_seen(settles.map(|settle| number_of_settled(&settle.answer)), 8);
+    all_seen(settles.map(|settle| number_of_settled(&settle.answer)), 9);
     let policies: Vec<_> = tasks.iter().filter_map(|task| task.policy.retry.as_ref()).collect();
     all_seen(policies.iter().flat_map(|p| &p.retry_on).map(|&class| number_of_class(class)), 5);
     all_seen(policies.iter().map(|policy| number_of_backoff(policy.backoff)), 3);
@@ -235,7 +237,7 @@ fn every_change_is_written_as_it_was_read() {
         assert!(line.starts_with(&tag), "{line} is not named {}", change.name());
         numbers.push(number_of_change(&change));
     }
-    all_seen(numbers.into_iter(), 38);
+    all_seen(numbers.into_iter(), 39);
 }
 
 fn number_of_made(made: &RecordedCommand) -> usize {

@@ -17,8 +17,8 @@ use crate::model::state::Model;
 use crate::script::TaskSpec;
 use crate::violation::{Breach, Kind, breach};
 
-/// The engine's reason for cancelling the children of a cancelled or expired task.
-pub(crate) const ORPHANED: &str = "its parent was cancelled or expired";
+/// The engine's reason for cancelling the children of an ended task.
+pub(crate) const ORPHANED: &str = "its parent has ended";
 
 impl Facts {
     fn called_off(&self) -> bool {

@@ -61,6 +61,7 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::Settled(Settled::Cancelled) | Outcome::Cancelled => "cancelled",
         Outcome::Settled(Settled::Suspended) => "suspended",
         Outcome::Settled(Settled::WaitingChildren) => "waiting_children",
+        Outcome::Settled(Settled::ContinuedAsNew) => "continued_as_new",
         Outcome::PriorityChanged => "priority_changed",
         Outcome::Replayed { .. } => "replayed",
         Outcome::Reaped => "reaped",

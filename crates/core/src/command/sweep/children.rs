@@ -17,7 +17,7 @@ const POSTPONED_MS: u64 = 1_000;
 /// that this version cannot read.
 const LEFT_MS: u64 = 60_000;
 
-const REASON: &str = "its parent was cancelled or expired";
+const REASON: &str = "its parent has ended";
 
 impl Sweepable for Children {
     /// Each of them is a page of tasks.
