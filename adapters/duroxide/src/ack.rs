@@ -7,7 +7,9 @@ use duroxide::providers::{
     ExecutionMetadata, ProviderError, ScheduledActivityIdentifier, WorkItem,
 };
 use duroxide::{Event, EventKind};
-use windlass_core::command::{Absent, CommitTurn, RuntimeMetadata, NewTask, TurnEnd, WorkflowCommand};
+use windlass_core::command::{
+    Absent, CommitTurn, NewTask, RuntimeMetadata, TurnEnd, WorkflowCommand,
+};
 use windlass_core::{Payload, Rejection, Task, TaskKey, WorkflowProperty, WorkflowState, limits};
 use windlass_engine::{Engine, Error};
 

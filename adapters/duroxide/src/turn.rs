@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use duroxide::providers::{DispatcherCapabilityFilter, OrchestrationItem, ProviderError, WorkItem};
 use duroxide::{ErrorDetails, Event, EventKind};
-use windlass_core::command::{AbandonTurn, Claim, CommitTurn, RuntimeMetadata, Renew, TurnEnd};
+use windlass_core::command::{AbandonTurn, Claim, CommitTurn, Renew, RuntimeMetadata, TurnEnd};
 use windlass_core::{Fence, Lifecycle, Message, Task, VersionRange, WorkerCapabilities};
 use windlass_engine::{Claimed, ReceivedMessage};
 

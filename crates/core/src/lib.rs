@@ -17,16 +17,15 @@
 //! ```
 
 mod admission;
-mod subscription_cursor;
 mod children;
 mod code_version;
 pub mod command;
+mod concurrency_limit;
 mod digest;
 mod effect;
 mod event;
 mod execution;
 mod fingerprint;
-mod concurrency_limit;
 mod history;
 mod keyring;
 mod lane;
@@ -36,16 +35,16 @@ mod log;
 mod mailbox;
 mod name;
 mod node;
-mod workflow_property;
 mod payload;
 mod primitive;
-mod ready_route;
 mod rate;
+mod ready_route;
 mod record;
+mod reference_tables;
 mod rejection;
 mod request;
 mod row;
-mod reference_tables;
+mod subscription_cursor;
 mod task;
 #[cfg(test)]
 mod testing;
@@ -55,19 +54,19 @@ mod waitpoint;
 mod why;
 mod worker;
 mod workflow;
+mod workflow_property;
 mod world;
 
 pub use admission::Admission;
-pub use subscription_cursor::SubscriptionCursor;
 pub use children::{ChildCounts, Children};
 pub use code_version::CodeVersion;
 pub use command::{Command, Decided, Outcome, decide, probe};
+pub use concurrency_limit::{ConcurrencyLimit, LimitKey, LimitKind, Owner};
 pub use digest::Digest;
 pub use effect::{Effect, EffectAnswer, EffectOwner};
 pub use event::{AfterTurn, Change, Event, EventCategory, LeaseLoss, LogEvent};
 pub use execution::Execution;
 pub use fingerprint::{EXCLUDED, fingerprint};
-pub use concurrency_limit::{ConcurrencyLimit, LimitKey, LimitKind, Owner};
 pub use history::{HistoryPayload, RecordedCommand, StepOutcome, TurnRecord, WorkflowInput};
 pub use keyring::{Keyring, Secret, SigningKey};
 pub use lane::{Lane, LaneGate, LaneState};
@@ -76,15 +75,15 @@ pub use log::{Cursor, CursorExpired, Log};
 pub use mailbox::{KeptKey, Mailbox, Message};
 pub use name::{IdempotencyKey, Kind, LaneName, NodeId, TaskId, Tenant, WaitpointId, WorkerId};
 pub use node::Node;
-pub use workflow_property::WorkflowProperty;
 pub use payload::{Payload, PayloadKey, Slot};
-pub use ready_route::ReadyRoute;
 pub use rate::{Rate, Starts};
+pub use ready_route::ReadyRoute;
 pub use record::{AnyRecord, Record, StoredRecord, Table, is_readable, read_row};
+pub use reference_tables::{ReferenceTables, VersionConflict};
 pub use rejection::{Problem, Rejection};
 pub use request::{Request, RequestKey, RequestState, RequestTtls};
 pub use row::{Index, IndexSpec, Range, Row, RowKey, Scan, StoredRow, TableSpec, Value, Version};
-pub use reference_tables::{ReferenceTables, VersionConflict};
+pub use subscription_cursor::SubscriptionCursor;
 pub use task::{
     ActiveAttempt, Backoff, Condition, Distinct, FailureClass, Fence, Lease, Lifecycle, Matcher,
     Metered, OnTimeout, Policy, Progress, PublicState, Readiness, ResumeCause, Resumption, Retry,
@@ -97,6 +96,7 @@ pub use waitpoint::{Waitpoint, WaitpointState};
 pub use why::{Why, WhyContext, why};
 pub use worker::{HeldLeases, LeaseRequest, Worker};
 pub use workflow::{CompletedTask, StepCompletion, Sticky, WorkflowState};
+pub use workflow_property::WorkflowProperty;
 pub use world::{
     ChangeSet, Halt, Hints, LoadRequest, Loaded, LogEntry, PageRow, Update, Wake, World,
 };

@@ -6,23 +6,23 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
 use crate::admission::Admission;
-use crate::subscription_cursor::SubscriptionCursor;
 use crate::children::Children;
+use crate::concurrency_limit::ConcurrencyLimit;
 use crate::effect::Effect;
 use crate::execution::Execution;
-use crate::concurrency_limit::ConcurrencyLimit;
 use crate::keyring::Keyring;
 use crate::lane::Lane;
 use crate::limiter::Limiter;
 use crate::log::Log;
 use crate::mailbox::{Mailbox, Message};
 use crate::node::Node;
-use crate::workflow_property::WorkflowProperty;
 use crate::ready_route::ReadyRoute;
 use crate::row::{Index, Row, RowKey, TableSpec, Value, Version};
+use crate::subscription_cursor::SubscriptionCursor;
 use crate::task::Task;
 use crate::waitpoint::Waitpoint;
 use crate::worker::Worker;
+use crate::workflow_property::WorkflowProperty;
 
 /// A stored record: a key, columns for indexes and lists, and a JSON body.
 ///

@@ -7,9 +7,9 @@ use windlass_core::{Outcome, Payload, PayloadKey, Task};
 use windlass_store::Store;
 
 use crate::claim_wait::ClaimWait;
+use crate::command_queue::{CommandQueue, Submission};
 use crate::error::Error;
 use crate::release_on_drop::{CarriesLeases, ReleaseOnDrop};
-use crate::command_queue::{CommandQueue, Submission};
 
 /// A leased task with its payload, as delivered to a worker.
 #[derive(Clone, Debug)]

@@ -9,10 +9,10 @@ use windlass_core::{
 use windlass_store::{StoreError, Tx};
 
 use crate::answer::Answer;
-use crate::wake_matcher::WakeMatcher;
-use crate::error::Error;
 use crate::command_queue::Submission;
+use crate::error::Error;
 use crate::waiters::{Waiters, concerns};
+use crate::wake_matcher::WakeMatcher;
 
 /// More rounds than any transition needs. A command still parked after this many is a bug.
 const MOST_ROUNDS: u64 = 64;

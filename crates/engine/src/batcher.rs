@@ -12,10 +12,10 @@ use windlass_store::{CommitId, Notification, Store, StoreError, Tx};
 
 use crate::answer::{Answerer, Reply};
 use crate::batch::{BatchResult, Committed, attempt, found_nothing};
+use crate::command_queue::{BatchInput, CommandQueue, ExclusiveQueues, Submission};
 use crate::endings::Endings;
 use crate::error::Error;
 use crate::holders::Holders;
-use crate::command_queue::{BatchInput, CommandQueue, ExclusiveQueues, Submission};
 use crate::stats::{Counters, add};
 use crate::subscription::Commits;
 use crate::timer::Timer;
@@ -239,14 +239,16 @@ impl Batcher {
                     self.finish(jobs, batch, batch_began);
                     return Disposition::Done;
                 }
-                BatchResult::Unknown(batch, commit_id) => match self.resolve_outcome(&commit_id).await {
-                    Some(true) => {
-                        self.finish(jobs, batch, batch_began);
-                        return Disposition::Done;
+                BatchResult::Unknown(batch, commit_id) => {
+                    match self.resolve_outcome(&commit_id).await {
+                        Some(true) => {
+                            self.finish(jobs, batch, batch_began);
+                            return Disposition::Done;
+                        }
+                        Some(false) => StoreError::Conflict,
+                        None => return Disposition::Answer(jobs, Error::OutcomeUnknown),
                     }
-                    Some(false) => StoreError::Conflict,
-                    None => return Disposition::Answer(jobs, Error::OutcomeUnknown),
-                },
+                }
                 BatchResult::Failed(error) => error,
             };
             // Claims that joined for tasks of this failed batch are parked again.

@@ -11,16 +11,16 @@ use windlass_core::{Command, Cursor, Hints, Outcome, RequestKey, TaskId, Timesta
 use windlass_store::{Store, StoreError};
 
 use crate::answer::{Answer, Answerer, Answers, Claimed, Reply};
-use crate::dedicated_runtime::DedicatedRuntime;
 use crate::batcher::Batcher;
 use crate::claim_wait::ClaimWait;
+use crate::command_queue::{CommandQueue, Submission};
 use crate::config::Config;
+use crate::dedicated_runtime::DedicatedRuntime;
 use crate::endings::Endings;
 use crate::error::Error;
 use crate::filter::Filter;
-use crate::node_heartbeat::NodeHeartbeat;
 use crate::holders::Holders;
-use crate::command_queue::{CommandQueue, Submission};
+use crate::node_heartbeat::NodeHeartbeat;
 use crate::offers::Offers;
 use crate::stats::{Counters, Stats, add};
 use crate::subscription::{Commits, Subscription};

@@ -8,9 +8,9 @@ use windlass_core::{Command, NodeId, Outcome, limits};
 use windlass_store::{Clock, Store, StoreError};
 
 use crate::answer::{Answer, Reply};
+use crate::command_queue::{CommandQueue, Submission};
 use crate::config::Config;
 use crate::error::Error;
-use crate::command_queue::{CommandQueue, Submission};
 
 /// Delay before a failed heartbeat is retried.
 const AGAIN: Duration = Duration::from_secs(1);

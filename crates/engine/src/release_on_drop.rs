@@ -4,8 +4,8 @@ use windlass_core::command::Release;
 use windlass_core::{Command, Fence, Outcome};
 
 use crate::answer::{Answers, Claimed, Reply};
-use crate::error::Error;
 use crate::command_queue::{CommandQueue, Submission};
+use crate::error::Error;
 
 /// A reply in flight. If the caller has left, dropping it releases the leases it contains; their
 /// attempts are not counted.

@@ -6,9 +6,9 @@ use serde::Serialize;
 use windlass_core::command::{IdempotencyWindow, NewMessage, Post, Posted, Signal};
 use windlass_core::{Command, IdempotencyKey, Outcome, Payload, TaskId, Tenant, Token, limits};
 
-use crate::task_builder::written;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::task_builder::written;
 
 /// A builder for a message: set its options, then await it.
 #[derive(Debug)]

@@ -13,12 +13,12 @@ use windlass_core::{
     WorkflowProperty, limits,
 };
 
-use crate::task_builder::TaskBuilder;
 use crate::endings::Endings;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::handle::TaskHandle;
 use crate::signal_builder::SignalBuilder;
+use crate::task_builder::TaskBuilder;
 
 /// A builder for a workflow: set its options, then await it.
 #[must_use = "a workflow is started when this is awaited"]

@@ -11,8 +11,8 @@
 //! # Ok(()) }
 //! ```
 
-mod address;
 mod accept_any_certificate;
+mod address;
 mod error;
 mod link;
 mod trust;

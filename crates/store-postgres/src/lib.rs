@@ -14,11 +14,11 @@
 //! ```
 
 mod error;
-mod pipeline;
 mod listen;
 mod load;
 mod migrate;
 mod options;
+mod pipeline;
 mod read;
 mod save;
 mod sql;

@@ -15,10 +15,10 @@ use windlass_store::{
 };
 
 use crate::error::{DecodeError, refused, translate, unavailable};
-use crate::pipeline::{Param, Request, Session};
 use crate::load::{stored, values};
 use crate::migrate::Found;
 use crate::options::Options;
+use crate::pipeline::{Param, Request, Session};
 use crate::read::{logged, payload, unsigned};
 use crate::save::payload_keys;
 use crate::sql::{Sql, number};
@@ -173,7 +173,8 @@ impl Store for PostgresStore {
 
     async fn outcome(&self, commit_id: &CommitId) -> Result<bool, StoreError> {
         let xid = commit_id.number.to_string();
-        let params = [Param::Text(&xid), Param::Int(commit_id.life), Param::Int(commit_id.at.micros())];
+        let params =
+            [Param::Text(&xid), Param::Int(commit_id.life), Param::Int(commit_id.at.micros())];
         let text = self.shared.sql().written("outcome");
         let status = |row: &Row| row.try_get::<_, Option<String>>(0);
         let rows = self.shared.read(Request::new(text, params.into()), status).await?;

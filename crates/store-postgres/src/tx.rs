@@ -7,9 +7,9 @@ use windlass_core::{ChangeSet, LoadRequest, Loaded, Timestamp};
 use windlass_store::{CommitId, CommitNotification, LowWatermarks, Notification, StoreError, Tx};
 
 use crate::error::{DecodeError, is_answer, translate, unavailable};
-use crate::pipeline::{Param, Request, Session};
 use crate::listen::LONGEST_WORD;
 use crate::load::load;
+use crate::pipeline::{Param, Request, Session};
 use crate::save::{self, Seal};
 use crate::store::Shared;
 
@@ -41,8 +41,16 @@ impl PostgresTx {
         let session = shared.session().await?;
         let (now, session) = (Timestamp::default(), Some(session));
         let (commit_id, lowest) = (CommitId::default(), LowWatermarks::default());
-        let mut tx =
-            Self { shared, session, now, commit_id, deletion: 0, locks: false, waited: false, lowest };
+        let mut tx = Self {
+            shared,
+            session,
+            now,
+            commit_id,
+            deletion: 0,
+            locks: false,
+            waited: false,
+            lowest,
+        };
         let start = Request::plain(tx.shared.sql().written("start"));
         let mut requests = vec![Request::plain("BEGIN"), tx.shared.settings(), start];
         if tx.session()?.is_due_for_plans() {

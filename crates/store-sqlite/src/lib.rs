@@ -18,10 +18,10 @@
 //! # }
 //! ```
 
-mod outcome;
 mod error;
 mod load;
 mod open;
+mod outcome;
 mod read;
 mod save;
 mod sql;

@@ -114,7 +114,9 @@ impl Trial {
                 Ok((mut batch, commit_id)) => {
                     let took_effect = match commit_id {
                         None => true,
-                        Some(commit_id) => self.store.outcome(&commit_id).await.expect("it is known"),
+                        Some(commit_id) => {
+                            self.store.outcome(&commit_id).await.expect("it is known")
+                        }
                     };
                     if took_effect {
                         return batch.answers.remove(0);

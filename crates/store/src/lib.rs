@@ -16,23 +16,23 @@
 //! ```
 
 mod clock;
+mod commit_notification;
 mod contract;
 mod error;
 mod failpoint;
 mod memory;
 mod notification;
-mod sql_filter;
-mod scan_hints;
 mod round_trip_stats;
-mod commit_notification;
+mod scan_hints;
+mod sql_filter;
 
 pub use clock::{Clock, ManualClock, MonotonicTime, SystemClock};
+pub use commit_notification::CommitNotification;
 pub use contract::{Count, Description, Query, Store, Tx};
 pub use error::{CommitId, StoreError};
 pub use failpoint::{Failpoints, Fault};
 pub use memory::MemoryStore;
 pub use notification::{Notification, Notifications};
-pub use sql_filter::SqlFilter;
-pub use scan_hints::{HintProbe, LowWatermarks, ScanHints};
 pub use round_trip_stats::{RoundTripStats, TrafficCounter};
-pub use commit_notification::CommitNotification;
+pub use scan_hints::{HintProbe, LowWatermarks, ScanHints};
+pub use sql_filter::SqlFilter;

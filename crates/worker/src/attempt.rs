@@ -8,17 +8,17 @@ use tracing::Instrument as _;
 use windlass_core::{Command, Outcome, Payload, PayloadKey, Settled, TaskKey};
 use windlass_engine::{Claimed, Engine, Input};
 
-use crate::speculative_turn::{SpeculativeOutcome, SpeculativeTurn};
+use crate::attempt_report::{AttemptReport, SettleRequest, SettleResult};
+use crate::cancellation_token::CancellationToken;
 use crate::commit::EagerActivities;
 use crate::context::{Context, Waits};
 use crate::failure::Failure;
 use crate::handler::Handled;
 use crate::lease::{Granted, Lease, LeaseEnd};
 use crate::retry_delay::RetryDelay;
-use crate::attempt_report::{AttemptReport, SettleRequest, SettleResult};
-use crate::worker_state::WorkerState;
-use crate::cancellation_token::CancellationToken;
+use crate::speculative_turn::{SpeculativeOutcome, SpeculativeTurn};
 use crate::turn::Begun;
+use crate::worker_state::WorkerState;
 
 /// How long a task of an unknown kind is snoozed.
 const UNKNOWN_KIND: Duration = Duration::from_secs(10);

@@ -12,11 +12,11 @@ use crate::attempts::Attempts;
 use crate::lease::Granted;
 use crate::lease_registry::PendingRequest;
 use crate::retry_delay::RetryDelay;
-use crate::worker_heartbeat::WorkerHeartbeat;
-use crate::worker_handle::Stop;
 use crate::short_lease::ShortLease;
-use crate::worker_state::{Slot, WorkerState};
 use crate::worker::Worker;
+use crate::worker_handle::Stop;
+use crate::worker_heartbeat::WorkerHeartbeat;
+use crate::worker_state::{Slot, WorkerState};
 
 /// The shortest time for which a claim waits for a task before it is sent again.
 const SHORTEST_WAIT: Duration = Duration::from_secs(5);

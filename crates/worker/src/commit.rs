@@ -11,8 +11,8 @@ use windlass_engine::{Claimed, Error, Input};
 
 use crate::lease::Granted;
 use crate::lease_registry::PendingRequest;
-use crate::worker_state::WorkerState;
 use crate::worker::Worker;
+use crate::worker_state::WorkerState;
 use crate::workflow::{Carryover, ExecutionState, PlannedCommand, TurnPart};
 
 /// How long the next turn of a workflow is sticky to the worker that has it cached.

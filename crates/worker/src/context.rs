@@ -11,9 +11,9 @@ use windlass_core::{
 };
 use windlass_engine::{Engine, Error, TaskBuilder, TaskHandle};
 
+use crate::cancellation_token::CancellationToken;
 use crate::failure::Failure;
 use crate::lease::Deadline;
-use crate::cancellation_token::CancellationToken;
 
 /// The attempt that a handler runs. Clones are cheap and share its state.
 #[derive(Clone, Debug)]

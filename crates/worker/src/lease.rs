@@ -7,12 +7,12 @@ use windlass_core::command::{Release, Renew};
 use windlass_core::{Command, Fence, Lifecycle, Outcome, Rejection, Task};
 use windlass_engine::{Answers, Claimed, Engine, Error, Input};
 
+use crate::attempt_report::SettleResult;
+use crate::cancellation_token::CancellationToken;
 use crate::lease_registry::{HeldLease, PendingRequest};
 use crate::retry_delay::RetryDelay;
 use crate::worker_heartbeat::PATIENCE;
-use crate::attempt_report::SettleResult;
 use crate::worker_state::WorkerState;
-use crate::cancellation_token::CancellationToken;
 
 /// The pause between two checks of a lease: notifications may come in quick succession.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

@@ -39,37 +39,37 @@
 //! # }
 //! ```
 
-mod speculative_turn;
 mod attempt;
+mod attempt_report;
 mod attempts;
 mod cache;
-mod effect_calls;
+mod cancellation_token;
 mod claimer;
 mod commit;
 mod context;
+mod definitions;
+mod effect_calls;
 mod failure;
 mod handler;
 mod lease;
 mod lease_registry;
-mod retry_delay;
-mod definitions;
-mod worker_heartbeat;
 mod recording;
-mod worker_handle;
-mod attempt_report;
+mod retry_delay;
 mod short_lease;
-mod worker_state;
-mod cancellation_token;
+mod speculative_turn;
 mod turn;
 mod wait_for;
 mod waiting;
 mod worker;
+mod worker_handle;
+mod worker_heartbeat;
+mod worker_state;
 pub mod workflow;
 
+pub use attempt_report::{AttemptReport, SettleRequest, SettleResult};
 pub use context::Context;
 pub use failure::Failure;
-pub use worker_handle::WorkerHandle;
-pub use attempt_report::{AttemptReport, SettleRequest, SettleResult};
 pub use short_lease::ShortLease;
 pub use wait_for::WaitFor;
 pub use worker::Worker;
+pub use worker_handle::WorkerHandle;

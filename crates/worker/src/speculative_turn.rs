@@ -7,13 +7,13 @@ use windlass_core::{
 use windlass_engine::{Error, PendingInput};
 
 use crate::attempt::NextTurn;
+use crate::attempt_report::SettleResult;
 use crate::cache::Position;
 use crate::commit::{EagerActivities, TurnCommit, then};
 use crate::handler::Handled;
 use crate::lease::{Granted, Lease};
-use crate::attempt_report::SettleResult;
-use crate::worker_state::WorkerState;
 use crate::turn::Begun;
+use crate::worker_state::WorkerState;
 use crate::workflow::{CompletedTurn, Instance, TurnProgress};
 
 /// A speculative turn: a cached workflow runs with the result of its activity before that result is

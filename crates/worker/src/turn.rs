@@ -15,17 +15,17 @@ use windlass_core::{
 use windlass_engine::{Claimed, Error, Input, PendingInput};
 
 use crate::attempt::NextTurn;
-use crate::cache::Position;
-use crate::effect_calls::TurnCalls;
-use crate::commit::{EagerActivities, TurnCommit, then};
-use crate::lease::{Granted, Lease, LeaseEnd, is_retryable};
-use crate::retry_delay::RetryDelay;
-use crate::worker_heartbeat::PATIENCE;
-use crate::recording::begin;
 use crate::attempt_report::SettleResult;
-use crate::worker_state::WorkerState;
+use crate::cache::Position;
 use crate::cancellation_token::CancellationToken;
+use crate::commit::{EagerActivities, TurnCommit, then};
+use crate::effect_calls::TurnCalls;
+use crate::lease::{Granted, Lease, LeaseEnd, is_retryable};
+use crate::recording::begin;
+use crate::retry_delay::RetryDelay;
 use crate::worker::Worker;
+use crate::worker_heartbeat::PATIENCE;
+use crate::worker_state::WorkerState;
 use crate::workflow::{CompletedTurn, Instance, TurnFailure, TurnPart, TurnProgress};
 
 /// How long a workflow is snoozed whose code is unknown here, or does not match its history.

@@ -80,7 +80,9 @@ impl Context {
     /// The messages that last resumed this attempt, with their payloads.
     pub async fn resuming_signals(&self) -> Result<Vec<ReceivedMessage>, Error> {
         match self.resumption() {
-            Some(resumption) => self.engine().messages_by_seq(&self.key(), &resumption.messages).await,
+            Some(resumption) => {
+                self.engine().messages_by_seq(&self.key(), &resumption.messages).await
+            }
             None => Ok(Vec::new()),
         }
     }

@@ -12,16 +12,16 @@ use windlass_core::{
 };
 use windlass_engine::{Engine, Error};
 
+use crate::attempt_report::{AttemptReport, Listener};
 use crate::cache::Cache;
 use crate::context::Context;
+use crate::definitions::Programs;
 use crate::failure::Failure;
 use crate::handler::Handler;
 use crate::lease_registry::{LeaseRegistry, PendingRequest};
-use crate::definitions::Programs;
-use crate::worker_heartbeat::PATIENCE;
-use crate::worker_handle::WorkerHandle;
-use crate::attempt_report::{AttemptReport, Listener};
 use crate::short_lease::ShortLease;
+use crate::worker_handle::WorkerHandle;
+use crate::worker_heartbeat::PATIENCE;
 use crate::workflow::{AnonymousFunction, Workflow, WorkflowDefinition, name_of};
 
 /// The default heartbeat interval.

@@ -3,8 +3,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use crate::claimer::Claimer;
 use crate::cancellation_token::CancellationToken;
+use crate::claimer::Claimer;
 use crate::worker::Worker;
 
 /// Handle of a started worker. If it is dropped without [`WorkerHandle::drain`], the worker stops at

@@ -8,9 +8,9 @@ use windlass_core::command::{DeregisterWorker, RegisterWorker};
 use windlass_core::{Command, Outcome};
 use windlass_engine::{Engine, Error};
 
-use crate::lease_registry::LeaseRegistry;
 use crate::attempt_report::Listener;
 use crate::cancellation_token::CancellationToken;
+use crate::lease_registry::LeaseRegistry;
 use crate::worker::Worker;
 
 /// How soon to retry a failed heartbeat.

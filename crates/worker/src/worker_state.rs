@@ -8,10 +8,10 @@ use crate::attempt::{Attempt, Continuation, NextTurn};
 use crate::attempts::Attempts;
 use crate::commit::EagerActivities;
 use crate::lease::Granted;
-use crate::worker_heartbeat::Heard;
-use crate::worker_handle::Stop;
 use crate::turn::TurnAttempt;
 use crate::worker::Worker;
+use crate::worker_handle::Stop;
+use crate::worker_heartbeat::Heard;
 
 /// The state that all attempts of a worker share.
 #[derive(Debug)]

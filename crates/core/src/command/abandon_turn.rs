@@ -2,7 +2,9 @@ use crate::command::{Outcome, Transition};
 use crate::digest::Digester;
 use crate::event::{Change, Event};
 use crate::limits;
-use crate::primitive::{answered, end_lease, require_lease, redeliver, rest, require_task, without_in_flight};
+use crate::primitive::{
+    answered, end_lease, redeliver, require_lease, require_task, rest, without_in_flight,
+};
 use crate::rejection::Rejection;
 use crate::task::{Fence, Lifecycle, Settle, Settled};
 use crate::world::World;

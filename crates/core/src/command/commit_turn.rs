@@ -2,9 +2,9 @@ use std::sync::Arc;
 
 use crate::children::Children;
 use crate::code_version::CodeVersion;
-use crate::command::workflow_command::{Started, make, note, post, start};
 use crate::command::runtime_metadata::RuntimeMetadata;
 use crate::command::send::{Parcel, prefetch_parcel, send};
+use crate::command::workflow_command::{Started, make, note, post, start};
 use crate::command::{Claim, Create, NewMessage, NewTask, Outcome, Transition};
 use crate::digest::{Digest, Digester};
 use crate::event::{AfterTurn, Change, Event};
@@ -12,11 +12,10 @@ use crate::execution::Execution;
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
 use crate::name::{TaskId, WorkerId};
-use crate::workflow_property::WorkflowProperty;
 use crate::payload::{Payload, Slot};
 use crate::primitive::{
-    answered, cancel_step, end_lease, fail, forget_message, given_with_turn, has_more, require_lease,
-    keep_lease, lease_kept, next_turn, prefetch_keep, rest, set_timer, require_task, tenant_key,
+    answered, cancel_step, end_lease, fail, forget_message, given_with_turn, has_more, keep_lease,
+    lease_kept, next_turn, prefetch_keep, require_lease, require_task, rest, set_timer, tenant_key,
     transition_to,
 };
 use crate::rejection::Rejection;
@@ -26,6 +25,7 @@ use crate::task::{
 };
 use crate::time::Timestamp;
 use crate::workflow::{Sticky, WorkflowState};
+use crate::workflow_property::WorkflowProperty;
 use crate::world::{Halt, World};
 
 /// Commits the result of a workflow turn atomically.

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::admission::Admission;
 use crate::code_version::CodeVersion;
 use crate::command::{Created, Outcome, Transition};
+use crate::concurrency_limit::LimitKey;
 use crate::digest::{Digest, Digester};
 use crate::event::{Change, Event};
-use crate::concurrency_limit::LimitKey;
 use crate::lane::Lane;
 use crate::limits;
 use crate::mailbox::{Mailbox, Message};
@@ -630,7 +630,11 @@ mod tests {
                 Err(Rejection::Invalid { field, .. }) => assert_eq!(field, named),
                 other => panic!("{named}: {other:?}"),
             }
-            assert_eq!(stage.tables, crate::reference_tables::ReferenceTables::default(), "{named}");
+            assert_eq!(
+                stage.tables,
+                crate::reference_tables::ReferenceTables::default(),
+                "{named}"
+            );
         }
         let none = Create { tenant: Tenant::default(), tasks: vec![] };
         assert_eq!(Stage::new().run(none).unwrap_err().code(), "invalid");

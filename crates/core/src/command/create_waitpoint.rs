@@ -2,7 +2,9 @@ use serde::Serialize;
 
 use crate::command::{Outcome, Transition};
 use crate::name::WaitpointId;
-use crate::primitive::{check_waitpoint, require_lease, make_waitpoint, prefetch_waitpoints, require_task};
+use crate::primitive::{
+    check_waitpoint, make_waitpoint, prefetch_waitpoints, require_lease, require_task,
+};
 use crate::rejection::Rejection;
 use crate::task::{Fence, Task, TaskKey};
 use crate::waitpoint::WaitpointState;

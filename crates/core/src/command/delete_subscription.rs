@@ -1,7 +1,7 @@
-use crate::subscription_cursor::SubscriptionCursor;
 use crate::command::{Outcome, Transition};
 use crate::limits;
 use crate::name::Tenant;
+use crate::subscription_cursor::SubscriptionCursor;
 use crate::world::World;
 
 /// Deletes a durable subscription. Does nothing if there is none.

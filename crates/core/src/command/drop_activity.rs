@@ -2,7 +2,7 @@ use crate::command::Transition;
 use crate::digest::Digester;
 use crate::event::Change;
 use crate::limits;
-use crate::primitive::{Late, remove_activity, settle, require_task};
+use crate::primitive::{Late, remove_activity, require_task, settle};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 

@@ -1,8 +1,8 @@
-use crate::subscription_cursor::SubscriptionCursor;
 use crate::command::{Outcome, Transition};
 use crate::limits;
 use crate::log::Cursor;
 use crate::name::Tenant;
+use crate::subscription_cursor::SubscriptionCursor;
 use crate::world::World;
 
 /// Moves the cursor of a durable subscription.

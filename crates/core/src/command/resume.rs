@@ -1,6 +1,6 @@
 use crate::command::{Outcome, Transition};
 use crate::limits;
-use crate::primitive::{resume, require_task};
+use crate::primitive::{require_task, resume};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, ResumeCause, TaskKey};
 use crate::world::World;

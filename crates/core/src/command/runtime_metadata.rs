@@ -96,7 +96,8 @@ mod tests {
     #[test]
     fn a_later_execution_starts_with_its_first_turn() {
         let mut stage = started();
-        let about = |text: &str| RuntimeMetadata { about: text.into(), ..RuntimeMetadata::default() };
+        let about =
+            |text: &str| RuntimeMetadata { about: text.into(), ..RuntimeMetadata::default() };
         stage.must(turn(1, 0, about("one")));
         again(&mut stage, 2);
         let next = RuntimeMetadata { execution: 1, ..about("two") };

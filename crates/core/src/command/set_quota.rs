@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Outcome, Transition};
-use crate::event::{Change, Event};
 use crate::concurrency_limit::{ConcurrencyLimit, LimitKey, LimitKind};
+use crate::event::{Change, Event};
 use crate::lane::Lane;
 use crate::limits;
 use crate::name::{LaneName, Tenant};

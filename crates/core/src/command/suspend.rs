@@ -9,8 +9,8 @@ use crate::event::{Change, Event};
 use crate::limits;
 use crate::name::WaitpointId;
 use crate::primitive::{
-    activate, answered, check_waitpoint, end_lease, require_lease, make_waitpoint, met, prefetch_waitpoints,
-    signed_waitpoint, take, require_task, transition_to,
+    activate, answered, check_waitpoint, end_lease, make_waitpoint, met, prefetch_waitpoints,
+    require_lease, require_task, signed_waitpoint, take, transition_to,
 };
 use crate::rejection::{Problem, Rejection};
 use crate::task::{

@@ -2,7 +2,7 @@ use crate::children::Children;
 use crate::command::{Outcome, Transition};
 use crate::digest::Digester;
 use crate::event::Change;
-use crate::primitive::{Late, begin, children_of, require_lease, settle, require_task};
+use crate::primitive::{Late, begin, children_of, require_lease, require_task, settle};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 

@@ -6,10 +6,10 @@ use crate::command::{Claim, Create, NewMessage, NewTask};
 use crate::event::{Change, Event};
 use crate::limits;
 use crate::name::TaskId;
-use crate::workflow_property::WorkflowProperty;
 use crate::primitive::{deliver, keep, refuse_step, transition_to};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task, TaskKey};
+use crate::workflow_property::WorkflowProperty;
 use crate::world::{Halt, World};
 
 /// The result of creating a task for a turn.

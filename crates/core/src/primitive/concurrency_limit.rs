@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::event::{Change, Event};
 use crate::concurrency_limit::{ConcurrencyLimit, LimitKey, LimitKind, Owner};
+use crate::event::{Change, Event};
 use crate::lane::Lane;
 use crate::name::{Tenant, WorkerId};
 use crate::primitive::transition::{is_listable, save_and_wake};

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use crate::children::{ChildCounts, Children};
 use crate::event::{Change, Event};
 use crate::name::{TaskId, Tenant};
-use crate::primitive::{are_neighbours_readable, prefetch_step_completion, complete_step, transition_to};
+use crate::primitive::{
+    are_neighbours_readable, complete_step, prefetch_step_completion, transition_to,
+};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, ResumeCause, Resumption, SuspendedAttempt, Task, TaskKey};
 use crate::world::{Halt, World, unless_quarantined};

@@ -1,41 +1,41 @@
 //! Building blocks of commands. Each operation exists once, and commands combine them.
 
 mod begin;
+mod buffered;
 mod call;
 mod cancel;
-mod buffered;
+mod concurrency_limit;
 mod expire;
 mod family;
-mod concurrency_limit;
 mod lease;
 mod lose;
 mod mailbox;
 mod message_key;
-mod quota;
 mod purge;
+mod quota;
 mod receive;
-mod step_completion;
 mod reserve;
 mod resume;
 mod settle;
 mod spend;
 mod step;
+mod step_completion;
 mod transition;
 mod turn;
 mod waitpoint;
 
 pub(crate) use begin::begin;
-pub(crate) use call::call;
-pub(crate) use cancel::cancel;
 pub(crate) use buffered::{
     adopt, extend, give, keep, look_after, prefetch_early, prefetch_keep, uncount,
 };
-pub(crate) use expire::expire;
-pub(crate) use family::{children_of, forget_children, is_done_with, join, prefetch_family};
+pub(crate) use call::call;
+pub(crate) use cancel::cancel;
 pub(crate) use concurrency_limit::{
     open as open_gate, release as release_session, release_sessions_of, renew_affinity, start,
     startable, touch,
 };
+pub(crate) use expire::expire;
+pub(crate) use family::{children_of, forget_children, is_done_with, join, prefetch_family};
 pub(crate) use lease::{require_lease, require_task};
 pub(crate) use lose::{lose, record_loss, unstick};
 pub(crate) use mailbox::{
@@ -44,16 +44,16 @@ pub(crate) use mailbox::{
 pub(crate) use message_key::{
     Earlier, hand_over_key, message_admission, prefetch_key, reserve_message,
 };
-pub(crate) use quota::{Quotas, meters, tenant_key, wake_starved};
 pub(crate) use purge::{PURGE_PAGE, forget_execution, prefetch_purge, purge};
+pub(crate) use quota::{Quotas, meters, tenant_key, wake_starved};
 pub(crate) use receive::{receive, redeliver, without_in_flight};
-use step_completion::complete_step;
-pub(crate) use step_completion::{prefetch_step_completion, remove_activity};
 pub(crate) use reserve::{Reservation, Reserved, reserve};
 pub(crate) use resume::{has_more, met, next_turn, rest, resume, resume_if_met, take};
 pub(crate) use settle::{Late, answered, fail, settle};
 pub(crate) use spend::{Spending, spend};
 pub(crate) use step::{ask_to_end, cancel_step, forget_message, refuse_step, set_timer};
+use step_completion::complete_step;
+pub(crate) use step_completion::{prefetch_step_completion, remove_activity};
 pub(crate) use transition::{
     QUEUE_CHECK_MS, are_neighbours_readable, end_lease, prefetch_neighbours, tell_holder,
     transition_to,

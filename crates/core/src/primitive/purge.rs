@@ -1,12 +1,12 @@
 use crate::effect::Effect;
 use crate::execution::Execution;
 use crate::mailbox::{Mailbox, Message};
-use crate::workflow_property::WorkflowProperty;
 use crate::primitive::{hand_over_key, uncount};
 use crate::record::{Record, StoredRecord};
 use crate::task::Task;
 use crate::waitpoint::Waitpoint;
 use crate::workflow::WorkflowState;
+use crate::workflow_property::WorkflowProperty;
 use crate::world::{Halt, World};
 
 /// Records of a task that a sweep deletes at once.

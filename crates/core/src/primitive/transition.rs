@@ -1,7 +1,7 @@
 use crate::concurrency_limit::ConcurrencyLimit;
 use crate::lane::Lane;
 use crate::mailbox::Mailbox;
-use crate::primitive::{family, concurrency_limit, quota, redeliver};
+use crate::primitive::{concurrency_limit, family, quota, redeliver};
 use crate::ready_route::ReadyRoute;
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, Wake, World, unless_quarantined};

@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::digest::Digest;
 use crate::concurrency_limit::LimitKey;
+use crate::digest::Digest;
 use crate::limits;
 use crate::name::{Kind, LaneName, TaskId, Tenant, WorkerId};
 use crate::payload::{PayloadKey, Slot};

@@ -1,12 +1,12 @@
 //! Stages and tables of workers and of durable subscriptions.
 
 use super::{Args, BOOKMARK_STATES, Stage, WORKER_STATES, check, claim, key, lane, new_task};
-use crate::subscription_cursor::SubscriptionCursor;
 use crate::command::{
     Claim, Command, Create, DeregisterWorker, Grant, MoveSubscriptionCursor, RegisterWorker, Sweep,
 };
 use crate::log::Cursor;
 use crate::name::Tenant;
+use crate::subscription_cursor::SubscriptionCursor;
 use crate::task::WorkerCapabilities;
 use crate::time::Timestamp;
 use crate::worker::Worker;

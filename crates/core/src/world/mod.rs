@@ -6,10 +6,10 @@
 //! later commands.
 
 mod change;
-mod undo_log;
 mod entry;
 mod load;
 mod scan;
+mod undo_log;
 
 pub use change::{ChangeSet, Update, Wake};
 pub use load::{LoadRequest, Loaded, LogEntry, PageRow};
@@ -26,9 +26,9 @@ use crate::row::{Index, Range, RowKey, Value};
 use crate::task::{Lifecycle, Route};
 use crate::time::Timestamp;
 
-use undo_log::UndoLog;
 use entry::{Entry, Slot};
 use scan::Coverage;
+use undo_log::UndoLog;
 
 /// Why a command stopped before its end.
 #[derive(Clone, Debug, PartialEq, Eq)]

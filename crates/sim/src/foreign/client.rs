@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
 use windlass_core::command::{
-    AbandonTurn, Absent, Claim, CommitTurn, Complete, DropActivity, RuntimeMetadata, NewTask, NewWorkflow,
-    Parcel, Release, ReleaseSession, Renew, RenewSessions, Send, Start, TurnEnd, WorkflowCommand,
+    AbandonTurn, Absent, Claim, CommitTurn, Complete, DropActivity, NewTask, NewWorkflow, Parcel,
+    Release, ReleaseSession, Renew, RenewSessions, RuntimeMetadata, Send, Start, TurnEnd,
+    WorkflowCommand,
 };
 use windlass_core::{
     Command, Lifecycle, LimitKey, Payload, RetryPolicy, SESSIONS, Task, Tenant, WorkerCapabilities,

@@ -105,7 +105,8 @@ async fn the_last_two_children_wake_their_parent_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_two_children_wake_their_parent_once_without_locks() {
     let server = Server::start();
-    let start = async || Engine::with_store(open_optimistic(&server).await, Config::default()).await;
+    let start =
+        async || Engine::with_store(open_optimistic(&server).await, Config::default()).await;
     let (one, two) = (start().await.unwrap(), start().await.unwrap());
     wake_each_once(&server, one, two, ROUNDS / 4).await;
 }

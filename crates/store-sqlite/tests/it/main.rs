@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails on unexpected values")]
 
-mod outcome;
 mod fixture;
 mod format;
 mod full;
 mod life;
+mod outcome;
 mod schema;
 mod sharing;
 mod suites;

@@ -9,8 +9,8 @@ use windlass_core::{CodeVersion, LaneName, LimitKey, Rejection, RetryPolicy, lim
 
 use super::context::{Workflow, encoded};
 use super::error::StepError;
-use super::replay_state::Plan;
 use super::name::name_of;
+use super::replay_state::Plan;
 use super::signature::Signature;
 use super::step::{Step, result};
 

@@ -10,8 +10,8 @@ use windlass_core::{LaneName, TaskId, limits};
 use super::activity::{checked, planned};
 use super::context::Workflow;
 use super::error::StepError;
-use super::replay_state::Plan;
 use super::name::name_of;
+use super::replay_state::Plan;
 use super::step::{Step, result};
 
 /// Builder of a child workflow: configure it, then await or start it.

@@ -9,14 +9,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::{CodeVersion, Payload, RetryPolicy, TaskId, Timestamp, limits};
 
-use super::execution_start::{ExecutionStart, Info};
 use super::cancelled::Cancelled;
+use super::carryover::Carryover;
 use super::combine::{Join, Select, TryJoin};
 use super::error::StepError;
-use super::signal::{SignalStream, SignalWait};
-use super::carryover::Carryover;
-use super::replay_state::{Plan, ReplayState, Until};
+use super::execution_start::{ExecutionStart, Info};
 use super::local::Local;
+use super::replay_state::{Plan, ReplayState, Until};
+use super::signal::{SignalStream, SignalWait};
 use super::step::{Step, decoded, fired, result};
 use super::timeout::timeout;
 use crate::failure::Failure;

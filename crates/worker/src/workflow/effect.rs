@@ -8,8 +8,8 @@ use windlass_engine::{Call, EffectCall, EffectError, Error, ExternalService};
 
 use super::context::Workflow;
 use super::error::StepError;
-use super::replay_state::Plan;
 use super::local::Local;
+use super::replay_state::Plan;
 use super::step::{Step, result};
 use crate::failure::Failure;
 use crate::lease::is_retryable;

@@ -11,16 +11,16 @@ use windlass_core::{
     FailureClass, HistoryPayload, Payload, RecordedCommand, Timestamp, TurnRecord, WorkflowInput,
 };
 
-use super::execution_start::ExecutionStart;
 use super::context::Workflow;
-use super::error::TurnFailure;
-use super::local::{Local, panic_text};
-use super::unread_signal::UnreadSignal;
-use super::nondeterminism::{Deviation, Nondeterminism, ReplayStep};
-use super::turn_part::{BYTES_PER_ROW, MADE_PER_ROW, TurnPart, arrival_bytes, parts};
-use super::planned_command::PlannedCommand;
 use super::definition::{Code, WorkflowDefinition};
+use super::error::TurnFailure;
+use super::execution_start::ExecutionStart;
+use super::local::{Local, panic_text};
+use super::nondeterminism::{Deviation, Nondeterminism, ReplayStep};
+use super::planned_command::PlannedCommand;
 use super::replay_cursor::ReplayCursor;
+use super::turn_part::{BYTES_PER_ROW, MADE_PER_ROW, TurnPart, arrival_bytes, parts};
+use super::unread_signal::UnreadSignal;
 use crate::failure::{Failure, fitting};
 use crate::handler::Handled;
 

@@ -9,12 +9,12 @@ use windlass_core::{
 
 use super::execution_start::ExecutionStart;
 use super::local::Local;
-use super::unread_signal::{Mail, UnreadSignal};
 use super::nondeterminism::{Deviation, ReplayStep};
-use super::turn_part::Entry;
 use super::planned_command::PlannedCommand;
 use super::replay_cursor::ReplayCursor;
 use super::state::State;
+use super::turn_part::Entry;
+use super::unread_signal::{Mail, UnreadSignal};
 
 /// How many posts and detached starts are remembered: as many as one commit can have.
 const MOST_SENT: usize = 1_400;

@@ -213,7 +213,9 @@ async fn a_start_and_a_buffered_signal_may_race() {
         let (speaker, starter) = (stage.other.clone(), stage.engine.clone());
         let to = id.clone();
         let speaks =
-            tokio::spawn(async move { speaker.signal(to, "add").payload(&7).buffer_for(keep).await });
+            tokio::spawn(
+                async move { speaker.signal(to, "add").payload(&7).buffer_for(keep).await },
+            );
         let handle = starter.start_workflow_kind::<u32>("tells", &1).id(id).await.unwrap();
         speaks.await.unwrap().unwrap();
         started.push((handle, 7));

@@ -290,7 +290,8 @@ async fn invalid_requests_are_returned_to_the_code() {
 #[tokio::test]
 async fn local_activities_run_within_the_turn() {
     async fn order(ctx: Workflow, log: u64) -> Result<(u64, String), Failure> {
-        let first = ctx.local_activity("one", move || async move { Ok::<_, Failure>(log + 1) }).await?;
+        let first =
+            ctx.local_activity("one", move || async move { Ok::<_, Failure>(log + 1) }).await?;
         let bad = ctx.local_activity("bad", async || Err::<u64, _>(Failure::permanent("no")));
         let loud = ctx.local_activity("loud", async || -> Result<u64, Failure> { panic!("boom") });
         let (bad, loud) = ctx.join((bad, loud)).await;

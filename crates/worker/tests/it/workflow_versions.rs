@@ -90,7 +90,8 @@ async fn a_workflow_continues_as_another_version() {
         .unwrap();
     let second = Worker::new(stage.engine.clone(), "v").workflow_version("2.0.0", two::order);
     let second = second.start().unwrap();
-    let handle = stage.other.start_workflow_kind::<String>("parent", &1).id("parent").await.unwrap();
+    let handle =
+        stage.other.start_workflow_kind::<String>("parent", &1).id("parent").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), "two 2 2.0.0");
     for running in [first, second] {
         running.drain(Duration::from_secs(10)).await;

@@ -2,9 +2,9 @@
 
 mod admission;
 mod children;
+mod concurrency_limit;
 mod effect;
 mod execution;
-mod concurrency_limit;
 mod keyring;
 mod limiter;
 mod message;
