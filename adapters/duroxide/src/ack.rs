@@ -236,13 +236,13 @@ impl WindlassProvider {
         commands: &mut Vec<WorkflowCommand>,
     ) -> Result<bool, ProviderError> {
         let (mut kept, mut changed) = (Vec::with_capacity(commands.len()), false);
-        for mut deed in commands.drain(..) {
+        for mut command in commands.drain(..) {
             let mut reaches = true;
-            if let WorkflowCommand::Send(parcel) = &mut deed {
-                let key = TaskKey::new(&self.tenant, &parcel.task);
+            if let WorkflowCommand::Send(message) = &mut command {
+                let key = TaskKey::new(&self.tenant, &message.task);
                 let target = self.looked_up(&key).await?;
                 let has_ended = target.as_ref().map(|task| task.lifecycle.ended_at().is_some());
-                match &mut parcel.absent {
+                match &mut message.absent {
                     // The instance was deleted: its remains are removed to make room for a new one.
                     Absent::Create(new) => {
                         if has_ended == Some(true) {
@@ -256,7 +256,7 @@ impl WindlassProvider {
                 }
             }
             changed |= !reaches;
-            kept.extend(reaches.then_some(deed));
+            kept.extend(reaches.then_some(command));
         }
         *commands = kept;
         Ok(changed)

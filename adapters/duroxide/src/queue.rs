@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use duroxide::providers::{ProviderError, WorkItem};
-use windlass_core::command::{Absent, DeleteTask, NewTask, NewWorkflow, Parcel, Send, Start};
+use windlass_core::command::{
+    Absent, DeleteTask, NewTask, NewWorkflow, OutgoingMessage, Send, Start,
+};
 use windlass_core::{Payload, Policy, Rejection, TaskKey, Timestamp, limits};
 use windlass_engine::Error;
 
@@ -47,16 +49,16 @@ fn new_instance(instance: &str, parent: Option<&str>, delay: Option<Duration>) -
 }
 
 /// An item as a message to its instance. One that starts an instance includes its task.
-pub(crate) fn parcel(
+pub(crate) fn message(
     operation: &'static str,
     item: &WorkItem,
     delay: Option<Duration>,
-) -> Result<Parcel, ProviderError> {
+) -> Result<OutgoingMessage, ProviderError> {
     let Some(instance) = addressee(item) else {
         return Err(ProviderError::permanent(operation, "not an item for an orchestrator"));
     };
     let payload = serde_json::to_string(item).map_err(garbled(operation))?;
-    Ok(Parcel {
+    Ok(OutgoingMessage {
         task: instance_id(instance),
         name: KIND.to_owned(),
         source: SOURCE.to_owned(),
@@ -66,17 +68,17 @@ pub(crate) fn parcel(
     })
 }
 
-/// Like [`parcel`], for the items of an ack: a timer becomes visible when it fires.
+/// Like [`message`], for the items of an ack: a timer becomes visible when it fires.
 pub(crate) fn parcel_of_ack(
     operation: &'static str,
     item: &WorkItem,
-) -> Result<Parcel, ProviderError> {
-    let mut parcel = parcel(operation, item, None)?;
+) -> Result<OutgoingMessage, ProviderError> {
+    let mut message = message(operation, item, None)?;
     if let WorkItem::TimerFired { fire_at_ms, .. } = item {
         let at = Timestamp::from_millis(i64::try_from(*fire_at_ms).unwrap_or(i64::MAX));
-        parcel.visible = Start::At { at };
+        message.visible = Start::At { at };
     }
-    Ok(parcel)
+    Ok(message)
 }
 
 impl WindlassProvider {
@@ -86,24 +88,24 @@ impl WindlassProvider {
         delay: Option<Duration>,
     ) -> Result<(), ProviderError> {
         const OPERATION: &str = "enqueue_for_orchestrator";
-        let mut parcel = parcel(OPERATION, item, delay)?;
+        let mut message = message(OPERATION, item, delay)?;
         loop {
-            let (tenant, send) = (self.tenant.clone(), parcel.clone());
-            match self.engine.submit(Send { tenant, parcel: send }).await {
+            let (tenant, send) = (self.tenant.clone(), message.clone());
+            match self.engine.submit(Send { tenant, message: send }).await {
                 Ok(_) => return Ok(()),
                 Err(Error::Rejected(Rejection::TaskNotFound)) => return Ok(()),
                 Err(Error::Rejected(Rejection::ParentNotFound | Rejection::ParentEnded)) => {
                     // A parent that does not exist gets no completion and deletes no children.
-                    match &mut parcel.absent {
+                    match &mut message.absent {
                         Absent::Create(new) if new.parent.is_some() => new.parent = None,
                         _ => return Ok(()),
                     }
                 }
                 // The instance was deleted, and its records are about to be removed.
                 Err(Error::Rejected(Rejection::Ended { .. }))
-                    if matches!(parcel.absent, Absent::Create(_)) =>
+                    if matches!(message.absent, Absent::Create(_)) =>
                 {
-                    let task = TaskKey::new(&self.tenant, &parcel.task);
+                    let task = TaskKey::new(&self.tenant, &message.task);
                     self.reap(OPERATION, &task).await?;
                 }
                 Err(Error::Rejected(Rejection::Ended { .. })) => return Ok(()),

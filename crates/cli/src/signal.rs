@@ -4,7 +4,7 @@ use clap::Args;
 use windlass::{Posted, TaskId, Token};
 
 use crate::error::CliError;
-use crate::letter::{Letter, say_posted};
+use crate::signal_args::{SignalArgs, say_posted};
 use crate::target::Target;
 
 /// The maximum length of a token.
@@ -44,17 +44,17 @@ pub(crate) struct Signal {
     #[arg(long, env = "WINDLASS_TOKEN", hide_env_values = true, conflicts_with = "after")]
     token: Option<String>,
     #[command(flatten)]
-    letter: Letter,
+    signal: SignalArgs,
     #[command(flatten)]
     target: Target,
 }
 
 impl Signal {
     pub(crate) async fn run(self) -> Result<(), CliError> {
-        if self.token.as_deref() == Some("-") && self.letter.is_standard_input() {
+        if self.token.as_deref() == Some("-") && self.signal.is_standard_input() {
             return Err(CliError::OneInput("--token", "--payload-file"));
         }
-        let payload = self.letter.read()?;
+        let payload = self.signal.read()?;
         let token = self.token.as_deref().map(read_token).transpose()?;
         let engine = self.target.open().await?;
         let posting = match (&self.task, &token) {
@@ -63,7 +63,7 @@ impl Signal {
             (None, None) => unreachable!("clap requires one of the two"),
         };
         let posting = posting.tenant(self.target.tenant.clone());
-        let posting = self.letter.on(posting, payload);
+        let posting = self.signal.on(posting, payload);
         let task = self.task.as_ref().map(TaskId::as_str).unwrap_or_default();
         let refused = |error| CliError::about("task", task, error).named(OPTIONS);
         let posted = posting.await.map_err(refused)?;

@@ -17,9 +17,9 @@ pub const EXCLUDED: &[&str] = &["idempotency_key", "context", "credentials"];
 /// A digest that identifies equal requests.
 ///
 /// It covers the name of the operation and the body. JSON is hashed in the canonical form of RFC
-/// 8785, without the top-level fields in `ignored_fields`; other bodies are hashed as they are. So is
-/// JSON with an integer that the canonical form would round, so that different amounts never match,
-/// and JSON with a duplicate name in an object, since parsers disagree on its value.
+/// 8785, without the top-level fields in `ignored_fields`; other bodies are hashed as they are. So
+/// is JSON with an integer that the canonical form would round, so that different amounts never
+/// match, and JSON with a duplicate name in an object, since parsers disagree on its value.
 pub fn fingerprint(operation: &str, body: &[u8], ignored_fields: &[&str]) -> Digest {
     let digester = Digester::new("fingerprint").part(operation.as_bytes());
     match canonical(body, ignored_fields) {
@@ -282,16 +282,16 @@ mod tests {
         for round in 0..500 {
             let fields: Vec<(u64, i64, char)> = (0..next(6))
                 .map(|at| {
-                    let letter = char::from_u32(u32::try_from(next(0xd7ff)).unwrap()).unwrap();
-                    (at, next(1 << 40).cast_signed() - (1 << 39), letter)
+                    let content = char::from_u32(u32::try_from(next(0xd7ff)).unwrap()).unwrap();
+                    (at, next(1 << 40).cast_signed() - (1 << 39), content)
                 })
                 .collect();
-            let plain = |(at, number, letter): &(u64, i64, char)| {
-                let text = serde_json::to_string(&format!("{letter}/")).unwrap();
+            let plain = |(at, number, content): &(u64, i64, char)| {
+                let text = serde_json::to_string(&format!("{content}/")).unwrap();
                 format!(r#""f{at}":[{number},{text}]"#)
             };
-            let spelled = |(at, number, letter): &(u64, i64, char)| {
-                let code = u32::from(*letter);
+            let spelled = |(at, number, content): &(u64, i64, char)| {
+                let code = u32::from(*content);
                 format!("\"f{at}\" :\t[ {number}.0 ,\n\"\\u{code:04x}\\/\"]")
             };
             let one: Vec<String> = fields.iter().map(plain).collect();

@@ -145,8 +145,8 @@ pub const ROUTES_PER_LANE: u32 = 256;
 pub const MAILBOX_MESSAGES: u32 = 1_000;
 pub const MAILBOX_BYTES: u32 = 16 * 1_024 * 1_024;
 /// Limits for messages sent to a workflow.
-pub const PARCELS: u32 = 100_000;
-pub const PARCELS_BYTES: u32 = 1_024 * 1_024 * 1_024;
+pub const OUTGOING_MESSAGES: u32 = 100_000;
+pub const OUTGOING_BYTES: u32 = 1_024 * 1_024 * 1_024;
 /// Limits for messages buffered for one id, and for all ids of a tenant. They bound the cost of ids
 /// that are never started.
 pub const EARLY_MESSAGES: u32 = 100;

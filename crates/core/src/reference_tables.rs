@@ -137,7 +137,7 @@ impl ReferenceTables {
     /// Decides and commits one command.
     pub fn execute(&mut self, now: Timestamp, command: &Command) -> Result<Outcome, Rejection> {
         let (answer, changes) = self.attempt(now, command);
-        self.commit(&changes).expect("this shelf has no other writers");
+        self.commit(&changes).expect("these tables have no other writers");
         answer
     }
 

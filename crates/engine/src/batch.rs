@@ -37,11 +37,11 @@ pub(crate) enum BatchResult {
 }
 
 /// Decides all jobs in one transaction and commits it. Claims that wait for tasks made ready by
-/// these jobs or by other nodes (`remote_wakes`) join the batch, so a task can be created and leased in
-/// one commit.
+/// these jobs or by other nodes (`remote_wakes`) join the batch, so a task can be created and
+/// leased in one commit.
 ///
-/// `preload` collects the contended records of this batch. A retry loads them first, in one query, so
-/// that all writers lock them in the same order.
+/// `preload` collects the contended records of this batch. A retry loads them first, in one query,
+/// so that all writers lock them in the same order.
 pub(crate) async fn attempt(
     mut tx: Box<dyn Tx>,
     jobs: &mut Vec<Submission>,

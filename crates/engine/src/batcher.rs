@@ -212,7 +212,7 @@ impl Batcher {
     async fn try_batch(
         &mut self,
         mut jobs: Vec<Submission>,
-        remote_wakes: &[Wake],
+        wakes: &[Wake],
         turn: &mut ConflictPolicy,
     ) -> Disposition {
         let (mut conflicts, mut preload, begun_at) = (0, BTreeSet::new(), Instant::now());
@@ -228,8 +228,7 @@ impl Batcher {
             let hints = std::mem::take(&mut self.hints);
             let tried = match begun {
                 Ok(tx) => {
-                    attempt(tx, &mut jobs, remote_wakes, &mut self.waiters, &mut preload, hints)
-                        .await
+                    attempt(tx, &mut jobs, wakes, &mut self.waiters, &mut preload, hints).await
                 }
                 Err(error) => BatchResult::Failed(error),
             };
@@ -239,16 +238,14 @@ impl Batcher {
                     self.finish(jobs, batch, batch_began);
                     return Disposition::Done;
                 }
-                BatchResult::Unknown(batch, commit_id) => {
-                    match self.resolve_outcome(&commit_id).await {
-                        Some(true) => {
-                            self.finish(jobs, batch, batch_began);
-                            return Disposition::Done;
-                        }
-                        Some(false) => StoreError::Conflict,
-                        None => return Disposition::Answer(jobs, Error::OutcomeUnknown),
+                BatchResult::Unknown(batch, id) => match self.resolve_outcome(&id).await {
+                    Some(true) => {
+                        self.finish(jobs, batch, batch_began);
+                        return Disposition::Done;
                     }
-                }
+                    Some(false) => StoreError::Conflict,
+                    None => return Disposition::Answer(jobs, Error::OutcomeUnknown),
+                },
                 BatchResult::Failed(error) => error,
             };
             // Claims that joined for tasks of this failed batch are parked again.

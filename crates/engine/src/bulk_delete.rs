@@ -15,8 +15,8 @@ const AT_ONCE: usize = 500;
 /// A bulk delete of workflows before their retention ends: set the filters, then await it.
 ///
 /// Skips workflows that have not ended unless forced, and deletes children with their root
-/// workflow. Each call does a bounded amount of work; [`BulkDeleted::next`] is the cursor of the next
-/// page.
+/// workflow. Each call does a bounded amount of work; [`BulkDeleted::next`] is the cursor of the
+/// next page.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -70,7 +70,8 @@ pub struct BulkDeleted {
 }
 
 impl Engine {
-    /// Deletes workflows that match a filter, with their histories and children: see [`BulkDelete`].
+    /// Deletes workflows that match a filter, with their histories and children: see
+    /// [`BulkDelete`].
     pub fn delete_workflows(&self) -> BulkDelete<'_> {
         BulkDelete {
             engine: self,

@@ -57,8 +57,8 @@ impl Engine {
         }
     }
 
-    /// Whether the parent of a workflow is open. A closed parent stays closed, and [`DeleteTask`] rejects
-    /// for the same reason, so this early check rejects nothing that could be deleted.
+    /// Whether the parent of a workflow is open. A closed parent stays closed, and [`DeleteTask`]
+    /// rejects for the same reason, so this early check rejects nothing that could be deleted.
     async fn is_awaited(&self, child: &Task) -> Result<bool, Error> {
         let Some(parent) = child.parent.as_ref().filter(|_| child.step.is_some()) else {
             return Ok(false);

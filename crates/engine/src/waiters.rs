@@ -12,7 +12,7 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// Parks a claim. Returns it if its caller no longer waits.
+    /// Parks a claim. Returns it if its caller has left.
     #[must_use]
     pub(crate) fn add(&mut self, job: Submission) -> Option<Submission> {
         if !job.wait().is_some_and(ClaimWait::park) {
@@ -67,7 +67,7 @@ impl Waiters {
         unparked(self.claims.extract_if(.., concerned)).collect()
     }
 
-    /// Parks claims again at the front. Returns those whose caller no longer waits.
+    /// Parks claims again at the front. Returns those whose caller has left.
     #[must_use]
     pub(crate) fn restore(&mut self, jobs: Vec<Submission>) -> Vec<Submission> {
         let parks = |job: &Submission| job.wait().is_some_and(ClaimWait::park);

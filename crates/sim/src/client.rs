@@ -418,7 +418,7 @@ pub(crate) fn brief(command: &Command) -> String {
         Command::SetQuota(set) => format!("{:?} {:?} {:?}", set.scope, set.limit, set.rate),
         Command::ReleaseSession(release) => release.session.clone(),
         Command::RenewSessions(renew) => format!("{:?}", renew.workers),
-        Command::Send(send) => send.parcel.task.to_string(),
+        Command::Send(send) => send.message.task.to_string(),
         Command::AbandonTurn(decline) => under(&decline.fence),
         Command::DropActivity(discard) => under(&discard.fence),
         Command::Post(post) => format!("{} messages", post.messages.len()),

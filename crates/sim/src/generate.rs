@@ -8,7 +8,8 @@ use crate::gates;
 use crate::outage::Outages;
 use crate::scene::adopt;
 use crate::script::{
-    Action, Deed, FAST_STRIDE, Fate, LANES, Mishap, NodeSpec, Point, Script, Step, TaskSpec, Wish,
+    Action, Behavior, FAST_STRIDE, Fate, LANES, Mishap, NodeSpec, Point, Script, Step, TaskSpec,
+    Wish,
 };
 use crate::workflow;
 
@@ -22,7 +23,7 @@ pub(crate) fn script(seed: u64) -> Script {
     let mut tasks = Vec::new();
     for number in 0..plain {
         let ids = ["a", "b", "c", "d", "e", "f"].iter().take(*random.pick(&[1, 2, 3, 6]));
-        let ids = ids.map(|letter| format!("t{number}{letter}")).collect();
+        let ids = ids.map(|message| format!("t{number}{message}")).collect();
         tasks.push(task(&mut random, ids, None));
     }
     for number in 0..keyed {
@@ -80,7 +81,7 @@ fn node(random: &mut Random) -> NodeSpec {
 }
 
 fn task(random: &mut Random, ids: Vec<String>, key: Option<String>) -> TaskSpec {
-    let deeds = 1 + random.below(3);
+    let behaviors = 1 + random.below(3);
     TaskSpec {
         ids,
         key,
@@ -100,23 +101,23 @@ fn task(random: &mut Random, ids: Vec<String>, key: Option<String>) -> TaskSpec 
         special: random.percent(35),
         parent: None,
         gate: None,
-        deeds: (0..deeds).map(|_| deed(random)).collect(),
+        behaviors: (0..behaviors).map(|_| behavior(random)).collect(),
     }
 }
 
-fn deed(random: &mut Random) -> Deed {
+fn behavior(random: &mut Random) -> Behavior {
     match random.below(20) {
-        0..4 => Deed::Succeed,
-        4 => Deed::SucceedLater { ms: 100 + random.below(2_000) },
-        5 | 6 => Deed::Fail,
-        7 => Deed::FailForGood,
-        8 => Deed::GiveUp,
-        9 => Deed::RetryAfter { ms: random.below(1_000) },
-        10 => Deed::Panic,
+        0..4 => Behavior::Succeed,
+        4 => Behavior::SucceedLater { ms: 100 + random.below(2_000) },
+        5 | 6 => Behavior::Fail,
+        7 => Behavior::FailForGood,
+        8 => Behavior::GiveUp,
+        9 => Behavior::RetryAfter { ms: random.below(1_000) },
+        10 => Behavior::Panic,
         11..15 => crate::waiting::wait(random),
-        15 | 16 => Deed::Gather,
+        15 | 16 => Behavior::Gather,
         17 | 18 => crate::pleas::call(random),
-        _ => Deed::Hang { ms: 1_000 + random.below(6_000) },
+        _ => Behavior::Hang { ms: 1_000 + random.below(6_000) },
     }
 }
 

@@ -9,7 +9,7 @@ use windlass_worker::{Context, Failure, WaitFor, Worker};
 use crate::coverage::Happening;
 use crate::model::Fenced;
 use crate::requests;
-use crate::script::{Deed, KINDS};
+use crate::script::{Behavior, KINDS};
 use crate::waiting::until;
 use crate::watch::Watch;
 
@@ -37,8 +37,8 @@ async fn attempt(
 ) -> Result<String, Failure> {
     let fenced = (context.id().clone(), context.fence().epoch);
     let _running = Running { watch: watch.clone(), fenced: fenced.clone() };
-    let deed = start(&context, input.as_deref(), &watch, &worker);
-    let handled = act(deed, &context, &watch).await;
+    let behavior = start(&context, input.as_deref(), &watch, &worker);
+    let handled = act(behavior, &context, &watch).await;
     let mut seen = watch.see();
     seen.note(format_args!("handler of {fenced:?} ends: {handled:?}"));
     match handled {
@@ -71,7 +71,7 @@ impl Drop for Running {
     }
 }
 
-fn start(context: &Context, input: Option<&str>, watch: &Watch, worker: &str) -> Deed {
+fn start(context: &Context, input: Option<&str>, watch: &Watch, worker: &str) -> Behavior {
     let fenced = (context.id().clone(), context.fence().epoch);
     let attempt = context.attempt();
     let mut seen = watch.see();
@@ -87,25 +87,27 @@ fn start(context: &Context, input: Option<&str>, watch: &Watch, worker: &str) ->
     seen.judge(judged);
     seen.leases.push(context.fence());
     if seen.healed {
-        return Deed::Succeed;
+        return Behavior::Succeed;
     }
-    let deeds = &seen.model.spec(context.id()).deeds;
-    deeds[(attempt.saturating_sub(1) as usize) % deeds.len()]
+    let behaviors = &seen.model.spec(context.id()).behaviors;
+    behaviors[(attempt.saturating_sub(1) as usize) % behaviors.len()]
 }
 
-async fn act(deed: Deed, context: &Context, watch: &Watch) -> Result<(), Failure> {
-    match deed {
-        Deed::Succeed => Ok(()),
-        Deed::SucceedLater { ms } => {
+async fn act(behavior: Behavior, context: &Context, watch: &Watch) -> Result<(), Failure> {
+    match behavior {
+        Behavior::Succeed => Ok(()),
+        Behavior::SucceedLater { ms } => {
             tokio::time::sleep(Duration::from_millis(ms)).await;
             Ok(())
         }
-        Deed::Fail => Err(Failure::transient("transient failure")),
-        Deed::FailForGood => Err(Failure::permanent("permanent failure")),
-        Deed::GiveUp => Err(Failure::non_retryable("non-retryable failure")),
-        Deed::RetryAfter { ms } => Err(Failure::retry_after("not yet", Duration::from_millis(ms))),
-        Deed::Wait { .. } if context.resumption().is_some() => Ok(()),
-        Deed::Wait { condition, timeout } => {
+        Behavior::Fail => Err(Failure::transient("transient failure")),
+        Behavior::FailForGood => Err(Failure::permanent("permanent failure")),
+        Behavior::GiveUp => Err(Failure::non_retryable("non-retryable failure")),
+        Behavior::RetryAfter { ms } => {
+            Err(Failure::retry_after("not yet", Duration::from_millis(ms)))
+        }
+        Behavior::Wait { .. } if context.resumption().is_some() => Ok(()),
+        Behavior::Wait { condition, timeout } => {
             let suspend = until(context.fence(), condition, timeout);
             watch.see().model.asked(&Command::Suspend(suspend.clone()));
             let mut wish = WaitFor::from(suspend.condition);
@@ -114,7 +116,7 @@ async fn act(deed: Deed, context: &Context, watch: &Watch) -> Result<(), Failure
             }
             context.suspend(wish).await
         }
-        Deed::Gather => {
+        Behavior::Gather => {
             // A child that cannot be created, for example by a conflict, is not waited for.
             let children = watch.see().model.children_to_be(context.id());
             for create in children {
@@ -122,13 +124,13 @@ async fn act(deed: Deed, context: &Context, watch: &Watch) -> Result<(), Failure
             }
             context.wait_children().await.map(drop)
         }
-        Deed::Call { name, idempotent_provider } => {
+        Behavior::Call { name, idempotent_provider } => {
             let called = requests::call_for_task(context, watch, name, idempotent_provider).await;
             called.map_err(Failure::transient)
         }
         // Without the message that a panic prints: this one is intended.
-        Deed::Panic => std::panic::resume_unwind(Box::new("on purpose")),
-        Deed::Hang { ms } => {
+        Behavior::Panic => std::panic::resume_unwind(Box::new("on purpose")),
+        Behavior::Hang { ms } => {
             let end = Instant::now() + Duration::from_millis(ms);
             // A handler that must stop hangs until it is dropped.
             let has_to_stop =

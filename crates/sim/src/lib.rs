@@ -51,8 +51,8 @@ pub use foreign::ForeignWish;
 pub use many::{Tally, Until, run_many};
 pub use requests::{Handling, Holder};
 pub use script::{
-    Action, CAPABILITY, Deed, Fate, KINDS, LANES, Mishap, NodeSpec, Point, Script, Step, TaskSpec,
-    Wish,
+    Action, Behavior, CAPABILITY, Fate, KINDS, LANES, Mishap, NodeSpec, Point, Script, Step,
+    TaskSpec, Wish,
 };
 pub use simulation::{Report, Simulation};
 pub use violation::{Kind, Violation};

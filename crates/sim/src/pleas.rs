@@ -6,12 +6,12 @@ use windlass_store_test::Random;
 use crate::generate::Writer;
 use crate::requests::{Handling, Holder, TERMS};
 use crate::scene::ask;
-use crate::script::{Action, Deed, Fate, Point, Wish, exactly};
+use crate::script::{Action, Behavior, Fate, Point, Wish, exactly};
 
 /// A handler that makes an external call.
-pub(crate) fn call(random: &mut Random) -> Deed {
+pub(crate) fn call(random: &mut Random) -> Behavior {
     let name = u8::from(random.percent(30));
-    Deed::Call { name, idempotent_provider: random.percent(40) }
+    Behavior::Call { name, idempotent_provider: random.percent(40) }
 }
 
 impl Writer {
@@ -60,13 +60,13 @@ impl Writer {
     fn send(&mut self, key: u8, variant: u8) -> Wish {
         let name = u8::from(self.random.percent(20));
         let call = self.random.percent(75).then(|| (name, self.random.percent(35)));
-        let deed = Handling {
+        let behavior = Handling {
             before_ms: *self.random.pick(&[0, 0, 0, 50, 900, 2_500]),
             call,
             after_ms: *self.random.pick(&[0, 0, 0, 50, 900, 2_500]),
             fails: self.random.percent(20),
         };
-        Wish::Send { key, variant, deed }
+        Wish::Send { key, variant, behavior }
     }
 
     /// Plans an effect for the lease that a client is about to get.
@@ -218,7 +218,7 @@ impl Writer {
         let idempotent_provider = self.random.percent(35);
         let (before_ms, call, after_ms) = (0, Some((0, idempotent_provider)), 900);
         let handling = Handling { before_ms, call, after_ms, fails: false };
-        let first = Wish::Send { key, variant: 0, deed: handling };
+        let first = Wish::Send { key, variant: 0, behavior: handling };
         let rounds = u8::try_from(self.random.below(40)).unwrap_or(0);
         let point = *self.random.pick(&[Point::Decided, Point::Committed]);
         let fate = *self.random.pick(&[Fate::Crash, Fate::Stop]);
@@ -237,7 +237,7 @@ impl Writer {
             let ms = *self.random.pick(&[900, TERMS.in_flight_ms]);
             self.then(Action::Advance { ms }, 4);
             let hasty = Handling { after_ms: 0, ..handling };
-            self.then(ask(rival, Wish::Send { key, variant: 0, deed: hasty }), 30);
+            self.then(ask(rival, Wish::Send { key, variant: 0, behavior: hasty }), 30);
         }
         self.then(Action::Restart { node }, 4);
         self.then(Action::Resume { node }, 20);
@@ -246,7 +246,7 @@ impl Writer {
     /// A call is repeated just before its record would be deleted.
     fn plan_long_errand(&mut self, node: u8, key: u8) {
         let handling = Handling { before_ms: 0, call: Some((0, false)), after_ms: 0, fails: true };
-        let try_it = Wish::Send { key, variant: 0, deed: handling };
+        let try_it = Wish::Send { key, variant: 0, behavior: handling };
         self.then(Action::Advance { ms: 2_000 }, 4);
         self.then(ask(node, try_it), 30);
         self.then(Action::Advance { ms: 5_000 }, 8);

@@ -144,9 +144,9 @@ fn pick<T: Copy, const N: usize>(from: [T; N], number: u8) -> T {
 /// The request to send, if this is one.
 pub(crate) fn sent(wishes: &[Wish]) -> Option<Sent> {
     match wishes {
-        [Wish::Send { key, variant, deed }] => {
+        [Wish::Send { key, variant, behavior }] => {
             let (key, body) = (usize::from(*key) % KEYS.len(), pick(BODIES, *variant));
-            Some(Sent { key, body, handling: *deed })
+            Some(Sent { key, body, handling: *behavior })
         }
         _ => None,
     }

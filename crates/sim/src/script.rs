@@ -74,7 +74,7 @@ pub struct TaskSpec {
     /// Its concurrency key or session.
     pub gate: Option<LimitKey>,
     /// What its handler does, attempt by attempt, in a cycle.
-    pub deeds: Vec<Deed>,
+    pub behaviors: Vec<Behavior>,
 }
 
 /// Numbers from here on name one task exactly, and its last lease; smaller ones are taken modulo
@@ -137,7 +137,7 @@ pub const CAPABILITY: &str = "special";
 
 /// What a handler does with an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum Behavior {
     Succeed,
     SucceedLater {
         ms: u64,
@@ -410,7 +410,7 @@ pub enum Wish {
     Send {
         key: u8,
         variant: u8,
-        deed: Handling,
+        behavior: Handling,
     },
     /// Asks to own a request.
     Admit {

@@ -14,16 +14,16 @@ use crate::client::Client;
 use crate::generate::Writer;
 use crate::model::SPOILT;
 use crate::script::{
-    CONDITIONS, Deed, MESSAGE_WINDOW_MS, NAMES, SOURCES, WAITPOINT_MS, Wish, exact,
+    Behavior, CONDITIONS, MESSAGE_WINDOW_MS, NAMES, SOURCES, WAITPOINT_MS, Wish, exact,
 };
 
 /// The default timeout of a task whose condition is a timeout.
 const PATIENCE_MS: u64 = 900;
 
 /// A handler that waits.
-pub(crate) fn wait(random: &mut Random) -> Deed {
+pub(crate) fn wait(random: &mut Random) -> Behavior {
     let condition = u8::try_from(random.below(8)).unwrap_or(0);
-    Deed::Wait { condition, timeout: patience(random) }
+    Behavior::Wait { condition, timeout: patience(random) }
 }
 
 fn patience(random: &mut Random) -> Option<(u64, OnTimeout)> {

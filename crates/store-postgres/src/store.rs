@@ -171,10 +171,9 @@ impl Store for PostgresStore {
         Ok(Box::new(PostgresTx::begin(self.shared.clone()).await?))
     }
 
-    async fn outcome(&self, commit_id: &CommitId) -> Result<bool, StoreError> {
-        let xid = commit_id.number.to_string();
-        let params =
-            [Param::Text(&xid), Param::Int(commit_id.life), Param::Int(commit_id.at.micros())];
+    async fn outcome(&self, id: &CommitId) -> Result<bool, StoreError> {
+        let xid = id.number.to_string();
+        let params = [Param::Text(&xid), Param::Int(id.life), Param::Int(id.at.micros())];
         let text = self.shared.sql().written("outcome");
         let status = |row: &Row| row.try_get::<_, Option<String>>(0);
         let rows = self.shared.read(Request::new(text, params.into()), status).await?;

@@ -20,7 +20,7 @@ pub(crate) struct PostgresTx {
     session: Option<Session>,
     now: Timestamp,
     /// The transaction id in Postgres, and the time of the batch.
-    commit_id: CommitId,
+    id: CommitId,
     /// The deletion counter at the start of the transaction.
     deletion: i64,
     /// Whether it may hold locks on scanned rows.
@@ -40,17 +40,9 @@ impl PostgresTx {
         ending.wait_for(|ending| *ending == 0).await.map_err(unavailable)?;
         let session = shared.session().await?;
         let (now, session) = (Timestamp::default(), Some(session));
-        let (commit_id, lowest) = (CommitId::default(), LowWatermarks::default());
-        let mut tx = Self {
-            shared,
-            session,
-            now,
-            commit_id,
-            deletion: 0,
-            locks: false,
-            waited: false,
-            lowest,
-        };
+        let (id, lowest) = (CommitId::default(), LowWatermarks::default());
+        let mut tx =
+            Self { shared, session, now, id, deletion: 0, locks: false, waited: false, lowest };
         let start = Request::plain(tx.shared.sql().written("start"));
         let mut requests = vec![Request::plain("BEGIN"), tx.shared.settings(), start];
         if tx.session()?.is_due_for_plans() {
@@ -64,7 +56,7 @@ impl PostgresTx {
         let (xid, at, clock) = (read(0)?, read(1)?, read(2)?);
         tx.deletion = read(3)?;
         tx.now = tx.shared.time(Timestamp::from_micros(at), Timestamp::from_micros(clock));
-        tx.commit_id = CommitId { number: xid.cast_unsigned(), life: read(4)?, at: tx.now };
+        tx.id = CommitId { number: xid.cast_unsigned(), life: read(4)?, at: tx.now };
         Ok(tx)
     }
 
@@ -74,7 +66,7 @@ impl PostgresTx {
 
     async fn fly(&mut self, requests: &[Request<'_>]) -> Result<(), StoreError> {
         let Ok(flown) = self.shared.options.in_time(self.session()?.fly(requests)).await else {
-            return Err(StoreError::OutcomeUnknown(self.commit_id.clone()));
+            return Err(StoreError::OutcomeUnknown(self.id.clone()));
         };
         let flown = flown.map_err(translate)?;
         // A failed transaction releases rows that others skipped: its rollback notifies them.
@@ -84,7 +76,7 @@ impl PostgresTx {
         match flown.into_iter().find_map(Result::err) {
             None => Ok(()),
             Some(error) if is_answer(&error) => Err(translate(error)),
-            Some(_) => Err(StoreError::OutcomeUnknown(self.commit_id.clone())),
+            Some(_) => Err(StoreError::OutcomeUnknown(self.id.clone())),
         }
     }
 }
@@ -115,7 +107,7 @@ impl Tx for PostgresTx {
     async fn commit(mut self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
         let at = self.now.max(changes.now);
         // The time of a batch's events proves its commit.
-        self.commit_id.at = changes.events.first().map_or(at, |event| event.at);
+        self.id.at = changes.events.first().map_or(at, |event| event.at);
         let bodies: Vec<String> = changes.events.iter().map(|event| event.body()).collect();
         let shared = self.shared.clone();
         self.lowest.note_changes(&changes);

@@ -52,7 +52,7 @@ pub(crate) struct Writer {
     pub(crate) batch: u64,
     /// The batch whose commit has an unknown outcome.
     pub(crate) doubt: Option<u64>,
-    /// Batches with a formerly unknown outcome that were not committed.
+    /// Batches with an unknown outcome that turned out not to be committed.
     pub(crate) lost: BTreeSet<u64>,
     /// The time of the open transaction.
     open: Option<Timestamp>,

@@ -21,7 +21,7 @@ impl CommitNotification {
         Self { origin: "-".into(), at, lowest, notice: Notification::Anything }
     }
 
-    /// Encodes the notification in about `most_bytes`; larger ones decode as [`Notification::Anything`].
+    /// Encodes it in about `most_bytes`; larger ones decode as [`Notification::Anything`].
     pub fn written(&self, most_bytes: usize) -> String {
         let Self { origin, at, lowest, notice } = self;
         let lowest = lowest.written();

@@ -36,7 +36,7 @@ impl Notification {
         Notification::Changed { wakes, next_due: changes.next_due }
     }
 
-    /// Encodes the notice in at most `most_bytes`; a larger one decodes as [`Notification::Anything`].
+    /// Encodes it in at most `most_bytes`; a larger one decodes as [`Notification::Anything`].
     pub fn written(&self, most_bytes: usize) -> String {
         let Notification::Changed { wakes, next_due } = self else { return String::new() };
         let wakes = wakes.iter().map(|(wake, tasks)| {

@@ -24,7 +24,7 @@ impl Principal {
 
 type Identify = dyn Fn(&Parts) -> Option<Principal> + Send + Sync;
 
-/// Makes non-safe HTTP requests idempotent by their `IdempotencyService-Key` header. `GET`, `HEAD`,
+/// Makes non-safe HTTP requests idempotent by their `Idempotency-Key` header. `GET`, `HEAD`,
 /// `OPTIONS` and `TRACE` pass through.
 ///
 /// The fingerprint covers method, path, query and body. `nest`ed routers see a stripped path, so

@@ -7,8 +7,8 @@ use crate::cancellation_token::CancellationToken;
 use crate::claimer::Claimer;
 use crate::worker::Worker;
 
-/// Handle of a started worker. If it is dropped without [`WorkerHandle::drain`], the worker stops at
-/// once; its leases expire or are revoked when it is declared dead.
+/// Handle of a started worker. If it is dropped without [`WorkerHandle::drain`], the worker stops
+/// at once; its leases expire or are revoked when it is declared dead.
 #[derive(Debug)]
 pub struct WorkerHandle {
     stop: Stop,

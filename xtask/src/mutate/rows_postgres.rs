@@ -209,7 +209,8 @@ pub(super) const ROWS: &[Guard] = &[
         "sessions::a_very_slow_command_fails_alone",
         BATCHER,
         "turn.one_by_one |= begun_at.elapsed() >= SLOW_CONFLICT;",
-        "if turn.begun_at.elapsed() >= CONTENTION_DEADLINE { return Disposition::Answer(jobs, error.into()) }",
+        "if turn.begun_at.elapsed() >= CONTENTION_DEADLINE { \
+         return Disposition::Answer(jobs, error.into()) }",
     ),
     guard(
         "commands without a locked record are found in time",

@@ -179,11 +179,11 @@ mod tests {
     fn row(words: &str) -> TurnRecord {
         let mut row = TurnRecord { at: Timestamp::from_millis(0), arrived: vec![], made: vec![] };
         for word in words.split_whitespace() {
-            let (letter, number) = word.split_at(1);
+            let (signal, number) = word.split_at(1);
             let step = number.parse().unwrap_or(0);
             let name = "n".to_owned();
             let completed = StepOutcome::Completed { result: None };
-            match letter {
+            match signal {
                 "a" => row.made.push(RecordedCommand::Activity { step, name, input: None }),
                 "l" => row.made.push(RecordedCommand::Local { step, name }),
                 "t" => row.made.push(RecordedCommand::Timer { step, until: Timestamp::default() }),

@@ -78,7 +78,10 @@ impl<'h> Reader<'h> {
 
     /// The first message goes to the first wait of its name.
     fn deliver(&mut self, name: &'h str) {
-        let is_it = |open: &Open<'_>| matches!(open.made, RecordedCommand::Wait { name: of, .. } if of == name);
+        let is_it = |open: &Open<'_>| match open.made {
+            RecordedCommand::Wait { name: of, .. } => of == name,
+            _ => false,
+        };
         match self.open.values().find(|open| is_it(open)).map(|open| open.step) {
             Some(step) => drop(self.open.remove(&step)),
             None => self.unread.push(name),

@@ -4,7 +4,7 @@ use clap::Args;
 use windlass::{Engine, Posted, TaskId};
 
 use crate::error::CliError;
-use crate::letter::{Letter, say_posted};
+use crate::signal_args::{SignalArgs, say_posted};
 use crate::target::Target;
 
 /// The options of fields with another name.
@@ -42,19 +42,19 @@ pub(crate) struct Signal {
     )]
     before_start: Option<Duration>,
     #[command(flatten)]
-    letter: Letter,
+    signal: SignalArgs,
     #[command(flatten)]
     target: Target,
 }
 
 impl Signal {
     pub(crate) async fn run(self) -> Result<(), CliError> {
-        let payload = self.letter.read()?;
+        let payload = self.signal.read()?;
         let engine = self.target.open().await?;
         self.find(&engine).await?;
         let posting = engine.signal(self.id.clone(), &self.name);
         let posting = posting.tenant(self.target.tenant.clone());
-        let mut posting = self.letter.on(posting, payload);
+        let mut posting = self.signal.on(posting, payload);
         if let Some(keep) = self.before_start {
             posting = posting.buffer_for(keep);
         }

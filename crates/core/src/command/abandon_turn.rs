@@ -57,8 +57,8 @@ impl AbandonTurn {
 mod tests {
     use super::*;
     use crate::command::{
-        Absent, Claim, CommitTurn, NewTask, NewWorkflow, Parcel, Release, Send, Start, Sweep,
-        TurnEnd,
+        Absent, Claim, CommitTurn, NewTask, NewWorkflow, OutgoingMessage, Release, Send, Start,
+        Sweep, TurnEnd,
     };
     use crate::mailbox::{Mailbox, Message};
     use crate::name::Tenant;
@@ -98,7 +98,7 @@ mod tests {
     fn send(name: &str, create: bool) -> Send {
         let workflow = Some(NewWorkflow::default());
         let new = NewTask { lane: lane(), workflow, ..NewTask::new("t", "order") };
-        let parcel = Parcel {
+        let message = OutgoingMessage {
             task: "t".into(),
             name: name.into(),
             source: "ops".into(),
@@ -106,7 +106,7 @@ mod tests {
             visible: Start::Now,
             absent: if create { Absent::Create(Box::new(new)) } else { Absent::Refuse },
         };
-        Send { tenant: Tenant::default(), parcel }
+        Send { tenant: Tenant::default(), message }
     }
 
     /// A workflow whose first lease has one message in flight.

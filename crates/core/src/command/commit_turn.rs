@@ -3,7 +3,7 @@ use std::sync::Arc;
 use crate::children::Children;
 use crate::code_version::CodeVersion;
 use crate::command::runtime_metadata::RuntimeMetadata;
-use crate::command::send::{Parcel, prefetch_parcel, send};
+use crate::command::send::{OutgoingMessage, prefetch_outgoing, send};
 use crate::command::workflow_command::{Started, make, note, post, start};
 use crate::command::{Claim, Create, NewMessage, NewTask, Outcome, Transition};
 use crate::digest::{Digest, Digester};
@@ -87,7 +87,7 @@ pub enum WorkflowCommand {
         message: NewMessage,
     },
     /// If it cannot be delivered, the turn is rejected.
-    Send(Parcel),
+    Send(OutgoingMessage),
     /// Publishes a property of the workflow: see [`crate::WorkflowProperty`].
     SetProperty {
         name: String,
@@ -147,8 +147,8 @@ impl CommitTurn {
         self.take(world, &known)?;
         let position = world.log_position();
         let mut made = Activities::default();
-        world.each(&self.commands, |world, deed| {
-            self.apply_command(world, &known, deed, &mut made)
+        world.each(&self.commands, |world, command| {
+            self.apply_command(world, &known, command, &mut made)
         })?;
         let known = require_task(world, &self.fence.task)?;
         let lease_kept = self.finish_turn(world, &known, &run)?;
@@ -178,7 +178,7 @@ impl CommitTurn {
         if !lease_kept && answered(&known, self.fence.epoch, digest)?.is_none() {
             return Ok(None);
         }
-        let given = world.each(&self.commands, |world, deed| match (deed, &self.eager) {
+        let given = world.each(&self.commands, |world, command| match (command, &self.eager) {
             (WorkflowCommand::Activity { step, task, eager: true }, Some(Claim { worker, .. })) => {
                 given_with_turn(world, &self.fence.task, (*step, &task.id), worker)
             }
@@ -195,12 +195,12 @@ impl CommitTurn {
 
     /// Payload bytes carried.
     pub(super) fn bytes(&self) -> usize {
-        let inputs = self.commands.iter().filter_map(|deed| match deed {
+        let inputs = self.commands.iter().filter_map(|command| match command {
             WorkflowCommand::Activity { task, .. }
             | WorkflowCommand::Child { task, .. }
             | WorkflowCommand::Start { task, .. } => task.payload.as_ref(),
             WorkflowCommand::Post { message, .. } => message.payload.as_ref(),
-            WorkflowCommand::Send(parcel) => parcel.payload.as_ref(),
+            WorkflowCommand::Send(message) => message.payload.as_ref(),
             WorkflowCommand::Timer { .. }
             | WorkflowCommand::CancelTimer { .. }
             | WorkflowCommand::CancelTask { .. }
@@ -249,8 +249,8 @@ impl CommitTurn {
             world.prefetch(tenant_key(tenant));
         }
         let create = Create { tenant: tenant.clone(), tasks: Vec::new() };
-        for deed in &self.commands {
-            match deed {
+        for command in &self.commands {
+            match command {
                 WorkflowCommand::Activity { task, .. } | WorkflowCommand::Child { task, .. } => {
                     world.prefetch(Children::key_of(tenant, id));
                     create.prefetch(world, task, &task.route());
@@ -269,7 +269,7 @@ impl CommitTurn {
                         prefetch_keep(world, tenant);
                     }
                 }
-                WorkflowCommand::Send(parcel) => prefetch_parcel(world, tenant, parcel),
+                WorkflowCommand::Send(message) => prefetch_outgoing(world, tenant, message),
                 WorkflowCommand::SetProperty { name, .. } => {
                     world.prefetch(WorkflowProperty::key_of(tenant, id, name));
                 }
@@ -328,10 +328,10 @@ impl CommitTurn {
         &self,
         world: &mut World,
         known: &Task,
-        deed: &WorkflowCommand,
+        command: &WorkflowCommand,
         made: &mut Activities,
     ) -> Result<(), Halt> {
-        match deed {
+        match command {
             WorkflowCommand::Activity { step, task, eager } => {
                 let eager = self.eager.as_ref().filter(|_| *eager);
                 let eager = eager.filter(|claim| made.claimed.len() < claim.limit as usize);
@@ -351,7 +351,7 @@ impl CommitTurn {
                 cancel_step(world, &TaskKey::new(&known.tenant, id), &known.id, *step)
             }
             WorkflowCommand::Post { step, message } => post(world, known, message, *step),
-            WorkflowCommand::Send(parcel) => send(world, &known.tenant, parcel).map(drop),
+            WorkflowCommand::Send(message) => send(world, &known.tenant, message).map(drop),
             WorkflowCommand::SetProperty { name, text } => {
                 note(world, known, name, text.as_deref())
             }

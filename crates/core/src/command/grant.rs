@@ -8,8 +8,9 @@ use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::World;
 
-/// Grants a waiting task to one worker for a limited time. The worker leases it with `ClaimGranted`, or
-/// with a `Claim` that accepts grants; else the task returns to its position in its lane.
+/// Grants a waiting task to one worker for a limited time. The worker leases it with
+/// `ClaimGranted`, or with a `Claim` that accepts grants; else the task returns to its position in
+/// its lane.
 ///
 /// The same worker can extend the grant; another one is rejected while it lasts.
 #[derive(Clone, Debug)]

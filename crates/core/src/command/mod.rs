@@ -98,7 +98,7 @@ pub use resume::Resume;
 pub use revoke::Revoke;
 pub use rotate_key::RotateKey;
 pub use runtime_metadata::RuntimeMetadata;
-pub use send::{Absent, Parcel, Send};
+pub use send::{Absent, OutgoingMessage, Send};
 pub use set_lane_state::SetLaneState;
 pub use set_quota::{QuotaScope, SetQuota};
 pub use settle_effect::SettleEffect;
@@ -317,7 +317,7 @@ impl Command {
             }
             Command::CommitTurn(turn) => turn.bytes(),
             Command::Send(send) => {
-                send.parcel.payload.as_ref().map_or(0, |payload| payload.bytes.len())
+                send.message.payload.as_ref().map_or(0, |payload| payload.bytes.len())
             }
             Command::CompleteAndCommitTurn(advance) => {
                 advance.complete.bytes() + advance.turn.bytes()

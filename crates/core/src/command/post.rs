@@ -6,7 +6,7 @@ use crate::mailbox::Mailbox;
 use crate::name::{TaskId, Tenant};
 use crate::payload::Payload;
 use crate::primitive::{
-    Delivered, Earlier, Letter, deliver, extend, give, keep, message_admission, prefetch,
+    Delivered, Earlier, MessageContent, deliver, extend, give, keep, message_admission, prefetch,
     prefetch_keep, reserve_message,
 };
 use crate::rejection::Rejection;
@@ -53,8 +53,8 @@ impl NewMessage {
         }
     }
 
-    pub(super) fn letter(&self) -> Letter<'_> {
-        Letter {
+    pub(super) fn content(&self) -> MessageContent<'_> {
+        MessageContent {
             name: &self.name,
             source: &self.source,
             waitpoint: None,
@@ -74,7 +74,7 @@ impl Post {
         limits::POSTS.check(self.messages.len())?;
         for message in &self.messages {
             limits::TASK_ID.check(message.task.as_str())?;
-            message.letter().check()?;
+            message.content().check()?;
             if let Some(keep_ms) = message.keep_ms {
                 limits::KEEP_MS.check(keep_ms)?;
             }
@@ -128,16 +128,17 @@ impl Post {
         if known.is_none() && message.keep_ms.is_none() {
             return Err(Rejection::TaskNotFound.into());
         }
-        let (to, letter) = ((&self.tenant, &message.task), message.letter());
+        let (to, content) = ((&self.tenant, &message.task), message.content());
         let (known, idempotency) = (known.as_deref(), message.idempotency.as_ref());
-        if let Some(first) = posted_before(world, to, known, &letter, idempotency, message.keep_ms)?
+        if let Some(first) =
+            posted_before(world, to, known, &content, idempotency, message.keep_ms)?
         {
             return Ok(first);
         }
         match (known, message.keep_ms) {
-            (Some(known), _) => post(world, known, &letter),
+            (Some(known), _) => post(world, known, &content),
             (None, Some(keep_ms)) => {
-                let seq = keep(world, to, &letter, keep_ms, idempotency)?;
+                let seq = keep(world, to, &content, keep_ms, idempotency)?;
                 let task = message.task.clone();
                 Ok(Posted { task, seq, duplicate: false, resumed: false, kept: true })
             }
@@ -152,12 +153,12 @@ pub(super) fn posted_before(
     world: &mut World,
     to: (&Tenant, &TaskId),
     task: Option<&Task>,
-    letter: &Letter<'_>,
+    content: &MessageContent<'_>,
     idempotency: Option<&IdempotencyWindow>,
     keep_ms: Option<u64>,
 ) -> Result<Option<Posted>, Halt> {
     let Some(idempotency) = idempotency else { return Ok(None) };
-    let Some(Earlier { seq, is_kept }) = reserve_message(world, to, task, letter, idempotency)?
+    let Some(Earlier { seq, is_kept }) = reserve_message(world, to, task, content, idempotency)?
     else {
         return Ok(None);
     };
@@ -173,8 +174,12 @@ pub(super) fn posted_before(
     Ok(Some(Posted { task: to.1.clone(), seq, duplicate: true, resumed, kept: false }))
 }
 
-pub(super) fn post(world: &mut World, task: &Task, letter: &Letter<'_>) -> Result<Posted, Halt> {
-    let Delivered { seq, resumed } = deliver(world, task, letter)?;
+pub(super) fn post(
+    world: &mut World,
+    task: &Task,
+    content: &MessageContent<'_>,
+) -> Result<Posted, Halt> {
+    let Delivered { seq, resumed } = deliver(world, task, content)?;
     Ok(Posted { task: task.id.clone(), seq, duplicate: false, resumed, kept: false })
 }
 

@@ -4,7 +4,7 @@ use crate::mailbox::Mailbox;
 use crate::name::{TaskId, Tenant};
 use crate::payload::Payload;
 use crate::primitive::{
-    Delivered, Letter, deliver_parcel, keep, prefetch_keep, require_task, transition_to,
+    Delivered, MessageContent, deliver_outgoing, keep, prefetch_keep, require_task, transition_to,
 };
 use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
@@ -15,12 +15,12 @@ use crate::world::{Halt, World};
 #[derive(Clone, Debug)]
 pub struct Send {
     pub tenant: Tenant,
-    pub parcel: Parcel,
+    pub message: OutgoingMessage,
 }
 
 /// A message that may create its task or be buffered for it. It may be as long as any payload.
 #[derive(Clone, Debug)]
-pub struct Parcel {
+pub struct OutgoingMessage {
     pub task: TaskId,
     pub name: String,
     pub source: String,
@@ -45,12 +45,12 @@ pub enum Absent {
 impl Send {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
-        prefetch_parcel(world, &self.tenant, &self.parcel);
-        send(world, &self.tenant, &self.parcel).map(|posted| Outcome::Posted(vec![posted]))
+        prefetch_outgoing(world, &self.tenant, &self.message);
+        send(world, &self.tenant, &self.message).map(|posted| Outcome::Posted(vec![posted]))
     }
 }
 
-impl Parcel {
+impl OutgoingMessage {
     fn check(&self, now: Timestamp) -> Result<(), Rejection> {
         limits::TASK_ID.check(self.task.as_str())?;
         match &self.absent {
@@ -62,12 +62,12 @@ impl Parcel {
 }
 
 /// Requests the rows that [`send`] needs. Invalid names are not looked up.
-pub(super) fn prefetch_parcel(world: &mut World, tenant: &Tenant, parcel: &Parcel) {
-    if parcel.check(world.now()).is_err() {
+pub(super) fn prefetch_outgoing(world: &mut World, tenant: &Tenant, message: &OutgoingMessage) {
+    if message.check(world.now()).is_err() {
         return;
     }
-    world.prefetch(Mailbox::key_of(tenant, &parcel.task));
-    match &parcel.absent {
+    world.prefetch(Mailbox::key_of(tenant, &message.task));
+    match &message.absent {
         Absent::Refuse => {}
         Absent::Keep { .. } => prefetch_keep(world, tenant),
         Absent::Create(new) => {
@@ -75,40 +75,44 @@ pub(super) fn prefetch_parcel(world: &mut World, tenant: &Tenant, parcel: &Parce
             create.prefetch(world, new, &new.route());
         }
     }
-    world.prefetch(TaskKey::new(tenant, &parcel.task).row_key());
+    world.prefetch(TaskKey::new(tenant, &message.task).row_key());
 }
 
-pub(super) fn send(world: &mut World, tenant: &Tenant, parcel: &Parcel) -> Result<Posted, Halt> {
+pub(super) fn send(
+    world: &mut World,
+    tenant: &Tenant,
+    message: &OutgoingMessage,
+) -> Result<Posted, Halt> {
     let now = world.now();
-    let after_ms = match parcel.visible {
+    let after_ms = match message.visible {
         Start::Now => 0,
         Start::After { ms } => ms,
         Start::At { at } => now.ms_until(at),
     };
-    let letter = Letter {
-        name: &parcel.name,
-        source: &parcel.source,
+    let content = MessageContent {
+        name: &message.name,
+        source: &message.source,
         waitpoint: None,
         after_ms,
-        payload: parcel.payload.as_ref(),
+        payload: message.payload.as_ref(),
     };
-    parcel.check(now)?;
-    letter.check_parcel()?;
-    let key = TaskKey::new(tenant, &parcel.task);
+    message.check(now)?;
+    content.check_outgoing()?;
+    let key = TaskKey::new(tenant, &message.task);
     if world.get::<Task>(&key.row_key())?.is_none() {
-        match &parcel.absent {
+        match &message.absent {
             Absent::Refuse => {}
             Absent::Keep { ms } => {
-                let seq = keep(world, (tenant, &parcel.task), &letter, *ms, None)?;
-                let task = parcel.task.clone();
+                let seq = keep(world, (tenant, &message.task), &content, *ms, None)?;
+                let task = message.task.clone();
                 return Ok(Posted { task, seq, duplicate: false, resumed: false, kept: true });
             }
-            Absent::Create(new) => make(world, tenant, &parcel.task, new)?,
+            Absent::Create(new) => make(world, tenant, &message.task, new)?,
         }
     }
     let known = require_task(world, &key)?;
-    let Delivered { seq, resumed } = deliver_parcel(world, &known, &letter)?;
-    Ok(Posted { task: parcel.task.clone(), seq, duplicate: false, resumed, kept: false })
+    let Delivered { seq, resumed } = deliver_outgoing(world, &known, &content)?;
+    Ok(Posted { task: message.task.clone(), seq, duplicate: false, resumed, kept: false })
 }
 
 fn make(world: &mut World, tenant: &Tenant, id: &TaskId, new: &NewTask) -> Result<(), Halt> {
@@ -128,8 +132,8 @@ mod tests {
     use crate::task::Lifecycle;
     use crate::testing::{Args, Stage, check_task, claim, key, lane, new_task};
 
-    fn parcel() -> Parcel {
-        Parcel {
+    fn message() -> OutgoingMessage {
+        OutgoingMessage {
             task: "t".into(),
             name: "go".into(),
             source: "ops".into(),
@@ -139,8 +143,8 @@ mod tests {
         }
     }
 
-    fn to_t(parcel: Parcel) -> Send {
-        Send { tenant: Tenant::default(), parcel }
+    fn to_t(message: OutgoingMessage) -> Send {
+        Send { tenant: Tenant::default(), message }
     }
 
     fn command(args: &Args) -> Send {
@@ -153,7 +157,7 @@ mod tests {
             0 => Absent::Refuse,
             ms => Absent::Keep { ms },
         };
-        to_t(Parcel { name: args.text("name", "go"), visible, absent, ..parcel() })
+        to_t(OutgoingMessage { name: args.text("name", "go"), visible, absent, ..message() })
     }
 
     #[test]
@@ -194,11 +198,11 @@ mod tests {
     #[test]
     fn a_created_workflow_receives_the_messages_buffered_for_it() {
         let mut stage = Stage::new();
-        let early = Parcel { absent: Absent::Keep { ms: 60_000 }, ..parcel() };
+        let early = OutgoingMessage { absent: Absent::Keep { ms: 60_000 }, ..message() };
         stage.must(to_t(early));
         let workflow = Some(NewWorkflow::default());
         let new = NewTask { lane: lane(), workflow, ..NewTask::new("t", "order") };
-        stage.must(to_t(Parcel { absent: Absent::Create(Box::new(new)), ..parcel() }));
+        stage.must(to_t(OutgoingMessage { absent: Absent::Create(Box::new(new)), ..message() }));
         stage.must(Claim { receives: true, ..claim() });
         let Lifecycle::Active(lease) = stage.task("t").unwrap().lifecycle else { panic!() };
         assert_eq!(lease.received, vec![1, 2]);
@@ -208,8 +212,8 @@ mod tests {
     fn a_message_is_visible_at_its_time() {
         let mut stage = Stage::with_task("waiting");
         let at = stage.now.plus_ms(7);
-        stage.must(to_t(Parcel { visible: Start::At { at }, ..parcel() }));
-        stage.must(to_t(Parcel { visible: Start::At { at: stage.now }, ..parcel() }));
+        stage.must(to_t(OutgoingMessage { visible: Start::At { at }, ..message() }));
+        stage.must(to_t(OutgoingMessage { visible: Start::At { at: stage.now }, ..message() }));
         let due = |seq| {
             let key = Message::key_of(&Tenant::default(), &"t".into(), seq);
             stage.record::<Message>(&key).expect("it was sent").due_at
@@ -224,25 +228,25 @@ mod tests {
         let create = NewTask { lane: lane(), workflow, ..NewTask::new("t", "order") };
         let absent = Absent::Create(Box::new(create));
         let long = Payload::new("text/plain", vec![b'x'; 300 * 1_024]);
-        stage.must(to_t(Parcel { absent, payload: Some(long.clone()), ..parcel() }));
+        stage.must(to_t(OutgoingMessage { absent, payload: Some(long.clone()), ..message() }));
         for _ in 0..limits::MAILBOX_MESSAGES {
-            stage.must(to_t(parcel()));
+            stage.must(to_t(message()));
         }
         let mut other = Stage::with_task("waiting");
-        other.must(to_t(Parcel { payload: Some(long), ..parcel() }));
+        other.must(to_t(OutgoingMessage { payload: Some(long), ..message() }));
         for _ in 1..limits::MAILBOX_MESSAGES {
-            other.must(to_t(parcel()));
+            other.must(to_t(message()));
         }
-        let refused = other.run(to_t(parcel())).unwrap_err();
+        let refused = other.run(to_t(message())).unwrap_err();
         assert_eq!(refused.code(), "mailbox_full", "a condition is decided over all of these");
     }
 
     #[test]
     fn received_messages_are_recorded_in_the_lease() {
         let mut stage = Stage::with_task("waiting");
-        stage.must(to_t(parcel()));
-        stage.must(to_t(Parcel { visible: Start::After { ms: 50 }, ..parcel() }));
-        stage.must(to_t(parcel()));
+        stage.must(to_t(message()));
+        stage.must(to_t(OutgoingMessage { visible: Start::After { ms: 50 }, ..message() }));
+        stage.must(to_t(message()));
         let outcome = stage.must(Claim { receives: true, ..claim() });
         let Outcome::Claimed(tasks) = outcome else { panic!("{outcome:?}") };
         let task = stage.task("t").expect("it is leased");

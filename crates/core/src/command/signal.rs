@@ -4,7 +4,7 @@ use crate::keyring::Keyring;
 use crate::limits;
 use crate::name::Tenant;
 use crate::payload::Payload;
-use crate::primitive::{Letter, require_task};
+use crate::primitive::{MessageContent, require_task};
 use crate::rejection::Rejection;
 use crate::task::TaskKey;
 use crate::token::Token;
@@ -30,15 +30,15 @@ impl Signal {
         if let Some(idempotency) = &self.idempotency {
             idempotency.check()?;
         }
-        self.letter(None).check()?;
+        self.content(None).check()?;
         let waitpoint = self.proved(world)?;
         let task = require_task(world, &TaskKey::new(&self.tenant, &waitpoint.task))?;
-        let letter = self.letter(Some(&waitpoint));
+        let content = self.content(Some(&waitpoint));
         if let Some(first) = posted_before(
             world,
             (&task.tenant, &task.id),
             Some(&task),
-            &letter,
+            &content,
             self.idempotency.as_ref(),
             None,
         )? {
@@ -50,14 +50,14 @@ impl Signal {
         if waitpoint.expires_at <= world.now() {
             return Err(Rejection::TokenExpired.into());
         }
-        let posted = post(world, &task, &letter)?;
+        let posted = post(world, &task, &content)?;
         let state = WaitpointState::Used { seq: posted.seq };
         world.put::<Waitpoint>(Waitpoint { state, ..waitpoint });
         Ok(Outcome::Posted(vec![posted]))
     }
 
-    fn letter<'a>(&'a self, waitpoint: Option<&'a Waitpoint>) -> Letter<'a> {
-        Letter {
+    fn content<'a>(&'a self, waitpoint: Option<&'a Waitpoint>) -> MessageContent<'a> {
+        MessageContent {
             name: &self.name,
             source: &self.source,
             waitpoint: waitpoint.map(|waitpoint| &waitpoint.id),

@@ -86,13 +86,13 @@ pub(super) fn post(
     step: u64,
 ) -> Result<(), Halt> {
     let (tenant, to) = (&workflow.tenant, &message.task);
-    let letter = message.letter();
-    letter.check()?;
+    let content = message.content();
+    content.check()?;
     message.keep_ms.map_or(Ok(()), |ms| limits::KEEP_MS.check(ms))?;
     let known = world.get::<Task>(&TaskKey::new(tenant, to).row_key());
     let sent = known.and_then(|known| match (known, message.keep_ms) {
-        (Some(known), _) => deliver(world, &known, &letter).map(drop),
-        (None, Some(keep_ms)) => keep(world, (tenant, to), &letter, keep_ms, None).map(drop),
+        (Some(known), _) => deliver(world, &known, &content).map(drop),
+        (None, Some(keep_ms)) => keep(world, (tenant, to), &content, keep_ms, None).map(drop),
         (None, None) => Err(Rejection::TaskNotFound.into()),
     });
     match sent {

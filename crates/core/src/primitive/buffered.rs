@@ -10,7 +10,7 @@ use crate::mailbox::{KeptKey, Mailbox, Message};
 use crate::name::{TaskId, Tenant};
 use crate::primitive::mailbox::{enclose, tell};
 use crate::primitive::{
-    Letter, are_neighbours_readable, hand_over_key, open, prefetch_key, resume_if_met,
+    MessageContent, are_neighbours_readable, hand_over_key, open, prefetch_key, resume_if_met,
 };
 use crate::record::{Record, StoredRecord};
 use crate::rejection::Rejection;
@@ -32,7 +32,7 @@ pub(crate) fn prefetch_keep(world: &mut World, tenant: &Tenant) {
 pub(crate) fn keep(
     world: &mut World,
     (tenant, task): (&Tenant, &TaskId),
-    letter: &Letter<'_>,
+    content: &MessageContent<'_>,
     keep_ms: u64,
     idempotency: Option<&IdempotencyWindow>,
 ) -> Result<u64, Halt> {
@@ -46,16 +46,16 @@ pub(crate) fn keep(
         return Err(Rejection::MailboxFull { messages, bytes }.into());
     }
     if all.held >= limits::ALL_EARLY_MESSAGES
-        || all.bytes + letter.bytes() > u64::from(limits::ALL_EARLY_BYTES)
+        || all.bytes + content.bytes() > u64::from(limits::ALL_EARLY_BYTES)
     {
         let (messages, bytes) = (all.held, all.bytes);
         return Err(Rejection::MailboxFull { messages, bytes }.into());
     }
     all.held += 1;
-    all.bytes += letter.bytes();
+    all.bytes += content.bytes();
     world.put::<Mailbox>(all);
     let mut mailbox = known;
-    let message = enclose(world, &mut mailbox, letter);
+    let message = enclose(world, &mut mailbox, content);
     mailbox.hidden += u32::from(message.due_at.is_none());
     mailbox.early += 1;
     let due_at = Some(world.now().plus_ms(keep_ms.min(LOOK_MS)));

@@ -14,7 +14,7 @@ use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, World};
 
 /// A message to be delivered.
-pub(crate) struct Letter<'a> {
+pub(crate) struct MessageContent<'a> {
     pub(crate) name: &'a str,
     pub(crate) source: &'a str,
     pub(crate) waitpoint: Option<&'a WaitpointId>,
@@ -29,7 +29,7 @@ pub(crate) struct Delivered {
     pub(crate) resumed: bool,
 }
 
-impl Letter<'_> {
+impl MessageContent<'_> {
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         limits::MESSAGE_NAME.check(self.name)?;
         Message::check_source(self.source)?;
@@ -41,8 +41,8 @@ impl Letter<'_> {
         Ok(())
     }
 
-    /// As [`Letter::check`], but only with the size limit of a payload.
-    pub(crate) fn check_parcel(&self) -> Result<(), Rejection> {
+    /// As [`MessageContent::check`], but only with the size limit of a payload.
+    pub(crate) fn check_outgoing(&self) -> Result<(), Rejection> {
         limits::MESSAGE_NAME.check(self.name)?;
         Message::check_source(self.source)?;
         limits::DELAY_MS.check(self.after_ms)?;
@@ -110,27 +110,27 @@ pub(crate) fn prefetch(world: &mut World, task: &Task, mailbox: Option<&Mailbox>
 pub(crate) fn deliver(
     world: &mut World,
     task: &Task,
-    letter: &Letter<'_>,
+    content: &MessageContent<'_>,
 ) -> Result<Delivered, Halt> {
-    deliver_within(world, task, letter, limits::MAILBOX_MESSAGES, limits::MAILBOX_BYTES.into())
+    deliver_within(world, task, content, limits::MAILBOX_MESSAGES, limits::MAILBOX_BYTES.into())
 }
 
 /// As [`deliver`], with higher limits for workflows: their condition does not scan the mailbox.
-pub(crate) fn deliver_parcel(
+pub(crate) fn deliver_outgoing(
     world: &mut World,
     task: &Task,
-    letter: &Letter<'_>,
+    content: &MessageContent<'_>,
 ) -> Result<Delivered, Halt> {
     if task.workflow.is_none() {
-        return deliver(world, task, letter);
+        return deliver(world, task, content);
     }
-    deliver_within(world, task, letter, limits::PARCELS, limits::PARCELS_BYTES.into())
+    deliver_within(world, task, content, limits::OUTGOING_MESSAGES, limits::OUTGOING_BYTES.into())
 }
 
 fn deliver_within(
     world: &mut World,
     task: &Task,
-    letter: &Letter<'_>,
+    content: &MessageContent<'_>,
     most_messages: u32,
     most_bytes: u64,
 ) -> Result<Delivered, Halt> {
@@ -141,7 +141,7 @@ fn deliver_within(
     let first = !task.has_mail;
     let mailbox = open(world, &mut task)?;
     prefetch(world, &task, Some(&mailbox), 1);
-    let full = mailbox.held >= most_messages || mailbox.bytes + letter.bytes() > most_bytes;
+    let full = mailbox.held >= most_messages || mailbox.bytes + content.bytes() > most_bytes;
     if full {
         let (messages, bytes) = (mailbox.held, mailbox.bytes);
         return Err(Rejection::MailboxFull { messages, bytes }.into());
@@ -149,7 +149,7 @@ fn deliver_within(
     if first {
         world.put::<Task>(task.clone());
     }
-    let message = put(world, &task, mailbox, letter)?;
+    let message = put(world, &task, mailbox, content)?;
     let visible = message.due_at.is_none();
     let resumed = visible && resume_if_met(world, &task)?;
     Ok(Delivered { seq: message.seq, resumed })
@@ -160,9 +160,9 @@ pub(crate) fn put(
     world: &mut World,
     task: &Task,
     mut mailbox: Mailbox,
-    letter: &Letter<'_>,
+    content: &MessageContent<'_>,
 ) -> Result<Message, Halt> {
-    let message = enclose(world, &mut mailbox, letter);
+    let message = enclose(world, &mut mailbox, content);
     tell(world, task, &message);
     world.put::<Message>(message.clone());
     world.put::<Mailbox>(mailbox);
@@ -170,24 +170,28 @@ pub(crate) fn put(
 }
 
 /// Counts a message in a mailbox and attaches its payload.
-pub(super) fn enclose(world: &mut World, mailbox: &mut Mailbox, letter: &Letter<'_>) -> Message {
+pub(super) fn enclose(
+    world: &mut World,
+    mailbox: &mut Mailbox,
+    content: &MessageContent<'_>,
+) -> Message {
     let now = world.now();
     let seq = mailbox.next_seq;
     world.assume_absent(Message::key_of(&mailbox.tenant, &mailbox.task, seq));
     mailbox.next_seq += 1;
     mailbox.held += 1;
-    mailbox.bytes += letter.bytes();
-    let visible_at = now.plus_ms(letter.after_ms);
+    mailbox.bytes += content.bytes();
+    let visible_at = now.plus_ms(content.after_ms);
     let message = Message {
         tenant: mailbox.tenant.clone(),
         task: mailbox.task.clone(),
         seq,
-        name: letter.name.to_owned(),
-        source: letter.source.to_owned(),
-        waitpoint: letter.waitpoint.cloned(),
+        name: content.name.to_owned(),
+        source: content.source.to_owned(),
+        waitpoint: content.waitpoint.cloned(),
         posted_at: now,
         visible_at,
-        bytes: letter.payload.map(|_| letter.bytes()),
+        bytes: content.payload.map(|_| content.bytes()),
         taken_by: None,
         attempts: 0,
         report: None,
@@ -196,7 +200,7 @@ pub(super) fn enclose(world: &mut World, mailbox: &mut Mailbox, letter: &Letter<
         due_at: (now < visible_at).then_some(visible_at),
     };
     mailbox.hidden += u32::from(message.due_at.is_some());
-    if let (Some(key), Some(payload)) = (message.payload_key(), letter.payload) {
+    if let (Some(key), Some(payload)) = (message.payload_key(), content.payload) {
         world.attach(key, payload.clone());
     }
     message

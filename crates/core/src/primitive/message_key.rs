@@ -9,7 +9,7 @@ use crate::command::IdempotencyWindow;
 use crate::digest::Digester;
 use crate::mailbox::{Mailbox, Message};
 use crate::name::{IdempotencyKey, TaskId, Tenant};
-use crate::primitive::Letter;
+use crate::primitive::MessageContent;
 use crate::rejection::Rejection;
 use crate::row::RowKey;
 use crate::task::Task;
@@ -38,7 +38,7 @@ pub(crate) fn reserve_message(
     world: &mut World,
     (tenant, id): (&Tenant, &TaskId),
     task: Option<&Task>,
-    letter: &Letter<'_>,
+    content: &MessageContent<'_>,
     IdempotencyWindow { key, window_ms }: &IdempotencyWindow,
 ) -> Result<Option<Earlier>, Halt> {
     let known = world.get::<Admission>(&message_admission(tenant, id, key))?;
@@ -46,7 +46,7 @@ pub(crate) fn reserve_message(
     let is_taken =
         |known: &Admission| now < known.expires_at && (known.life.is_none() || known.life == life);
     if let Some(known) = known.filter(|known| is_taken(known)) {
-        if known.fingerprint != letter.fingerprint() {
+        if known.fingerprint != content.fingerprint() {
             return Err(Rejection::Conflict.into());
         }
         let seq = known.first.parse().unwrap_or_default();
@@ -58,7 +58,7 @@ pub(crate) fn reserve_message(
         tenant: tenant.clone(),
         scope: scope_of(id),
         key: key.clone(),
-        fingerprint: letter.fingerprint(),
+        fingerprint: content.fingerprint(),
         first: next.to_string(),
         life,
         expires_at: now.plus_ms(*window_ms),

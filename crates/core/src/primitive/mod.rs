@@ -39,7 +39,8 @@ pub(crate) use family::{children_of, forget_children, is_done_with, join, prefet
 pub(crate) use lease::{require_lease, require_task};
 pub(crate) use lose::{lose, record_loss, unstick};
 pub(crate) use mailbox::{
-    Delivered, Letter, deliver, deliver_parcel, existing, open, post_internal, prefetch, put,
+    Delivered, MessageContent, deliver, deliver_outgoing, existing, open, post_internal, prefetch,
+    put,
 };
 pub(crate) use message_key::{
     Earlier, hand_over_key, message_admission, prefetch_key, reserve_message,

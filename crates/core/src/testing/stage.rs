@@ -11,7 +11,7 @@ use crate::testing::{key, lane};
 use crate::time::Timestamp;
 use crate::world::{Hints, LoadRequest, Loaded, World};
 
-/// A shelf with a clock.
+/// Reference tables with a clock.
 pub(crate) struct Stage {
     pub(crate) tables: ReferenceTables,
     pub(crate) now: Timestamp,

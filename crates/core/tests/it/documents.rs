@@ -177,7 +177,7 @@ fn others() -> Limits {
         |name: &str, ms: u64| vec![readable(name, i64::try_from(ms).expect("a short while"))];
     let mut others = Limits::from(limits!(show =>
         ROUTES_PER_LANE, DEFAULT_MAX_LOST_LEASES, DEFAULT_TURN_LOST_LEASES, DEFAULT_MAX_REPLAYS,
-        MAILBOX_MESSAGES, MAILBOX_BYTES, PARCELS, PARCELS_BYTES, WAITPOINTS_PER_TASK,
+        MAILBOX_MESSAGES, MAILBOX_BYTES, OUTGOING_MESSAGES, OUTGOING_BYTES, WAITPOINTS_PER_TASK,
         KEYS_PER_TENANT, PLAIN_KEY_MIN,
         EARLY_MESSAGES, ALL_EARLY_MESSAGES, ALL_EARLY_BYTES,
     ));

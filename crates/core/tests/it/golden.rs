@@ -405,7 +405,7 @@ fn tables_have_the_columns_that_migrations_name() {
     }
 }
 
-/// A shelf that holds the one task `t`.
+/// Reference tables that holds the one task `t`.
 fn with_task(new: NewTask) -> ReferenceTables {
     let mut tables = ReferenceTables::default();
     tables.execute(Timestamp::from_millis(1), &Create::one(new).into()).expect("it is the first");

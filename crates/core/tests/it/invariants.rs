@@ -1,4 +1,4 @@
-//! Invariants of every state, however it was reached. Each is a function over a decoded shelf.
+//! Invariants of every state, however it was reached. Each is a function over decoded tables.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use windlass_core::{
 
 use crate::{mail, requests, workflows};
 
-/// A shelf at a point in time, with its records decoded.
+/// Reference tables at a point in time, with its records decoded.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) tables: ReferenceTables,

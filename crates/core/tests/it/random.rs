@@ -281,7 +281,7 @@ impl Dice {
     }
 }
 
-/// Everything a shelf holds but versions: a batch writes a record once, its commands often.
+/// Everything the tables hold but versions: a batch writes a record once, its commands often.
 fn content(tables: &ReferenceTables) -> Vec<String> {
     let rows = tables.rows().map(|row| format!("{:?} {:?} {}", row.key, row.columns, row.body));
     let payloads = tables.payloads().map(|(key, payload)| format!("{key:?} {:?}", payload.bytes));

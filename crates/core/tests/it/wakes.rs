@@ -12,7 +12,7 @@ use windlass_core::{
 
 use crate::batch::{START, fence, key, lane};
 
-/// A shelf after these commands, one after the other.
+/// Reference tables after these commands, one after the other.
 fn after(commands: &[Command]) -> ReferenceTables {
     let mut tables = ReferenceTables::default();
     for command in commands {

@@ -247,7 +247,7 @@ pub(crate) fn an_activity_ends_with_a_report(step: &Step<'_>) -> Held {
             let first = parent.workflow.as_ref().map(|workflow| workflow.first_step);
             is_open(parent) && first <= task.step
         });
-        let given_up = |deed: &WorkflowCommand| matches!(deed, WorkflowCommand::CancelTask { id, .. } if *id == task.id);
+        let given_up = |command: &WorkflowCommand| matches!(command, WorkflowCommand::CancelTask { id, .. } if *id == task.id);
         let given_up = match step.command {
             Command::CommitTurn(commit) => commit.commands.iter().any(given_up),
             _ => false,

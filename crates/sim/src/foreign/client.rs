@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use windlass_core::command::{
-    AbandonTurn, Absent, Claim, CommitTurn, Complete, DropActivity, NewTask, NewWorkflow, Parcel,
-    Release, ReleaseSession, Renew, RenewSessions, RuntimeMetadata, Send, Start, TurnEnd,
-    WorkflowCommand,
+    AbandonTurn, Absent, Claim, CommitTurn, Complete, DropActivity, NewTask, NewWorkflow,
+    OutgoingMessage, Release, ReleaseSession, Renew, RenewSessions, RuntimeMetadata, Send, Start,
+    TurnEnd, WorkflowCommand,
 };
 use windlass_core::{
     Command, Lifecycle, LimitKey, Payload, RetryPolicy, SESSIONS, Task, Tenant, WorkerCapabilities,
@@ -39,7 +39,7 @@ pub(crate) fn is_foreign(command: &Command) -> bool {
 
 /// The activities of a turn, in the order of their steps.
 pub(crate) fn made_by(turn: &CommitTurn) -> impl Iterator<Item = &NewTask> {
-    turn.commands.iter().filter_map(|deed| match deed {
+    turn.commands.iter().filter_map(|behavior| match behavior {
         WorkflowCommand::Activity { task, .. } => Some(task),
         _ => None,
     })
@@ -50,7 +50,7 @@ impl Client<'_> {
         let tenant = Tenant::new(TENANT);
         Some(match wish {
             ForeignWish::Send { to, absent, after_ms } => {
-                Send { tenant, parcel: parcel(to, absent, after_ms, self.name.clone()) }.into()
+                Send { tenant, message: message(to, absent, after_ms, self.name.clone()) }.into()
             }
             ForeignWish::Receive { limit, lease_ms } => receive(&self.name, limit, lease_ms).into(),
             ForeignWish::Turn { lease, whole, works, to, next } => {
@@ -101,7 +101,7 @@ fn pick<'n>(names: &[&'n str], number: u8) -> &'n str {
     names[usize::from(number) % names.len()]
 }
 
-fn parcel(to: u8, absent: u8, after_ms: u64, name: String) -> Parcel {
+fn message(to: u8, absent: u8, after_ms: u64, name: String) -> OutgoingMessage {
     let task = pick(&FLOWS, to).into();
     let absent = match absent % 4 {
         0 => Absent::Refuse,
@@ -115,7 +115,7 @@ fn parcel(to: u8, absent: u8, after_ms: u64, name: String) -> Parcel {
         }
     };
     let visible = if after_ms == 0 { Start::Now } else { Start::After { ms: after_ms } };
-    Parcel { task, name, source: SENDER.into(), payload: None, visible, absent }
+    OutgoingMessage { task, name, source: SENDER.into(), payload: None, visible, absent }
 }
 
 pub(super) fn receive(worker: &str, limit: u32, lease_ms: u64) -> Claim {
@@ -165,7 +165,7 @@ pub(super) fn turn(flow: &Task, doing: Doing, name: &str) -> Option<CommitTurn> 
         task.gate = lock.map(|lock| LimitKey::Affinity((*lock).to_owned()));
         WorkflowCommand::Activity { step, task, eager: false }
     });
-    let sent = doing.to.map(|to| WorkflowCommand::Send(parcel(to, 2, 0, format!("{name}-sent"))));
+    let sent = doing.to.map(|to| WorkflowCommand::Send(message(to, 2, 0, format!("{name}-sent"))));
     let taken = lease.received.iter().take(if doing.whole { usize::MAX } else { 1 });
     Some(CommitTurn {
         fence: flow.fence(),

@@ -202,7 +202,7 @@ impl Foreign {
 
     fn accepted(&mut self, command: &Command, outcome: &Outcome) -> Result<(), Breach> {
         match (command, outcome) {
-            (Command::Send(send), Outcome::Posted(posted)) => self.post.told(&send.parcel, posted),
+            (Command::Send(send), Outcome::Posted(posted)) => self.post.told(&send.message, posted),
             (Command::Claim(_), Outcome::Claimed(tasks)) => {
                 for task in tasks {
                     if !self.known.insert((task.id.clone(), task.epoch)) {
@@ -232,7 +232,7 @@ impl Foreign {
     /// Checks a rejection: a send is rejected only if its target may be absent.
     fn refused(&self, command: &Command, rejection: &Rejection) -> Result<(), Breach> {
         match command {
-            Command::Send(send) => self.post.refused(&send.parcel, rejection),
+            Command::Send(send) => self.post.refused(&send.message, rejection),
             Command::Claim(_) | Command::RenewSessions(_) | Command::ReleaseSession(_) => {
                 breach(Kind::UnjustRefusal, "the command had no fault")
             }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use windlass_core::command::{Absent, Parcel, Posted, WorkflowCommand};
+use windlass_core::command::{Absent, OutgoingMessage, Posted, WorkflowCommand};
 use windlass_core::{Command, Lease, Message, Rejection, TaskId, Timestamp};
 
 use crate::foreign::SENDER;
@@ -30,15 +30,15 @@ struct Sent {
 
 impl Post {
     pub(super) fn asked(&mut self, command: &Command) {
-        let mut sends = |parcel: &Parcel| {
-            self.sent.entry(parcel.name.clone()).or_default().asked += 1;
+        let mut sends = |message: &OutgoingMessage| {
+            self.sent.entry(message.name.clone()).or_default().asked += 1;
         };
         match command {
-            Command::Send(send) => sends(&send.parcel),
+            Command::Send(send) => sends(&send.message),
             Command::CommitTurn(turn) => {
-                for deed in &turn.commands {
-                    if let WorkflowCommand::Send(parcel) = deed {
-                        sends(parcel);
+                for behavior in &turn.commands {
+                    if let WorkflowCommand::Send(message) = behavior {
+                        sends(message);
                     }
                 }
             }
@@ -47,8 +47,12 @@ impl Post {
     }
 
     /// Checks an accepted send: the message exists, and answers no other send.
-    pub(super) fn told(&mut self, parcel: &Parcel, posted: &[Posted]) -> Result<(), Breach> {
-        let sent = self.sent.entry(parcel.name.clone()).or_default();
+    pub(super) fn told(
+        &mut self,
+        message: &OutgoingMessage,
+        posted: &[Posted],
+    ) -> Result<(), Breach> {
+        let sent = self.sent.entry(message.name.clone()).or_default();
         let [posted] = posted else { return breach(Kind::OtherAnswer, "expected one message") };
         sent.told += 1;
         let came = sent.came.contains(&(posted.task.clone(), posted.seq));
@@ -58,8 +62,12 @@ impl Post {
         Ok(())
     }
 
-    pub(super) fn refused(&self, parcel: &Parcel, rejection: &Rejection) -> Result<(), Breach> {
-        match (rejection, &parcel.absent) {
+    pub(super) fn refused(
+        &self,
+        message: &OutgoingMessage,
+        rejection: &Rejection,
+    ) -> Result<(), Breach> {
+        match (rejection, &message.absent) {
             (Rejection::TaskNotFound, Absent::Refuse) => Ok(()),
             _ => breach(Kind::UnjustRefusal, "the message could be sent"),
         }

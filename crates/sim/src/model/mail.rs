@@ -23,7 +23,7 @@ use crate::violation::{Breach, Kind, breach};
 pub(super) struct Office {
     pub(super) mail: BTreeMap<TaskId, Mail>,
     /// Every message ever sent, by its log event.
-    pub(super) letters: BTreeMap<u64, Letter>,
+    pub(super) sent_messages: BTreeMap<u64, MessageFacts>,
     /// The delays until messages become visible, by task, name and source.
     posting: BTreeMap<(TaskId, String, String), BTreeSet<u64>>,
     pub(super) suspending: BTreeMap<Fenced, Vec<Suspend>>,
@@ -55,7 +55,7 @@ pub(super) struct Mail {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Letter {
+pub(super) struct MessageFacts {
     pub(super) task: TaskId,
     pub(super) life: u64,
     pub(super) number: u64,
@@ -83,7 +83,7 @@ pub(super) struct Opening {
 /// The name and the source of the engine's timeout message.
 pub(super) const TIMEOUT: (&str, &str) = ("timeout", "engine");
 
-impl Letter {
+impl MessageFacts {
     /// Whether it is the engine's timeout message, which meets no condition.
     pub(super) fn is_timeout(&self) -> bool {
         (&self.name[..], &self.source[..]) == TIMEOUT
@@ -105,9 +105,9 @@ impl Office {
     }
 
     /// The messages in a task's mailbox.
-    pub(super) fn of_task(&self, id: &TaskId) -> impl Iterator<Item = &Letter> {
+    pub(super) fn of_task(&self, id: &TaskId) -> impl Iterator<Item = &MessageFacts> {
         let there = self.mail.get(id).into_iter().flat_map(|mail| mail.there.values());
-        there.map(|seq| &self.letters[seq])
+        there.map(|seq| &self.sent_messages[seq])
     }
 
     /// The messages of a task with these numbers; none if one is missing.
@@ -162,7 +162,7 @@ impl Model {
         }
         mail.last = number;
         mail.there.insert(number, at.seq);
-        let letter = Letter {
+        let sent = MessageFacts {
             task: at.id.clone(),
             life: mail.life,
             number,
@@ -174,7 +174,7 @@ impl Model {
             hidden: false,
             taken_by: None,
         };
-        office.letters.insert(at.seq, letter);
+        office.sent_messages.insert(at.seq, sent);
         Ok(())
     }
 
@@ -231,32 +231,32 @@ impl Model {
     }
 
     fn compare_letter(&mut self, seq: u64, message: &Message) -> Result<(), Breach> {
-        let letter = self.office.letters.get_mut(&seq).expect("the log has its event");
-        let delay_ms = letter.at.ms_until(message.visible_at);
-        let sort = (letter.task.clone(), letter.name.clone(), letter.source.clone());
-        let at_once = letter.waitpoint.is_some() || sort.2 == TIMEOUT.1;
+        let sent = self.office.sent_messages.get_mut(&seq).expect("the log has its event");
+        let delay_ms = sent.at.ms_until(message.visible_at);
+        let sort = (sent.task.clone(), sent.name.clone(), sent.source.clone());
+        let at_once = sent.waitpoint.is_some() || sort.2 == TIMEOUT.1;
         let asked = self.office.posting.get(&sort);
         let as_asked = match at_once {
             true => delay_ms == 0,
             false => asked.is_some_and(|delays| delays.contains(&delay_ms)),
         };
         let Message { name, source, waitpoint, posted_at, taken_by, .. } = message;
-        let same = (name, source, waitpoint) == (&letter.name, &letter.source, &letter.waitpoint)
-            && (*posted_at, *taken_by) == (letter.at, letter.taken_by);
+        let same = (name, source, waitpoint) == (&sent.name, &sent.source, &sent.waitpoint)
+            && (*posted_at, *taken_by) == (sent.at, sent.taken_by);
         let early = message.due_at.is_none() && self.latest < message.visible_at;
         if !as_asked || !same || early {
-            return breach(Kind::Message, format!("{message:?} differs from {letter:?}"));
+            return breach(Kind::Message, format!("{message:?} differs from {sent:?}"));
         }
-        letter.visible_at = Some(message.visible_at);
-        letter.hidden = message.due_at.is_some();
+        sent.visible_at = Some(message.visible_at);
+        sent.hidden = message.due_at.is_some();
         Ok(())
     }
 
     /// Checks a deleted message: a lease holder asked to consume it, or a later timeout message
     /// of the engine replaced it.
     fn taken_out(&mut self, id: &TaskId, number: u64) -> Result<(), Breach> {
-        let later = |letter: &Letter| letter.is_timeout() && number < letter.number;
-        let replaced = self.letter(id, number).is_some_and(Letter::is_timeout)
+        let later = |sent: &MessageFacts| sent.is_timeout() && number < sent.number;
+        let replaced = self.sent(id, number).is_some_and(MessageFacts::is_timeout)
             && self.office.of_task(id).any(later);
         let epochs = self.office.taking.get(&(id.clone(), number));
         let holds = |facts: &Facts| {
@@ -273,9 +273,9 @@ impl Model {
     }
 
     /// The message of a task with this number, if it is in the mailbox.
-    fn letter(&self, id: &TaskId, number: u64) -> Option<&Letter> {
+    fn sent(&self, id: &TaskId, number: u64) -> Option<&MessageFacts> {
         let seq = self.office.mail.get(id)?.there.get(&number)?;
-        self.office.letters.get(seq)
+        self.office.sent_messages.get(seq)
     }
 
     pub(super) fn compare_waitpoint(

@@ -5,7 +5,7 @@ use windlass_core::{Command, Fence, Outcome, Rejection, ResumeCause, Token, Wait
 
 use crate::model::answer::{Asked, Fenced};
 use crate::model::facts::Facts;
-use crate::model::mail::Letter;
+use crate::model::mail::MessageFacts;
 use crate::model::state::Model;
 use crate::model::wait::suspend_content;
 use crate::violation::{Breach, Kind, breach};
@@ -109,13 +109,13 @@ impl Model {
         told: &Posted,
     ) -> Result<(), Breach> {
         let first = if told.duplicate { 0 } else { asked.seq + 1 };
-        let same = |letter: &Letter| {
-            (&letter.task, letter.number) == (&told.task, told.seq)
-                && (&letter.name[..], &letter.source[..]) == (wanted.name, wanted.source)
-                && letter.waitpoint == wanted.waitpoint
+        let same = |message: &MessageFacts| {
+            (&message.task, message.number) == (&told.task, told.seq)
+                && (&message.name[..], &message.source[..]) == (wanted.name, wanted.source)
+                && message.waitpoint == wanted.waitpoint
         };
-        let mut found = self.office.letters.range(first..).rev();
-        let Some((seq, letter)) = found.find(|(_, letter)| same(letter)) else {
+        let mut found = self.office.sent_messages.range(first..).rev();
+        let Some((seq, message)) = found.find(|(_, message)| same(message)) else {
             let kind = if told.duplicate { Kind::Key } else { Kind::EffectMissing };
             return breach(kind, format!("the message does not exist: {told:?}"));
         };
@@ -123,17 +123,17 @@ impl Model {
             let may = wanted.key.is_some() && !told.resumed;
             return if may { Ok(()) } else { breach(Kind::Key, "a duplicate without a key") };
         }
-        let visible = letter.visible_at.is_none_or(|visible_at| visible_at <= letter.at);
+        let visible = message.visible_at.is_none_or(|visible_at| visible_at <= message.at);
         if told.resumed != (visible && self.office.woke.contains(seq)) {
-            return breach(Kind::OtherAnswer, format!("wrong `resumed` for {letter:?}"));
+            return breach(Kind::OtherAnswer, format!("wrong `resumed` for {message:?}"));
         }
         let Some((key, window_ms)) = wanted.key else { return Ok(()) };
-        let (seq, letter) = (*seq, letter.clone());
+        let (seq, message) = (*seq, message.clone());
         let others = self.office.keyed.entry((told.task.clone(), key.to_owned())).or_default();
         let taken = others.iter().filter(|other| **other != seq).find(|other| {
-            let other = &self.office.letters[*other];
-            let (early, late) = (other.at.min(letter.at), other.at.max(letter.at));
-            other.life == letter.life && late < early.plus_ms(window_ms)
+            let other = &self.office.sent_messages[*other];
+            let (early, late) = (other.at.min(message.at), other.at.max(message.at));
+            other.life == message.life && late < early.plus_ms(window_ms)
         });
         if let Some(other) = taken {
             return breach(Kind::Key, format!("{key} sent messages {other} and {seq}"));

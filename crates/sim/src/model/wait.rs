@@ -10,7 +10,7 @@ use crate::model::facts::{Content, Facts, Pause, State, Stay};
 use crate::model::family::gathered;
 use crate::model::lease::held;
 use crate::model::log::Step;
-use crate::model::mail::{Letter, TIMEOUT};
+use crate::model::mail::{MessageFacts, TIMEOUT};
 use crate::model::state::Model;
 use crate::script::TaskSpec;
 use crate::violation::{Breach, Kind, breach};
@@ -95,7 +95,7 @@ impl Model {
         numbers: &[u64],
         by_operator: bool,
     ) -> Result<(), Breach> {
-        let Some(letters) = self.office.numbered(at.id, numbers) else {
+        let Some(messages) = self.office.numbered(at.id, numbers) else {
             return breach(Kind::Message, format!("{numbers:?} are not all there"));
         };
         let began_at = match (&mut facts.state, cause) {
@@ -105,7 +105,7 @@ impl Model {
                 let Some(began_at) = hold.began_at else {
                     return breach(Kind::IllegalMove, "its attempt has not begun");
                 };
-                self.check_met(at, hold.epoch, None, &letters, began_at)?;
+                self.check_met(at, hold.epoch, None, &messages, began_at)?;
                 let seen = self.office.satisfied.entry((at.id.clone(), hold.epoch)).or_default();
                 seen.push((at.at, numbers.to_vec()));
                 began_at
@@ -116,27 +116,27 @@ impl Model {
                 let epoch = facts.epoch.unwrap_or_default();
                 match cause {
                     ResumeCause::Signals => {
-                        self.check_met(at, epoch, stay.condition.as_ref(), &letters, began_at)?;
+                        self.check_met(at, epoch, stay.condition.as_ref(), &messages, began_at)?;
                         // The log event before this one, of the same commit. A message that
                         // became visible in the meantime may have met the condition instead.
                         let last = at.seq - 1;
-                        let letter = self.office.letters.get(&last);
-                        let came = letter.filter(|letter| letter.task == *at.id);
-                        if came.is_some_and(|letter| letter.at == at.at) {
+                        let message = self.office.sent_messages.get(&last);
+                        let came = message.filter(|message| message.task == *at.id);
+                        if came.is_some_and(|message| message.at == at.at) {
                             self.office.woke.insert(last);
                         }
                     }
                     ResumeCause::Timeout => {
                         self.timed_out(at, facts, OnTimeout::Resume)?;
-                        let told = letters.iter().map(|seq| &self.office.letters[seq]);
-                        let told = told.map(|letter| (&letter.name[..], &letter.source[..]));
+                        let told = messages.iter().map(|seq| &self.office.sent_messages[seq]);
+                        let told = told.map(|message| (&message.name[..], &message.source[..]));
                         if !told.eq([TIMEOUT]) {
                             return breach(Kind::Message, "it got no timeout message");
                         }
                     }
                     ResumeCause::Operator => {
                         let asked = self.office.resuming.contains(at.id);
-                        if !asked || !by_operator || !letters.is_empty() {
+                        if !asked || !by_operator || !messages.is_empty() {
                             return breach(Kind::IllegalMove, "no operator resumed it");
                         }
                     }
@@ -150,9 +150,9 @@ impl Model {
             }
             _ => return breach(Kind::IllegalMove, "it does not wait"),
         };
-        for seq in letters {
-            let letter = self.office.letters.get_mut(&seq).expect("the message exists");
-            letter.taken_by = Some(began_at);
+        for seq in messages {
+            let message = self.office.sent_messages.get_mut(&seq).expect("the message exists");
+            message.taken_by = Some(began_at);
         }
         Ok(())
     }
@@ -166,23 +166,24 @@ impl Model {
         seqs: &[u64],
         began_at: Timestamp,
     ) -> Result<(), Breach> {
-        let letters: Vec<&Letter> = seqs.iter().map(|seq| &self.office.letters[seq]).collect();
-        let stale = |letter: &&&Letter| {
-            let early = letter.visible_at.is_some_and(|visible_at| at.at < visible_at);
-            letter.is_timeout() || letter.hidden && early
+        let messages: Vec<&MessageFacts> =
+            seqs.iter().map(|seq| &self.office.sent_messages[seq]).collect();
+        let stale = |message: &&&MessageFacts| {
+            let early = message.visible_at.is_some_and(|visible_at| at.at < visible_at);
+            message.is_timeout() || message.hidden && early
         };
-        if let Some(letter) = letters.iter().find(stale) {
-            return breach(Kind::Message, format!("{letter:?} cannot meet a condition"));
+        if let Some(message) = messages.iter().find(stale) {
+            return breach(Kind::Message, format!("{message:?} cannot meet a condition"));
         }
         let asked = self.office.suspending.get(&(at.id.clone(), epoch)).into_iter().flatten();
         let mut conditions: Vec<&Condition> = asked.map(|suspend| &suspend.condition).collect();
         if let Some(known) = known {
             conditions = vec![known];
         }
-        if conditions.iter().any(|condition| holds(condition, &letters, began_at)) {
+        if conditions.iter().any(|condition| holds(condition, &messages, began_at)) {
             return Ok(());
         }
-        breach(Kind::Message, format!("{letters:?} does not meet {conditions:?}"))
+        breach(Kind::Message, format!("{messages:?} does not meet {conditions:?}"))
     }
 
     /// Checks a suspension that times out: at its timeout, with the requested action, and only if
@@ -200,10 +201,11 @@ impl Model {
             Some(timeout) if timeout.then == then && timeout.at <= at.at => {}
             other => return breach(Kind::Timeout, format!("its timeout is {other:?}")),
         }
-        let counts = |letter: &&Letter| {
-            !letter.is_timeout() && letter.visible_at.is_some_and(|visible_at| visible_at <= at.at)
+        let counts = |message: &&MessageFacts| {
+            !message.is_timeout()
+                && message.visible_at.is_some_and(|visible_at| visible_at <= at.at)
         };
-        let there: Vec<&Letter> = self.office.of_task(at.id).filter(counts).collect();
+        let there: Vec<&MessageFacts> = self.office.of_task(at.id).filter(counts).collect();
         let began_at = stay.pause.began_at;
         if stay.condition.as_ref().is_some_and(|condition| holds(condition, &there, began_at)) {
             return breach(Kind::Message, "its condition was met");
@@ -250,8 +252,8 @@ impl Model {
                 return breach(Kind::Family, format!("{id} waits, but its last child has ended"));
             }
             let State::Suspended(stay) = &facts.state else { continue };
-            let counts = |letter: &&Letter| !letter.hidden && !letter.is_timeout();
-            let there: Vec<&Letter> = self.office.of_task(id).filter(counts).collect();
+            let counts = |message: &&MessageFacts| !message.hidden && !message.is_timeout();
+            let there: Vec<&MessageFacts> = self.office.of_task(id).filter(counts).collect();
             let began_at = stay.pause.began_at;
             if stay.condition.as_ref().is_some_and(|it| holds(it, &there, began_at)) {
                 return breach(Kind::MessageLost, format!("{id} waits despite {there:?}"));
@@ -269,25 +271,25 @@ pub(super) fn suspend_content(suspend: &Suspend) -> Content {
 
 /// Whether messages meet a condition of the attempt that began then. A message that resumed this
 /// attempt before meets only a condition on its waitpoint.
-fn holds(condition: &Condition, letters: &[&Letter], began_at: Timestamp) -> bool {
-    let fits = |matcher: &Matcher, letter: &Letter| {
+fn holds(condition: &Condition, messages: &[&MessageFacts], began_at: Timestamp) -> bool {
+    let fits = |matcher: &Matcher, message: &MessageFacts| {
         let Matcher { waitpoint, name, source } = matcher;
-        (waitpoint.is_some() || letter.taken_by != Some(began_at))
-            && (waitpoint.is_none() || *waitpoint == letter.waitpoint)
-            && name.iter().all(|name| *name == letter.name)
-            && source.iter().all(|source| *source == letter.source)
+        (waitpoint.is_some() || message.taken_by != Some(began_at))
+            && (waitpoint.is_none() || *waitpoint == message.waitpoint)
+            && name.iter().all(|name| *name == message.name)
+            && source.iter().all(|source| *source == message.source)
     };
     match condition {
-        Condition::Signal(matcher) => letters.iter().any(|letter| fits(matcher, letter)),
-        Condition::All(parts) => parts.iter().all(|part| holds(part, letters, began_at)),
-        Condition::Any(parts) => parts.iter().any(|part| holds(part, letters, began_at)),
+        Condition::Signal(matcher) => messages.iter().any(|message| fits(matcher, message)),
+        Condition::All(parts) => parts.iter().all(|part| holds(part, messages, began_at)),
+        Condition::Any(parts) => parts.iter().any(|part| holds(part, messages, began_at)),
         Condition::Count { n, distinct, of } => {
             let mut words: Vec<&str> = Vec::new();
-            for letter in letters.iter().filter(|letter| fits(of, letter)) {
+            for message in messages.iter().filter(|message| fits(of, message)) {
                 words.extend(match distinct {
-                    Distinct::Waitpoints => letter.waitpoint.as_ref().map(|id| id.as_str()),
-                    Distinct::Names => Some(letter.name.as_str()),
-                    Distinct::Sources => Some(letter.source.as_str()),
+                    Distinct::Waitpoints => message.waitpoint.as_ref().map(|id| id.as_str()),
+                    Distinct::Names => Some(message.name.as_str()),
+                    Distinct::Sources => Some(message.source.as_str()),
                 });
             }
             words.sort_unstable();

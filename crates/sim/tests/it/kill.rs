@@ -64,7 +64,8 @@ const OPENING: &[&str] = &["sqlite.open", "sqlite.migrate.before", "sqlite.migra
 const CLOSING: &[&str] = &["engine.closing", "engine.closed"];
 
 /// Events that must have happened, or the kills have proved little.
-const DEEDS: &[&str] = &["asked again", "answered again", "lease expired", "last attempt lost"];
+const OBSERVATIONS: &[&str] =
+    &["asked again", "answered again", "lease expired", "last attempt lost"];
 
 /// Kills at no particular step, and pairs of processes, in each story.
 const ANY_ANSWER: usize = 4;
@@ -116,7 +117,8 @@ fn kills_lose_nothing() {
     let steps = STEPS.iter().map(|(step, _)| step).chain(OPENING).chain(CLOSING);
     let missed: Vec<_> = steps.filter(|step| hits.get(*step) < Some(&stories)).collect();
     assert!(missed.is_empty(), "not killed in every file at {missed:?}");
-    let missed: Vec<_> = DEEDS.iter().filter(|deed| hits.get(*deed) < Some(&1)).collect();
+    let missed: Vec<_> =
+        OBSERVATIONS.iter().filter(|behavior| hits.get(*behavior) < Some(&1)).collect();
     assert!(missed.is_empty(), "these events never happened: {missed:?}");
 }
 

@@ -48,7 +48,7 @@ impl Generator {
     pub(super) fn next(&mut self, oracle: &Oracle, number: usize) -> Step {
         self.move_clock();
         let live = Live::of(&oracle.tables, oracle.now(self.clock), &self.tokens);
-        let deed = match number {
+        let command = match number {
             0 if self.plants => Operation::Plant(unreadable(self.clock)),
             n if self.crowds && n == STEPS - 4 => single(crowd()),
             n if self.crowds && n == STEPS - 3 => single(one_too_many()),
@@ -58,7 +58,7 @@ impl Generator {
             _ => single(self.command(&live)),
         };
         let handle = usize::from(self.random.percent(30));
-        Step { at: self.clock, handle, deed }
+        Step { at: self.clock, handle, command }
     }
 
     pub(super) fn learn(&mut self, expected: &Expected) {

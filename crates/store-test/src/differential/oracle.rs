@@ -33,7 +33,7 @@ impl Oracle {
     /// Takes a step; fails with a description if its result is inconsistent.
     pub(super) fn take(&mut self, step: &Step) -> Result<Expected, String> {
         let now = self.now(step.at);
-        let batch = match &step.deed {
+        let batch = match &step.command {
             Operation::Plant(row) => self.plant(now, row),
             Operation::Batch { commands, order } => self.decide(now, commands, *order)?,
         };

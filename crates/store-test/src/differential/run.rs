@@ -110,11 +110,11 @@ async fn run_seed(
         for (name, subject) in &mut subjects {
             let taken = subject.take(&next, &expected, &oracle.payloads).await;
             taken.map_err(|what| {
-                let what = format!("{what} after {:?}", next.deed);
+                let what = format!("{what} after {:?}", next.command);
                 position.divergence(name, what)
             })?;
         }
-        if let Operation::Batch { commands, .. } = &next.deed {
+        if let Operation::Batch { commands, .. } = &next.command {
             let answers = commands.iter().zip(&expected.batch.answers);
             answers.for_each(|(command, answer)| coverage.note(command, answer));
         }

@@ -9,7 +9,7 @@ pub(super) struct Step {
     pub(super) at: Timestamp,
     /// Which of its two handles a store is used through.
     pub(super) handle: usize,
-    pub(super) deed: Operation,
+    pub(super) command: Operation,
 }
 
 #[derive(Clone, Debug)]

@@ -58,7 +58,7 @@ impl Subject {
 
     async fn act(&mut self, step: &Step) -> Result<Batch, StoreError> {
         let store = &*self.handles[step.handle];
-        match &step.deed {
+        match &step.command {
             Operation::Plant(row) => {
                 let tx = store.begin().await?;
                 let (now, hints) = (tx.now(), Hints::default());

@@ -16,7 +16,7 @@ use windlass_core::{
 
 use super::live::{IDS, LANES, Live, TENANTS};
 use super::workers::{self, WORKERS};
-use super::{mail, parcels, requests, workflows};
+use super::{mail, messages, requests, workflows};
 use crate::random::Random;
 
 type Wish = fn(&mut Random, &Live) -> Command;
@@ -61,10 +61,10 @@ const WISHES: &[(u64, Wish)] = &[
     (8, requests::claim_effect),
     (12, requests::settle_effect),
     (4, requests::spend),
-    (6, parcels::send),
-    (3, parcels::decline),
-    (2, parcels::discard),
-    (2, parcels::renew_sessions),
+    (6, messages::send),
+    (3, messages::decline),
+    (2, messages::discard),
+    (2, messages::renew_sessions),
 ];
 
 /// Percentage of invalid commands.

@@ -59,7 +59,7 @@ pub(super) fn commit_turn(random: &mut Random, live: &Live) -> Command {
         fence.epoch = fence.epoch.saturating_sub(1);
     }
     let count = random.below(4);
-    let commands = (0..count).map(|at| deed(random, live, &fence, step, step + at)).collect();
+    let commands = (0..count).map(|at| command(random, live, &fence, step, step + at)).collect();
     let turn = if random.percent(BAD) { turns + 1 } else { turns };
     CommitTurn {
         turn,
@@ -139,7 +139,13 @@ fn eager(random: &mut Random, fence: &Fence) -> Claim {
     Claim { tenant: fence.task.tenant.clone(), lanes, limit, lease_ms: 2_500, ..Claim::new("w1") }
 }
 
-fn deed(random: &mut Random, live: &Live, fence: &Fence, first: u64, step: u64) -> WorkflowCommand {
+fn command(
+    random: &mut Random,
+    live: &Live,
+    fence: &Fence,
+    first: u64,
+    step: u64,
+) -> WorkflowCommand {
     let workflow = &fence.task.id;
     let before = random.below(first + 1);
     let of_step = |step: u64| format!("{workflow}/{step}");

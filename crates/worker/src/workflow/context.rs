@@ -160,7 +160,7 @@ impl Workflow {
     /// }
     ///
     /// async fn price(ctx: Workflow, _: ()) -> Result<u32, StepError> {
-    ///     ctx.local_activity_retried("cached price", RetryPolicy::linear(4, 10), ask_a_flaky_cache).await
+    ///     ctx.local_activity_retried("price", RetryPolicy::linear(4, 10), ask_a_flaky_cache).await
     /// }
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// # let tested = WorkflowTest::new(price, &()).run().await.expect("it ends");
@@ -303,9 +303,9 @@ impl Workflow {
     }
 
     /// Ends this execution and starts the next one, with this input and an empty history. Returns
-    /// only if that is rejected: cancellation is requested, more than [`MAX_CARRIED_SIGNALS`] messages are
-    /// unread, these and the values exceed 4 MiB, or an argument is invalid. Nothing is lost then:
-    /// the code may read messages or remove values, and retry.
+    /// only if that is rejected: cancellation is requested, more than [`MAX_CARRIED_SIGNALS`]
+    /// messages are unread, these and the values exceed 4 MiB, or an argument is invalid. Nothing
+    /// is lost then: the code may read messages or remove values, and retry.
     pub async fn continue_as_new<I: Serialize + ?Sized>(
         &self,
         input: &I,

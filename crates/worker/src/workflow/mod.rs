@@ -1,9 +1,9 @@
 //! Workflows: ordinary async code that is replayed over its history.
 //!
-//! A [`WorkflowDefinition`] is the code; an [`Instance`] is one execution of it: it takes history rows and
-//! inputs, and returns workflow commands and the state of the execution. Only local activities use
-//! a clock, a runtime or, for external calls, an engine. Code does everything durable through its
-//! [`Workflow`].
+//! A [`WorkflowDefinition`] is the code; an [`Instance`] is one execution of it: it takes history
+//! rows and inputs, and returns workflow commands and the state of the execution. Only local
+//! activities use a clock, a runtime or, for external calls, an engine. Code does everything
+//! durable through its [`Workflow`].
 
 mod activity;
 mod cancelled;

@@ -2,7 +2,7 @@ use crate::event::{Change, Event};
 use crate::limits;
 use crate::mailbox::Message;
 use crate::primitive::{
-    Letter, expire, fail, open, put, resume, resume_if_met, take, transition_to,
+    MessageContent, expire, fail, open, put, resume, resume_if_met, take, transition_to,
 };
 use crate::task::{
     FailureClass, Lifecycle, OnTimeout, ResumeCause, Retry, SuspendReason, Suspension, Task,
@@ -51,7 +51,8 @@ pub(super) fn time_out(
 /// so that repeated timeouts do not fill the mailbox.
 fn keep_lease(world: &mut World, mut task: Task, suspension: &Suspension) -> Result<(), Halt> {
     let source = Message::ENGINE;
-    let letter = Letter { name: "timeout", source, waitpoint: None, after_ms: 0, payload: None };
+    let content =
+        MessageContent { name: "timeout", source, waitpoint: None, after_ms: 0, payload: None };
     let (mut mailbox, paused) = (open(world, &mut task)?, suspension.paused.clone());
     for seq in task.resumption.iter().flat_map(|last| &last.messages) {
         let key = Message::key_of(&task.tenant, &task.id, *seq);
@@ -63,7 +64,7 @@ fn keep_lease(world: &mut World, mut task: Task, suspension: &Suspension) -> Res
     let mut told = Vec::new();
     // In a full mailbox only the cause of the resumption names the timeout.
     if mailbox.held < limits::MAILBOX_MESSAGES {
-        told.push(put(world, &task, mailbox, &letter)?.seq);
+        told.push(put(world, &task, mailbox, &content)?.seq);
         take(world, &task, &told, paused.began_at)?;
     }
     resume(world, &task, paused, ResumeCause::Timeout, told, None)

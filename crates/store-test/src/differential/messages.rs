@@ -1,7 +1,8 @@
 //! Commands about messages to workflows, and about leases with messages in flight.
 
 use windlass_core::command::{
-    AbandonTurn, Absent, DropActivity, NewTask, NewWorkflow, Parcel, RenewSessions, Send, Start,
+    AbandonTurn, Absent, DropActivity, NewTask, NewWorkflow, OutgoingMessage, RenewSessions, Send,
+    Start,
 };
 use windlass_core::{Command, Tenant};
 
@@ -37,8 +38,8 @@ pub(super) fn send(random: &mut Random, live: &Live) -> Command {
         _ => Start::Now,
     };
     let (payload, absent) = (payload(random), absent(random, live));
-    let parcel = Parcel { task, name, source: "ops".into(), payload, visible, absent };
-    Send { tenant, parcel }.into()
+    let message = OutgoingMessage { task, name, source: "ops".into(), payload, visible, absent };
+    Send { tenant, message }.into()
 }
 
 pub(super) fn decline(random: &mut Random, live: &Live) -> Command {

@@ -11,7 +11,7 @@ use crate::output::{say, say_json};
 use crate::payload::PayloadArgs;
 
 #[derive(Debug, Args)]
-pub(crate) struct Letter {
+pub(crate) struct SignalArgs {
     /// The sender of the message.
     #[arg(long, default_value = "command line")]
     source: String,
@@ -25,7 +25,7 @@ pub(crate) struct Letter {
     payload: PayloadArgs,
 }
 
-impl Letter {
+impl SignalArgs {
     pub(crate) fn is_standard_input(&self) -> bool {
         self.payload.is_standard_input()
     }
