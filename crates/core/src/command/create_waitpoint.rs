@@ -77,10 +77,10 @@ mod tests {
             absent    |          | absent          | ! task_not_found |
             absent    | operator | absent          | ! task_not_found |
             waiting   |          | waiting e0 a0   | ! stale          |
-            waiting   | operator | waiting e0 a0   | p until +60000   | waitpoint_made
-            delayed   | operator | delayed e0 a0   | p until +60000   | waitpoint_made
-            claimed   |          | claimed e1 a0   | p until +60000   | waitpoint_made
-            active    |          | active e1 a1    | p until +60000   | waitpoint_made
+            waiting   | operator | waiting e0 a0   | p until +60000   | waitpoint_created
+            delayed   | operator | delayed e0 a0   | p until +60000   | waitpoint_created
+            claimed   |          | claimed e1 a0   | p until +60000   | waitpoint_created
+            active    |          | active e1 a1    | p until +60000   | waitpoint_created
             active    | epoch=2  | active e1 a1    | ! stale          |
             active    | id=      | active e1 a1    | ! invalid        |
             active    | id=a.b   | active e1 a1    | ! invalid        |
@@ -92,12 +92,12 @@ mod tests {
             cancelled | operator | cancelled e1 a1 | ! ended          |
             expired   | operator | expired e1 a1   | ! ended          |
             suspended |          | suspended e1 a1 | ! not_leased     |
-            suspended | operator | suspended e1 a1 | p until +60000   | waitpoint_made
-            resumable | operator | resumable e1 a1 | p until +60000   | waitpoint_made
-            waiting_children | operator | waiting_children e1 a1 | p until +60000 | waitpoint_made
-            gated     | operator | blocked e0 a0   | p until +60000   | waitpoint_made
-            reserved  | operator | reserved e0 a0  | p until +60000   | waitpoint_made
-            granted   | operator | granted e0 a0   | p until +60000   | waitpoint_made
+            suspended | operator | suspended e1 a1 | p until +60000   | waitpoint_created
+            resumable | operator | resumable e1 a1 | p until +60000   | waitpoint_created
+            waiting_children | operator | waiting_children e1 a1 | p until +60000 | waitpoint_created
+            gated     | operator | blocked e0 a0   | p until +60000   | waitpoint_created
+            reserved  | operator | reserved e0 a0  | p until +60000   | waitpoint_created
+            granted   | operator | granted e0 a0   | p until +60000   | waitpoint_created
             ",
             command,
         );

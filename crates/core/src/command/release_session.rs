@@ -62,7 +62,7 @@ mod tests {
             expired   | | expired e1 a1   | released 0 running |
             gated     | | blocked e0 a0   | released 0 running |
             granted   | | granted e0 a0   | released 0 running |
-            reserved  | | waiting e0 a0   | released 0 running | freed
+            reserved  | | waiting e0 a0   | released 0 running | grant_released
             waiting_children | | waiting_children e1 a1 | released 0 running |
             granted | | granted e0 a0 | released 0 running |
             suspended | | suspended e1 a1 | released 0 running |

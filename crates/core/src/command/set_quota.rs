@@ -161,19 +161,19 @@ mod tests {
             absent  | rate=2 | 0+0/- 2r behind 0 | set      | quota_set
             absent  | to=9999999 | absent       | ! invalid |
             full    | to=1   | 1+0/1 behind 3   | set       | quota_set
-            full    | to=3   | 1+2/3 behind 1   | set       | quota_set admitted admitted
-            full    | to=9   | 1+3/9 behind 0   | set       | quota_set admitted admitted admitted
+            full    | to=3   | 1+2/3 behind 1   | set       | quota_set unblocked unblocked
+            full    | to=9   | 1+3/9 behind 0   | set       | quota_set unblocked unblocked unblocked
             full    | to=0   | 1+0/0 behind 3   | set       | quota_set
-            full    | rate=2 | 1+2/- 2r behind 1 | set      | quota_set admitted admitted
+            full    | rate=2 | 1+2/- 2r behind 1 | set      | quota_set unblocked unblocked
             full    |        | 1+0/1 behind 3   | set       |
             wide    | to=3   | 1+2/3 behind 1   | set       |
-            wide    | to=2   | 1+1/2 behind 2   | set       | quota_set recalled
-            wide    | to=0   | 1+0/0 behind 3   | set       | quota_set recalled recalled
-            wide    | rate=1 | 1+1/- 1r behind 2 | set      | quota_set recalled
-            wide    |        | 1+0/1 behind 3   | set       | quota_set recalled recalled
+            wide    | to=2   | 1+1/2 behind 2   | set       | quota_set blocked_again
+            wide    | to=0   | 1+0/0 behind 3   | set       | quota_set blocked_again blocked_again
+            wide    | rate=1 | 1+1/- 1r behind 2 | set      | quota_set blocked_again
+            wide    |        | 1+0/1 behind 3   | set       | quota_set blocked_again blocked_again
             rated   | rate=1 | 1+0/- 1r behind 3 | set      |
-            rated   | rate=2 | 1+1/- 2r behind 2 | set      | quota_set admitted
-            rated   | to=3   | 1+2/3 behind 1   | set       | quota_set admitted admitted
+            rated   | rate=2 | 1+1/- 2r behind 2 | set      | quota_set unblocked
+            rated   | to=3   | 1+2/3 behind 1   | set       | quota_set unblocked unblocked
             rated   |        | 1+0/1 behind 3   | set       | quota_set
             ",
             |args| {

@@ -204,7 +204,7 @@ mod tests {
             active    | epoch=2     | active e1 a1    | ! stale             |
             active    | timeout=0   | active e1 a1    | ! invalid           |
             active    | on=p        | active e1 a1    | ! waitpoint_not_found |
-            active    | with=p      | suspended e1 a1 | suspended 1 | waitpoint_made suspended
+            active    | with=p      | suspended e1 a1 | suspended 1 | waitpoint_created suspended
             active    | with=a.b    | active e1 a1    | ! invalid           |
             lapsed    |             | active e1 a1    | ! lease_expired     |
             lapsed    | policy=late | suspended e1 a1 | suspended 0         | suspended

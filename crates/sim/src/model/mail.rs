@@ -180,7 +180,11 @@ impl Model {
 
     /// Checks a created waitpoint: it is the first of its id, or replaces one that expired unused
     /// or whose message a holder asked to consume.
-    pub(super) fn waitpoint_made(&mut self, at: &Step<'_>, id: &WaitpointId) -> Result<(), Breach> {
+    pub(super) fn waitpoint_created(
+        &mut self,
+        at: &Step<'_>,
+        id: &WaitpointId,
+    ) -> Result<(), Breach> {
         let fresh = Opening { task: at.id.clone(), made: at.seq, expires_at: None, used: None };
         let before = self.office.waitpoints.insert(id.clone(), fresh);
         match before {

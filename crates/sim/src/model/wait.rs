@@ -28,7 +28,7 @@ impl Model {
             Change::Signaled { seq, name, source, waitpoint } => {
                 self.signaled(at, facts, *seq, (name, source), waitpoint.as_ref())
             }
-            Change::WaitpointCreated { id } => self.waitpoint_made(at, id),
+            Change::WaitpointCreated { id } => self.waitpoint_created(at, id),
             Change::Suspended { epoch, reason } => self.suspended(at, facts, spec, *epoch, *reason),
             Change::WaitingChildren { epoch, open } => self.gathers(at, facts, spec, *epoch, *open),
             Change::Resumed { cause: ResumeCause::Children, messages, by } => {

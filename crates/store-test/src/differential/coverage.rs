@@ -90,7 +90,7 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::BookmarkDropped { known: true } => "dropped",
         Outcome::BookmarkDropped { known: false } => "dropped_none",
         Outcome::Posted(posted) => posted_code(posted),
-        Outcome::WaitpointCreated(_) => "waitpoint_made",
+        Outcome::WaitpointCreated(_) => "waitpoint_created",
         Outcome::Suspended { waitpoints } if waitpoints.is_empty() => "suspended",
         Outcome::Suspended { .. } => "suspended_with_waitpoints",
         Outcome::AlreadySatisfied(_) => "already_satisfied",
@@ -204,7 +204,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     (
         "CreateWaitpoint",
         "conflict ended invalid lease_expired no_signing_key not_leased stale task_not_found \
-         waitpoint_made",
+         waitpoint_created",
     ),
     (
         "Suspend",

@@ -58,7 +58,7 @@ async fn a_suspended_handler_resumes_when_its_waitpoint_is_completed() {
     stage.until("t", "completed").await;
     let result = stage.result("t").await.unwrap();
     assert_eq!(result, "\"approve by ada: \\\"fine\\\", attempt 1\"");
-    let expected = "created claimed waitpoint_made progressed suspended signaled resumed claimed \
+    let expected = "created claimed waitpoint_created progressed suspended signaled resumed claimed \
                     completed";
     assert_eq!(stage.history("t"), expected);
     let task = stage.task("t").await;
