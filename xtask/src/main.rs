@@ -42,6 +42,7 @@ commands:
   mutate   disables one rule at a time and counts the simulator's seeds that detect it
              workflows      only the rules of workflows
              foreign        only those of workflows of an external runtime
+             --rule TEXT    only the rules that contain this text
              --seeds N      maximum number of seeds for each rule (1000)
              --stop-after N stop a rule after N seeds that detect it (3)
              --every-seed   all seeds for each rule, to count how many detect it

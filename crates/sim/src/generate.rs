@@ -35,6 +35,7 @@ pub(crate) fn script(seed: u64) -> Script {
         adopt(&mut random, &mut tasks);
     }
     gates::shut(&mut random, mood.gates, &mut tasks);
+    Outages::prepare(seed, &mut tasks);
     let mut writer = Writer {
         mood,
         random,

@@ -5,7 +5,7 @@ use windlass_core::LaneState;
 use windlass_store_test::{CrashPoint, Random};
 
 use crate::scene::ask;
-use crate::script::{Action, Mishap, NodeSpec, Step, Wish};
+use crate::script::{Action, FAST_STRIDE, Mishap, NodeSpec, Step, TaskSpec, Wish};
 
 /// More lookups than an engine makes before it reports an unknown outcome.
 const LOOKUPS: u64 = 9;
@@ -13,10 +13,19 @@ const LOOKUPS: u64 = 9;
 /// The node that is cut off.
 const NODE: u8 = 0;
 
+/// The task whose grants are lost in every sixteenth script: the worker of [`NODE`] can always run
+/// it.
+const PLAIN_TASK: usize = 0;
+
 /// Writes outages into every fourth script.
 pub(crate) struct Outages {
     random: Random,
     often: u64,
+    loses_grants: bool,
+}
+
+fn loses_grants(seed: u64) -> bool {
+    seed % 16 == 13
 }
 
 impl Outages {
@@ -24,14 +33,27 @@ impl Outages {
     /// heartbeat interval so long that it is not declared dead meanwhile, or so short that it is.
     pub(crate) fn new(seed: u64, nodes: &mut [NodeSpec]) -> Self {
         let mut random = Random::new(seed.rotate_left(48) ^ seed);
+        let loses_grants = loses_grants(seed);
         if seed % 4 != 1 {
-            return Self { random, often: 0 };
+            return Self { random, often: 0, loses_grants };
         }
         let often = *random.pick(&[2, 4]);
         let node = &mut nodes[usize::from(NODE)];
         (node.slots, node.lease_ms, node.deaf) = (node.slots.max(1), 120_000, false);
         node.beat_ms = *random.pick(&[2_000, 10_000, 10_000]);
-        Self { random, often }
+        if loses_grants {
+            (node.slots, node.beat_ms, node.stride) = (node.slots.max(2), 10_000, FAST_STRIDE);
+        }
+        Self { random, often, loses_grants }
+    }
+
+    /// Removes from a task what could keep the worker of the node from claiming it at once.
+    pub(crate) fn prepare(seed: u64, tasks: &mut [TaskSpec]) {
+        if loses_grants(seed) {
+            let task = &mut tasks[PLAIN_TASK];
+            (task.lane, task.start_ms, task.deadline_ms) = (0, 0, None);
+            (task.special, task.parent, task.gate) = (false, None, None);
+        }
     }
 
     /// The next steps, if any.
@@ -39,7 +61,7 @@ impl Outages {
         if self.often == 0 || !self.random.percent(self.often) {
             return Vec::new();
         }
-        let task = self.small();
+        let task = if self.loses_grants { PLAIN_TASK as u8 } else { self.small() };
         let mut steps = Vec::new();
         let mut then = |action, rounds| steps.push(Step { action, rounds });
         let open = |lane| Wish::SetLaneState { lane, state: LaneState::Active };
@@ -49,7 +71,7 @@ impl Outages {
         }
         let create = Wish::Create { task, id: 0, variant: 0 };
         let fault = |fault| Action::Fault { node: NODE, fault };
-        if self.random.percent(60) {
+        if self.loses_grants || self.random.percent(60) {
             // The answer to the commit that creates the task, and leases it to the waiting worker
             // of the node, is lost.
             let point = CrashPoint::AfterCommit;
@@ -60,8 +82,12 @@ impl Outages {
             then(Action::Advance { ms: 20 }, 16);
             then(fault(Mishap::Outage), 4);
         }
-        for _ in 0..2 + self.random.below(4) {
-            then(Action::Advance { ms: *self.random.pick(&[900, 5_000, 9_000]) }, 4);
+        // The engine reports the unknown outcome before the worker is declared dead.
+        let away = if self.loses_grants { 3 } else { 2 + self.random.below(4) };
+        for _ in 0..away {
+            let ms =
+                if self.loses_grants { 9_000 } else { *self.random.pick(&[900, 5_000, 9_000]) };
+            then(Action::Advance { ms }, if self.loses_grants { 16 } else { 4 });
         }
         then(fault(Mishap::Recovery), 16);
         then(Action::Advance { ms: *self.random.pick(&[400, 2_000, 9_000]) }, 8);

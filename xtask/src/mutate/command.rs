@@ -23,7 +23,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
             (tasks.chain(workflows()).chain(rows_foreign::ROWS).collect(), args)
         }
     };
-    let values = [&Request::VALUES[..], &["--seeds", "--stop-after"]].concat();
+    let values = [&Request::VALUES[..], &["--rule", "--seeds", "--stop-after"]].concat();
     let flags = [&Request::FLAGS[..], &["--every-seed"]].concat();
     let options = Options::parse_with_flags(args, &values, &flags)?;
     let stop_after = options.number("--stop-after", STOP_AFTER)?;
@@ -31,7 +31,13 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
         most: options.number("--seeds", 1_000)?,
         stop_after: if options.has("--every-seed") { None } else { Some(stop_after) },
     };
-    let rows: Vec<&super::mutation::Mutation> = rows;
+    let mut rows: Vec<&super::mutation::Mutation> = rows;
+    if let Some(text) = options.text("--rule") {
+        rows.retain(|row| row.rule.contains(text));
+        if rows.is_empty() {
+            return Err(Failure::Usage(format!("no rule contains {text:?}")));
+        }
+    }
     Ok(simulator::run(&rows, seeds, &Request::read(&options)?)?)
 }
 

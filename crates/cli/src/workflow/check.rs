@@ -198,7 +198,7 @@ mod tests {
                     row.arrived.push(WorkflowInput::Report { step, outcome });
                 }
                 "!" => {
-                    row.arrived.push(WorkflowInput::Report { step, outcome: StepOutcome::Fired })
+                    row.arrived.push(WorkflowInput::Report { step, outcome: StepOutcome::Fired });
                 }
                 "@" => row.at = Timestamp::from_millis(i64::try_from(step).unwrap()),
                 other => panic!("{other}"),

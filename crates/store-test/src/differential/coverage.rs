@@ -156,7 +156,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
          settled_otherwise stale task_not_found",
     ),
     (
-        "Delay",
+        "Snooze",
         "delayed_until ended invalid lease_expired not_leased settled_otherwise stale \
          task_not_found",
     ),
@@ -169,15 +169,15 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("Cancel", "cancelled ended invalid quarantined task_not_found"),
     ("ChangePriority", "ended invalid priority_changed task_not_found"),
     ("Replay", "not_ended other_generation replayed replays_exhausted task_not_found"),
-    ("Reap", "not_ended reaped task_not_found"),
+    ("DeleteTask", "not_ended reaped task_not_found"),
     ("SetLaneState", "invalid lane_changed lane_not_found"),
     ("LimitLane", "invalid lane_changed lane_not_found"),
     ("Sweep", "invalid swept swept_none"),
     ("TrimLog", "invalid trimmed trimmed_a_page trimmed_none"),
-    ("Beat", "beaten invalid joined"),
-    ("Leave", "invalid left"),
+    ("HeartbeatNode", "beaten invalid joined"),
+    ("DeregisterNode", "invalid left"),
     ("Create", "parent_not_found parent_ended"),
-    ("Reap", "children_open"),
+    ("DeleteTask", "children_open"),
     (
         "WaitChildren",
         "children_done ended lease_expired no_children not_leased settled_otherwise stale \
@@ -186,15 +186,15 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("SetQuota", "invalid lane_not_found quota_set"),
     ("ReleaseSession", "invalid session_released"),
     ("RegisterWorker", "beaten invalid joined not_held"),
-    ("RetireWorker", "invalid retired"),
+    ("DeregisterWorker", "invalid retired"),
     ("Grant", "ended granted invalid kept lane_hands_out_none not_waiting task_not_found"),
     (
-        "Consume",
+        "ClaimGranted",
         "claimed_one ended invalid lane_full lane_hands_out_none not_granted task_not_found",
     ),
     ("Revoke", "ended invalid not_leased revoked task_not_found"),
-    ("MoveBookmark", "bookmark_at invalid"),
-    ("DropBookmark", "dropped dropped_none invalid"),
+    ("MoveSubscriptionCursor", "bookmark_at invalid"),
+    ("DeleteSubscription", "dropped dropped_none invalid"),
     (
         "Post",
         "conflict ended invalid posted posted_and_resumed posted_before quarantined \
@@ -223,8 +223,8 @@ pub const REQUIRED: &[(&str, &str)] = &[
         "admitted answered idempotency_conflict idempotency_expired idempotency_in_flight invalid \
          rate_limited",
     ),
-    ("Answer", "answered invalid request_released settled_otherwise"),
-    ("Withdraw", "invalid settled_otherwise withdrawn"),
+    ("CompleteRequest", "answered invalid request_released settled_otherwise"),
+    ("ReleaseRequest", "invalid settled_otherwise withdrawn"),
     (
         "ClaimEffect",
         "answered_before claimed claimed_before conflict invalid not_begun request_released stale",
@@ -232,15 +232,15 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("SettleEffect", "effect_not_claimed request_released settled settled_otherwise stale"),
     ("Spend", "conflict invalid rate_limited spent"),
     ("Send", "ended invalid posted posted_and_resumed task_not_found"),
-    ("Decline", "not_a_workflow released stale task_not_found"),
-    ("Discard", "cancelled ended stale task_not_found"),
+    ("AbandonTurn", "not_a_workflow released stale task_not_found"),
+    ("DropActivity", "cancelled ended stale task_not_found"),
     ("RenewSessions", "invalid renewed_none"),
     (
         "CommitTurn",
         "ended invalid lease_expired lease_kept not_a_workflow not_leased other_turn \
          settled_otherwise stale task_not_found turned",
     ),
-    ("Unstick", "unstuck"),
+    ("ClearSticky", "unstuck"),
     ("RequestCancel", "cancelled ended invalid task_not_found"),
     ("PruneExecutions", "not_a_workflow pruned task_not_found"),
 ];

@@ -193,7 +193,8 @@ async fn a_claim_granted_after_missed_heartbeats_is_released() {
     let mut claims = stage.faults.pause_commit(1);
     stage.create("t", "null").await;
     claims.reached().await;
-    sleep(Duration::from_secs(4)).await;
+    // The last heartbeat was sent with the answer to the first one, 17.5 seconds before.
+    sleep(Duration::from_secs(14)).await;
     claims.release();
     stage.until("t", "completed").await;
     assert_eq!(stage.history("t"), "created claimed released claimed completed");
