@@ -74,7 +74,7 @@ impl IdempotencyLayer {
 impl fmt::Debug for IdempotencyLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut layer = f.debug_struct("IdempotencyLayer");
-        layer.field("is_required", &self.is_required).field("longest_body", &self.max_body_bytes);
+        layer.field("is_required", &self.is_required).field("max_body_bytes", &self.max_body_bytes);
         layer.finish_non_exhaustive()
     }
 }

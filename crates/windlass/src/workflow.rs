@@ -1,9 +1,9 @@
 //! Durable workflows: ordinary async code that resumes where it stopped, also after a crash.
 //!
 //! Workflow code gets a [`Workflow`] and does everything durable through it. It is started by
-//! [`Engine::with_store`][crate::Engine::start], and run by a worker that registered it with
-//! [`Worker::workflow`][crate::Worker::workflow]. [`testing`] runs it in memory, under virtual time
-//! and with mocks, and replays recorded histories against changed code.
+//! [`Engine::start_workflow`][crate::Engine::start_workflow], and run by a worker that registered
+//! it with [`Worker::workflow`][crate::Worker::workflow]. [`testing`] runs it in memory, under
+//! virtual time and with mocks, and replays recorded histories against changed code.
 //!
 //! ```
 //! use std::time::Duration;

@@ -32,11 +32,12 @@ impl Context {
         self.engine().effect(EffectOwner::Task(self.fence()), provider)
     }
 
-    /// Waits until a condition holds. If it holds already, this returns, and [`Context::signals`]
-    /// has the messages. Otherwise the task is suspended and this run ends: pass the failure on
-    /// with `?`. When the task resumes, its handler is called again, as the same attempt, with
-    /// [`Context::resumption`] set. Check that before waiting for a message by name, or the handler
-    /// waits for a second message of that name. A waitpoint stays completed.
+    /// Waits until a condition holds. If it holds already, this returns, and
+    /// [`Context::resuming_signals`] has the messages. Otherwise the task is suspended and this run
+    /// ends: pass the failure on with `?`. When the task resumes, its handler is called again, as
+    /// the same attempt, with [`Context::resumption`] set. Check that before waiting for a message
+    /// by name, or the handler waits for a second message of that name. A waitpoint stays
+    /// completed.
     pub async fn suspend(&self, until: impl Into<WaitFor>) -> Result<(), Failure> {
         let WaitFor { condition, reason, timeout } = until.into();
         let suspend = Suspend {

@@ -167,14 +167,14 @@ impl Worker {
     }
 
     /// Stops after claiming this many tasks for its handlers, whatever their outcome; see
-    /// [`WorkerHandle::ended`].
+    /// [`WorkerHandle::wait`].
     #[must_use]
     pub fn max_tasks(mut self, tasks: u64) -> Self {
         self.end.tasks = Some(tasks);
         self
     }
 
-    /// Stops when no handler ran and no task was ready for this long; see [`WorkerHandle::ended`].
+    /// Stops when no handler ran and no task was ready for this long; see [`WorkerHandle::wait`].
     #[must_use]
     pub fn exit_when_idle(mut self, idle: Duration) -> Self {
         self.end.idle = Some(idle);

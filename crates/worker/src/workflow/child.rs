@@ -102,7 +102,7 @@ impl Workflow {
         DetachedWorkflow { plan: Planned::new(self, &function, input) }
     }
 
-    /// Like [`Workflow::start`], by name.
+    /// Like [`Workflow::start_detached`], by name.
     pub fn start_named(&self, name: &str, input: &(impl Serialize + ?Sized)) -> DetachedWorkflow {
         DetachedWorkflow { plan: Planned::named(self, name, input) }
     }

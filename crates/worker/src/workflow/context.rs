@@ -144,8 +144,8 @@ impl Workflow {
         Step::new(self, name.to_owned(), plan, result)
     }
 
-    /// Like [`Workflow::local`], and retried within the same turn when it fails. A policy of more
-    /// than ten attempts, or more than ten seconds of backoff in total, is rejected.
+    /// Like [`Workflow::local_activity`], and retried within the same turn when it fails. A policy
+    /// of more than ten attempts, or more than ten seconds of backoff in total, is rejected.
     ///
     /// ```
     /// # use std::sync::atomic::{AtomicU32, Ordering};
@@ -207,8 +207,8 @@ impl Workflow {
         self.send(to.into(), name, encoded(name, payload)?, None)
     }
 
-    /// Like [`Workflow::post`], to a workflow that may not be started yet: the message is buffered
-    /// for this long.
+    /// Like [`Workflow::signal`], to a workflow that may not be started yet: the message is
+    /// buffered for this long.
     pub fn signal_buffered<T: Serialize + ?Sized>(
         &self,
         to: impl Into<TaskId>,
@@ -263,7 +263,7 @@ impl Workflow {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// # let test = WorkflowTest::new(trip, &"Rome".to_owned());
     /// # let test = test.activity(reserve, |what| match what.starts_with("hotel") {
-    /// #     true => Err(Failure::give_up("it is full")),
+    /// #     true => Err(Failure::non_retryable("it is full")),
     /// #     false => Ok(1),
     /// # });
     /// # assert!(test.run().await.expect("it ends").result.is_err());
