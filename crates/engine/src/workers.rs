@@ -30,7 +30,7 @@ impl Engine {
         self.list::<Worker>(Query { prefix: vec![tenant.into()], after, ..query }).await
     }
 
-    /// Grants a waiting task to a worker, to claim with [`Engine::claim_granted`]; returns the expiry.
+    /// Grants a waiting task to a worker for [`Engine::claim_granted`]; returns the expiry.
     pub async fn grant(
         &self,
         task: &TaskKey,
