@@ -96,7 +96,17 @@ fn reason(status: ExitStatus, stop_grace: &str) -> String {
 /// The report of an attempt: a line for people, an object for programs.
 pub(crate) fn line(came: &AttemptReport) -> String {
     let (task, attempt, seconds) = (&came.fence.task.id, came.attempt, came.took.as_secs_f64());
-    let asked = match &came.asked {
+    let asked = requested(came.asked.as_ref(), came.answer.is_settled());
+    let what = match came.answer.code() {
+        None => asked,
+        Some(code) => format!("not settled, {} [{code}]; it was {asked}", came.answer),
+    };
+    format!("{task} attempt {attempt}, {seconds:.3} s: {}", what.replace('\n', " | "))
+}
+
+/// What the worker requested; a release counts only once it is committed.
+fn requested(asked: Option<&SettleRequest>, is_settled: bool) -> String {
+    match asked {
         None => "stopped".into(),
         Some(SettleRequest::Complete(None)) => "done".into(),
         Some(SettleRequest::Complete(Some(result))) => {
@@ -106,18 +116,14 @@ pub(crate) fn line(came: &AttemptReport) -> String {
             let end = if failure.retry() == Retry::Never { ", not retried" } else { "" };
             format!("{} failure{end}: {}", failure.class().as_str(), failure.reason())
         }
-        Some(SettleRequest::Release) => "stopped and released".into(),
+        Some(SettleRequest::Release) if is_settled => "stopped and released".into(),
+        Some(SettleRequest::Release) => "stopped".into(),
         Some(SettleRequest::Snooze { pause, reason }) => {
             format!("snoozed for {} s: {reason}", pause.as_secs())
         }
         Some(SettleRequest::WaitChildren) => "waits for its children".into(),
         Some(SettleRequest::Suspend) => "suspended".into(),
-    };
-    let what = match came.answer.code() {
-        None => asked,
-        Some(code) => format!("not settled, {} [{code}]; it was {asked}", came.answer),
-    };
-    format!("{task} attempt {attempt}, {seconds:.3} s: {}", what.replace('\n', " | "))
+    }
 }
 
 pub(crate) fn object(came: &AttemptReport) -> Value {
@@ -167,6 +173,13 @@ mod tests {
     use windlass::FailureClass;
 
     use super::*;
+
+    #[test]
+    fn a_release_that_is_not_committed_is_not_reported_as_released() {
+        let release = Some(&SettleRequest::Release);
+        assert_eq!(requested(release, true), "stopped and released");
+        assert_eq!(requested(release, false), "stopped");
+    }
 
     #[test]
     fn exit_codes() {
