@@ -5,7 +5,7 @@ use windlass_core::LaneState;
 use windlass_store_test::{CrashPoint, Random};
 
 use crate::scene::ask;
-use crate::script::{Action, FAST_STRIDE, Mishap, NodeSpec, Step, TaskSpec, Wish};
+use crate::script::{Action, Behavior, FAST_STRIDE, Mishap, NodeSpec, Step, TaskSpec, Wish};
 
 /// More lookups than an engine makes before it reports an unknown outcome.
 const LOOKUPS: u64 = 9;
@@ -53,6 +53,9 @@ impl Outages {
             let task = &mut tasks[PLAIN_TASK];
             (task.lane, task.start_ms, task.deadline_ms) = (0, 0, None);
             (task.special, task.parent, task.gate) = (false, None, None);
+            // A handler that outlasts the outage, and whose lease is not lost too often to count.
+            (task.timeout_ms, task.behaviors) = (None, vec![Behavior::Hang { ms: 90_000 }]);
+            (task.max_attempts, task.max_lost_leases) = (Some(9), 100);
         }
     }
 
@@ -71,7 +74,16 @@ impl Outages {
         }
         let create = Wish::Create { task, id: 0, variant: 0 };
         let fault = |fault| Action::Fault { node: NODE, fault };
-        if self.loses_grants || self.random.percent(60) {
+        let is_global = self.loses_grants && self.random.percent(50);
+        if is_global {
+            // No node reaches the store: the worker stops its handler, and no sweep declares the
+            // worker dead meanwhile.
+            then(ask(NODE, create), 20);
+            then(Action::Advance { ms: 20 }, 16);
+            for node in 0..3 {
+                then(Action::Fault { node, fault: Mishap::Outage }, 4);
+            }
+        } else if self.loses_grants || self.random.percent(60) {
             // The answer to the commit that creates the task, and leases it to the waiting worker
             // of the node, is lost.
             let point = CrashPoint::AfterCommit;
@@ -83,11 +95,20 @@ impl Outages {
             then(fault(Mishap::Outage), 4);
         }
         // The engine reports the unknown outcome before the worker is declared dead.
-        let away = if self.loses_grants { 3 } else { 2 + self.random.below(4) };
+        let away = match (is_global, self.loses_grants) {
+            (true, _) => 5,
+            (false, true) => 3,
+            (false, false) => 2 + self.random.below(4),
+        };
         for _ in 0..away {
             let ms =
                 if self.loses_grants { 9_000 } else { *self.random.pick(&[900, 5_000, 9_000]) };
             then(Action::Advance { ms }, if self.loses_grants { 16 } else { 4 });
+        }
+        if is_global {
+            for node in 1..3 {
+                then(Action::Fault { node, fault: Mishap::Recovery }, 0);
+            }
         }
         then(fault(Mishap::Recovery), 16);
         then(Action::Advance { ms: *self.random.pick(&[400, 2_000, 9_000]) }, 8);
