@@ -39,12 +39,12 @@ pub(crate) fn run() -> Result<(), String> {
         eprintln!("{line}");
     }
     let status = running.wait().map_err(|error| error.to_string())?;
-    print!("\n{}", found.report(&ignored_fields(&source)));
+    print!("\n{}", found.report(&excluded(&source)));
     if status.success() { Ok(()) } else { Err(format!("the suite: {status}")) }
 }
 
 /// The excluded functions, as the suite names them.
-fn ignored_fields(source: &str) -> Vec<&str> {
+fn excluded(source: &str) -> Vec<&str> {
     let list = source.split_once(EXCLUDED).map_or("", |(_, rest)| rest);
     let list = list.split_once("];").map_or("", |(list, _)| list);
     list.split('"').skip(1).step_by(2).collect()
@@ -84,11 +84,11 @@ impl Tests {
         (ran, came)
     }
 
-    fn report(&self, ignored_fields: &[&str]) -> String {
+    fn report(&self, excluded: &[&str]) -> String {
         let mut rows = vec![row([&"store", &"run", &"passed", &"excluded"])];
         for store in STORES {
             let (ran, passed) = self.count(store);
-            rows.push(row([&store, &ran, &passed, &ignored_fields.len()]));
+            rows.push(row([&store, &ran, &passed, &excluded.len()]));
         }
         let failed: BTreeSet<&str> =
             self.0.iter().filter(|(_, passed)| !**passed).map(|(name, _)| name.as_str()).collect();
@@ -96,7 +96,7 @@ impl Tests {
         for name in failed {
             text += &format!("failed: {name}\n");
         }
-        for name in ignored_fields {
+        for name in excluded {
             text += &format!("excluded: {name} (for providers that never wait for work)\n");
         }
         text
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn excluded_functions_are_listed_by_the_suite() {
         let source = std::fs::read_to_string(tree::root().join(SUITE)).unwrap();
-        let short = ignored_fields(&source);
+        let short = excluded(&source);
         assert_eq!(short.len(), 2, "{short:?}");
         assert!(short.iter().all(|name| name.starts_with("test_short_poll")));
     }

@@ -13,7 +13,7 @@ use windlass::{Context, StoreUrl};
 use crate::error::CliError;
 use crate::worker::group::Group;
 use crate::worker::starts::Starts;
-use crate::worker::streams::{Broken, feed, output, stop_grace};
+use crate::worker::streams::{Broken, feed, output, stderr_tail};
 
 /// How long the output may stay open after the program has exited.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ pub(crate) enum Ran {
     Ended {
         status: ExitStatus,
         printed: Vec<u8>,
-        stop_grace: String,
+        stderr_tail: String,
     },
     /// The task is retried after the pause: the next one would fail too.
     NotStarted {
@@ -138,7 +138,7 @@ async fn follow(mut child: Child, group: &Group, context: &Context) -> Ran {
         unreachable!("every stream is piped");
     };
     let streams = async {
-        tokio::try_join!(feed(stdin, context.payload()), output(stdout), stop_grace(stderr))
+        tokio::try_join!(feed(stdin, context.payload()), output(stdout), stderr_tail(stderr))
     };
     let mut streams = Box::pin(streams);
     let (followed, status) = tokio::select! {
@@ -157,8 +157,8 @@ async fn follow(mut child: Child, group: &Group, context: &Context) -> Ran {
         }
         (Some(Err(broken)), _) => Ran::Broken(broken),
         (_, Err(error)) => Ran::Broken(Broken::Lost(error)),
-        (Some(Ok(((), printed, stop_grace))), Ok(status)) => {
-            Ran::Ended { status, printed, stop_grace }
+        (Some(Ok(((), printed, stderr_tail))), Ok(status)) => {
+            Ran::Ended { status, printed, stderr_tail }
         }
     }
 }

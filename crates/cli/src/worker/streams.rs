@@ -43,7 +43,7 @@ pub(crate) async fn output(stdout: impl AsyncRead + Unpin) -> Result<Vec<u8>, Br
 }
 
 /// Reads stderr and returns its last lines.
-pub(crate) async fn stop_grace(mut stderr: impl AsyncRead + Unpin) -> Result<String, Broken> {
+pub(crate) async fn stderr_tail(mut stderr: impl AsyncRead + Unpin) -> Result<String, Broken> {
     let mut last = VecDeque::new();
     let mut buffer = [0; 4_096];
     loop {
@@ -101,12 +101,12 @@ mod tests {
     async fn only_the_last_lines_of_stderr_are_retained() {
         let lines: Vec<String> = (0..5_000).map(|n| format!("line {n}")).collect();
         let said = lines.join("\n");
-        let last = stop_grace(said.as_bytes()).await.unwrap();
+        let last = stderr_tail(said.as_bytes()).await.unwrap();
         assert_eq!(last.lines().count(), LAST_LINES);
         assert!(last.ends_with("line 4999"), "{last}");
-        assert_eq!(stop_grace(&b"one\n\n"[..]).await.unwrap(), "one");
+        assert_eq!(stderr_tail(&b"one\n\n"[..]).await.unwrap(), "one");
         let long = "x".repeat(100_000);
-        assert_eq!(stop_grace(long.as_bytes()).await.unwrap().len(), LAST_BYTES);
-        assert_eq!(stop_grace(&b""[..]).await.unwrap(), "");
+        assert_eq!(stderr_tail(long.as_bytes()).await.unwrap().len(), LAST_BYTES);
+        assert_eq!(stderr_tail(&b""[..]).await.unwrap(), "");
     }
 }

@@ -56,8 +56,8 @@ pub(crate) type Verdict = Result<Option<Payload>, Failure>;
 pub(crate) fn verdict(ran: Ran) -> Verdict {
     match ran {
         Ran::Ended { status, printed, .. } if status.success() => Ok(result(printed)),
-        Ran::Ended { status, stop_grace, .. } => {
-            let reason = reason(status, &stop_grace);
+        Ran::Ended { status, stderr_tail, .. } => {
+            let reason = reason(status, &stderr_tail);
             Err(match status.code() {
                 Some(BAD_DATA) => Failure::permanent(reason),
                 Some(GIVE_UP) => Failure::non_retryable(reason),
@@ -84,13 +84,13 @@ pub(crate) fn verdict(ran: Ran) -> Verdict {
     }
 }
 
-fn reason(status: ExitStatus, stop_grace: &str) -> String {
+fn reason(status: ExitStatus, stderr_tail: &str) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("killed by signal {signal}"),
         (None, None) => "exited with an unknown status".into(),
     };
-    if stop_grace.is_empty() { how } else { format!("{how}: {stop_grace}") }
+    if stderr_tail.is_empty() { how } else { format!("{how}: {stderr_tail}") }
 }
 
 /// The report of an attempt: a line for people, an object for programs.
@@ -194,7 +194,7 @@ mod tests {
             (9, Some((Transient, Retry::Policy, "killed by signal 9: why"))),
         ] {
             let status = ExitStatus::from_raw(status);
-            let ran = Ran::Ended { status, printed: Vec::new(), stop_grace: "why".into() };
+            let ran = Ran::Ended { status, printed: Vec::new(), stderr_tail: "why".into() };
             let failure = verdict(ran).err();
             let found = failure.as_ref().map(|f| (f.class(), f.retry(), f.reason()));
             assert_eq!(found, expected, "{status}");

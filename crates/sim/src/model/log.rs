@@ -170,7 +170,7 @@ impl Model {
     ) -> Result<(), Breach> {
         match change {
             Change::Delayed { until } => {
-                let pause = facts.hold().and_then(|hold| last_kept_turn(hold, at));
+                let pause = facts.hold().and_then(|hold| resumed_attempt(hold, at));
                 let lease = match pause {
                     Some(_) => ends(facts, at, spec)?,
                     None => gives_back(facts, at, spec)?,
@@ -238,7 +238,7 @@ impl Model {
         spec: &TaskSpec,
     ) -> Result<(), Breach> {
         let hold = *held(facts, epoch, at, spec)?;
-        redeliver(facts, &hold, at);
+        return_to_queue(facts, &hold, at);
         self.settled(at, facts, epoch, Some(Content::Release), Settled::Released);
         Ok(())
     }
@@ -416,8 +416,8 @@ fn hold(at: &Step<'_>, pause: Option<Pause>, epoch: u64, expires_at: Timestamp) 
 
 /// Returns a task to its lane. An attempt that began under an earlier lease is resumed by the
 /// next; any other attempt is uncounted.
-pub(super) fn redeliver(facts: &mut Facts, hold: &Hold, at: &Step<'_>) {
-    let pause = last_kept_turn(hold, at);
+pub(super) fn return_to_queue(facts: &mut Facts, hold: &Hold, at: &Step<'_>) {
+    let pause = resumed_attempt(hold, at);
     facts.attempts -= u32::from(pause.is_none() && hold.began_at.is_some());
     facts.state = State::Waiting { lost: None, since: at.at, pause };
 }
@@ -440,7 +440,7 @@ fn replayed(
 }
 
 /// The attempt of a returned lease, if it began under an earlier lease.
-fn last_kept_turn(hold: &Hold, at: &Step<'_>) -> Option<Pause> {
+fn resumed_attempt(hold: &Hold, at: &Step<'_>) -> Option<Pause> {
     hold.began_at.filter(|_| hold.resumed).map(|began_at| {
         let left_ms = hold.over_at.map(|over_at| at.at.ms_until(over_at));
         Pause { began_at, left_ms }

@@ -12,7 +12,7 @@ use windlass_store::MemoryStore;
 
 use crate::model::answer::{Asked, Fenced};
 use crate::model::facts::{Facts, Stand, State};
-use crate::model::log::{Step, redeliver};
+use crate::model::log::{Step, return_to_queue};
 use crate::model::record::one;
 use crate::model::refusal::may_be;
 use crate::model::state::Model;
@@ -205,7 +205,7 @@ impl Model {
             if hold.epoch != *epoch || claim.is_none_or(|seen| seen.worker != worker.as_str()) {
                 return breach(Kind::IllegalMove, format!("{worker} does not hold this lease"));
             }
-            redeliver(facts, &hold, at);
+            return_to_queue(facts, &hold, at);
             return Ok(());
         }
         let waits = matches!(facts.state, State::Waiting { .. });
