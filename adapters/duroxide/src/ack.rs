@@ -8,7 +8,7 @@ use duroxide::providers::{
 };
 use duroxide::{Event, EventKind};
 use windlass_core::command::{
-    Absent, CommitTurn, NewTask, RuntimeMetadata, TurnEnd, WorkflowCommand,
+    CommitTurn, IfAbsent, NewTask, OnReject, RuntimeMetadata, TurnEnd, WorkflowCommand,
 };
 use windlass_core::{Payload, Rejection, Task, TaskKey, WorkflowProperty, WorkflowState, limits};
 use windlass_engine::{Engine, Error};
@@ -19,7 +19,7 @@ use crate::error::{Patience, failed, garbled};
 use crate::history::Row;
 use crate::names::{activity_id, generation, instance_of, step};
 use crate::provider::WindlassProvider;
-use crate::queue::parcel_of_ack;
+use crate::queue::message_of_ack;
 use crate::token::{Caller, Token};
 
 const ACK: &str = "ack_orchestration_item";
@@ -148,7 +148,8 @@ impl WindlassProvider {
         let mut commands = ack.activities(instance)?;
         let untold = token.caller.as_ref().and_then(|caller| ack.untold_failure(caller));
         for item in ack.orchestrator_items.iter().chain(&untold) {
-            commands.push(WorkflowCommand::Send(parcel_of_ack(ACK, item)?));
+            let message = message_of_ack(ACK, item)?;
+            commands.push(WorkflowCommand::Send { message, on_reject: OnReject::RejectTurn });
         }
         if let Some(status) = ack.custom_status() {
             commands.push(WorkflowCommand::SetProperty {
@@ -238,20 +239,20 @@ impl WindlassProvider {
         let (mut kept, mut changed) = (Vec::with_capacity(commands.len()), false);
         for mut command in commands.drain(..) {
             let mut reaches = true;
-            if let WorkflowCommand::Send(message) = &mut command {
+            if let WorkflowCommand::Send { message, .. } = &mut command {
                 let key = TaskKey::new(&self.tenant, &message.task);
                 let target = self.looked_up(&key).await?;
                 let has_ended = target.as_ref().map(|task| task.lifecycle.ended_at().is_some());
-                match &mut message.absent {
+                match &mut message.if_absent {
                     // The instance was deleted: its remains are removed to make room for a new one.
-                    Absent::Create(new) => {
+                    IfAbsent::Start(new) => {
                         if has_ended == Some(true) {
                             self.reap(ACK, &key).await?;
                             changed = true;
                         }
                         changed |= self.drop_lost_parent(new).await?;
                     }
-                    Absent::Refuse => reaches = has_ended == Some(false),
+                    IfAbsent::Reject => reaches = has_ended == Some(false),
                     _ => reaches = has_ended != Some(true),
                 }
             }

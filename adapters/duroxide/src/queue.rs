@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duroxide::providers::{ProviderError, WorkItem};
 use windlass_core::command::{
-    Absent, DeleteTask, NewTask, NewWorkflow, OutgoingMessage, Send, Start,
+    DeleteTask, IfAbsent, MailboxLimit, NewMessage, NewTask, NewWorkflow, SendMessages, Start,
 };
 use windlass_core::{Payload, Policy, Rejection, TaskKey, Timestamp, limits};
 use windlass_engine::Error;
@@ -14,20 +14,20 @@ use crate::names::{KIND, SOURCE, addressee, instance_id, orchestrations};
 use crate::provider::{WindlassProvider, ms};
 
 /// How long messages are buffered for an instance that does not exist yet.
-const EARLY_MS: u64 = 24 * 3_600_000;
+const BUFFER_MS: u64 = 24 * 3_600_000;
 
 /// What an item does if its instance does not exist: it starts the instance, or it is buffered for
 /// a later start. All others are dropped.
-fn absent(item: &WorkItem, delay: Option<Duration>) -> Absent {
+fn if_absent(item: &WorkItem, delay: Option<Duration>) -> IfAbsent {
     match item {
         WorkItem::StartOrchestration { instance, parent_instance, .. }
         | WorkItem::ContinueAsNew { instance, parent_instance, .. } => {
-            Absent::Create(Box::new(new_instance(instance, parent_instance.as_deref(), delay)))
+            IfAbsent::Start(Box::new(new_instance(instance, parent_instance.as_deref(), delay)))
         }
         WorkItem::CancelInstance { .. } | WorkItem::ExternalRaised { .. } => {
-            Absent::Keep { ms: EARLY_MS }
+            IfAbsent::Buffer { ttl_ms: BUFFER_MS }
         }
-        _ => Absent::Refuse,
+        _ => IfAbsent::Reject,
     }
 }
 
@@ -53,26 +53,25 @@ pub(crate) fn message(
     operation: &'static str,
     item: &WorkItem,
     delay: Option<Duration>,
-) -> Result<OutgoingMessage, ProviderError> {
+) -> Result<NewMessage, ProviderError> {
     let Some(instance) = addressee(item) else {
         return Err(ProviderError::permanent(operation, "not an item for an orchestrator"));
     };
     let payload = serde_json::to_string(item).map_err(garbled(operation))?;
-    Ok(OutgoingMessage {
-        task: instance_id(instance),
-        name: KIND.to_owned(),
-        source: SOURCE.to_owned(),
-        payload: Some(Payload::json(payload)),
+    Ok(NewMessage {
         visible: delay.map_or(Start::Now, |delay| Start::After { ms: ms(delay) }),
-        absent: absent(item, delay),
+        if_absent: if_absent(item, delay),
+        limit: MailboxLimit::Extended,
+        payload: Some(Payload::json(payload)),
+        ..NewMessage::new(instance_id(instance), KIND, SOURCE)
     })
 }
 
 /// Like [`message`], for the items of an ack: a timer becomes visible when it fires.
-pub(crate) fn parcel_of_ack(
+pub(crate) fn message_of_ack(
     operation: &'static str,
     item: &WorkItem,
-) -> Result<OutgoingMessage, ProviderError> {
+) -> Result<NewMessage, ProviderError> {
     let mut message = message(operation, item, None)?;
     if let WorkItem::TimerFired { fire_at_ms, .. } = item {
         let at = Timestamp::from_millis(i64::try_from(*fire_at_ms).unwrap_or(i64::MAX));
@@ -90,20 +89,20 @@ impl WindlassProvider {
         const OPERATION: &str = "enqueue_for_orchestrator";
         let mut message = message(OPERATION, item, delay)?;
         loop {
-            let (tenant, send) = (self.tenant.clone(), message.clone());
-            match self.engine.submit(Send { tenant, message: send }).await {
+            let (tenant, messages) = (self.tenant.clone(), vec![message.clone()]);
+            match self.engine.submit(SendMessages { tenant, messages }).await {
                 Ok(_) => return Ok(()),
                 Err(Error::Rejected(Rejection::TaskNotFound)) => return Ok(()),
                 Err(Error::Rejected(Rejection::ParentNotFound | Rejection::ParentEnded)) => {
                     // A parent that does not exist gets no completion and deletes no children.
-                    match &mut message.absent {
-                        Absent::Create(new) if new.parent.is_some() => new.parent = None,
+                    match &mut message.if_absent {
+                        IfAbsent::Start(new) if new.parent.is_some() => new.parent = None,
                         _ => return Ok(()),
                     }
                 }
                 // The instance was deleted, and its records are about to be removed.
                 Err(Error::Rejected(Rejection::Ended { .. }))
-                    if matches!(message.absent, Absent::Create(_)) =>
+                    if matches!(message.if_absent, IfAbsent::Start(_)) =>
                 {
                     let task = TaskKey::new(&self.tenant, &message.task);
                     self.reap(OPERATION, &task).await?;

@@ -1,7 +1,7 @@
 use std::io::{Read as _, stdin};
 
 use clap::Args;
-use windlass::{Posted, TaskId, Token};
+use windlass::{SentMessage, TaskId, Token};
 
 use crate::error::CliError;
 use crate::signal_args::{SignalArgs, say_posted};
@@ -72,8 +72,8 @@ impl Signal {
     }
 }
 
-fn told(posted: &Posted) -> String {
-    let Posted { task, seq, .. } = posted;
+fn told(posted: &SentMessage) -> String {
+    let SentMessage { task, seq, .. } = posted;
     match (posted.duplicate, posted.resumed) {
         (true, _) => format!("Duplicate: sent before as message {seq} of task {task}."),
         (false, true) => format!("Task {task} resumes with message {seq}."),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use windlass::{Payload, Posted, SignalBuilder};
+use windlass::{Payload, SentMessage, SignalBuilder};
 
 use crate::error::CliError;
 use crate::output::{say, say_json};
@@ -56,7 +56,7 @@ impl SignalArgs {
 }
 
 /// Prints the result of sending: JSON for programs, `told` for people.
-pub(crate) fn say_posted(posted: &Posted, as_json: bool, told: &str) {
+pub(crate) fn say_posted(posted: &SentMessage, as_json: bool, told: &str) {
     if !as_json {
         return say(told);
     }
@@ -65,6 +65,6 @@ pub(crate) fn say_posted(posted: &Posted, as_json: bool, told: &str) {
         "seq": posted.seq,
         "duplicate": posted.duplicate,
         "resumed": posted.resumed,
-        "kept": posted.kept,
+        "buffered": posted.buffered,
     }));
 }

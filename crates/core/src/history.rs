@@ -95,7 +95,7 @@ pub enum RecordedCommand {
         name: String,
     },
     /// Sends a message to another workflow or task.
-    Post {
+    Signal {
         step: u64,
         to: TaskId,
         name: String,

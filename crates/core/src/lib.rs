@@ -34,6 +34,7 @@ pub mod limits;
 mod log;
 mod mailbox;
 mod name;
+mod new_message;
 mod node;
 mod payload;
 mod primitive;

@@ -110,7 +110,7 @@ pub const RATE_WINDOW_MS: RangeLimit = range("window_ms", 100, 31 * DAY_MS);
 pub const SESSION_IDLE_MS: RangeLimit = range("session_idle_ms", 10, DAY_MS);
 pub const GRANT_MS: RangeLimit = range("ttl_ms", 100, DAY_MS);
 pub const SEQ: RangeLimit = range("seq", 0, i64::MAX);
-pub const POSTS: RangeLimit = range("messages", 1, 1_000);
+pub const SEND_MESSAGES: RangeLimit = range("messages", 1, 1_000);
 pub const MESSAGE_BYTES: RangeLimit = range("payload in bytes", 0, 256 * 1_024);
 pub const TAKEN: RangeLimit = range("messages", 1, 1_000);
 pub const WAITPOINT_MS: RangeLimit = range("expires_ms", SECOND_MS, YEAR_MS);
@@ -132,7 +132,7 @@ pub const TURN_ITEMS: RangeLimit = range("commands of a turn", 0, 1_400);
 pub const TURN_BYTES: RangeLimit = range("row of a turn in bytes", 0, 32 * 1_024 * 1_024);
 pub const UNSTUCK: RangeLimit = range("workflows", 0, 1_000);
 pub const TURN_MESSAGES: RangeLimit = range("messages of a turn", 0, 1_000);
-pub const KEEP_MS: RangeLimit = range("keep_ms", SECOND_MS, 31 * DAY_MS);
+pub const BUFFER_MS: RangeLimit = range("buffer_ms", SECOND_MS, 31 * DAY_MS);
 pub const GRACE_MS: RangeLimit = range("grace_ms", 0, YEAR_MS);
 
 /// The minimum length of a request key, so that keys cannot be guessed.
@@ -144,14 +144,16 @@ pub const ROUTES_PER_LANE: u32 = 256;
 /// Limits of a mailbox: the condition of its task is evaluated over all of its messages.
 pub const MAILBOX_MESSAGES: u32 = 1_000;
 pub const MAILBOX_BYTES: u32 = 16 * 1_024 * 1_024;
-/// Limits for messages sent to a workflow.
-pub const OUTGOING_MESSAGES: u32 = 100_000;
-pub const OUTGOING_BYTES: u32 = 1_024 * 1_024 * 1_024;
+/// Limits of the mailbox of a workflow with [`MailboxLimit::Extended`].
+///
+/// [`MailboxLimit::Extended`]: crate::command::MailboxLimit::Extended
+pub const EXTENDED_MAILBOX_MESSAGES: u32 = 100_000;
+pub const EXTENDED_MAILBOX_BYTES: u32 = 1_024 * 1_024 * 1_024;
 /// Limits for messages buffered for one id, and for all ids of a tenant. They bound the cost of ids
 /// that are never started.
-pub const EARLY_MESSAGES: u32 = 100;
-pub const ALL_EARLY_MESSAGES: u32 = 10_000;
-pub const ALL_EARLY_BYTES: u32 = 64 * 1_024 * 1_024;
+pub const BUFFERED_MESSAGES: u32 = 100;
+pub const TENANT_BUFFERED_MESSAGES: u32 = 10_000;
+pub const TENANT_BUFFERED_BYTES: u32 = 64 * 1_024 * 1_024;
 pub const WAITPOINTS_PER_TASK: u32 = 1_000;
 pub const KEYS_PER_TENANT: u32 = 16;
 

@@ -120,7 +120,7 @@ impl Mailbox {
     }
 
     /// The id under which a tenant counts its buffered messages. No task has this id.
-    pub(crate) fn buffered_id() -> TaskId {
+    pub(crate) fn tenant_buffer_id() -> TaskId {
         TaskId::new("")
     }
 

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use windlass_core::command::{
-    CreateWaitpoint, CreatedWaitpoint, NewMessage, NewWaitpoint, Post, Posted, Resume, Suspend,
-    TakeMessages,
+    CreateWaitpoint, CreatedWaitpoint, NewMessage, NewWaitpoint, Resume, SendMessages, SentMessage,
+    Suspend, TakeMessages,
 };
 use windlass_core::{
     Fence, Message, Outcome, Payload, PayloadKey, Rejection, Resumption, RowKey, Table, TaskId,
@@ -49,15 +49,15 @@ pub enum Suspended {
 }
 
 impl Engine {
-    /// Posts messages to tasks atomically.
-    pub async fn post_many(
+    /// Sends messages to tasks and workflows atomically.
+    pub async fn send_messages(
         &self,
         tenant: &Tenant,
         messages: Vec<NewMessage>,
-    ) -> Result<Vec<Posted>, Error> {
-        match self.submit(Post { tenant: tenant.clone(), messages }).await? {
-            Outcome::Posted(posted) => Ok(posted),
-            other => unreachable!("unexpected outcome of a post: {other:?}"),
+    ) -> Result<Vec<SentMessage>, Error> {
+        match self.submit(SendMessages { tenant: tenant.clone(), messages }).await? {
+            Outcome::Sent(sent) => Ok(sent),
+            other => unreachable!("unexpected outcome of a send: {other:?}"),
         }
     }
 

@@ -3,16 +3,19 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use serde::Serialize;
-use windlass_core::command::{IdempotencyWindow, NewMessage, Post, Posted, Signal};
+use windlass_core::command::{
+    CompleteWaitpoint, IdempotencyWindow, IfAbsent, NewMessage, NewTask, SendMessages, SentMessage,
+    Start,
+};
 use windlass_core::{Command, IdempotencyKey, Outcome, Payload, TaskId, Tenant, Token, limits};
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::task_builder::written;
+use crate::task_builder::{TaskBuilder, written};
 
-/// A builder for a message: set its options, then await it.
+/// A builder for a signal: set its options, then await it.
 #[derive(Debug)]
-#[must_use = "a message is posted when this is awaited"]
+#[must_use = "a signal is sent when this is awaited"]
 pub struct SignalBuilder<'e> {
     engine: &'e Engine,
     tenant: Tenant,
@@ -21,21 +24,24 @@ pub struct SignalBuilder<'e> {
     message: NewMessage,
     /// The payload, or the error from serializing it.
     payload: Result<Option<Payload>, Error>,
+    /// The task to create if the id does not exist, or the error from serializing its input.
+    start: Option<Result<NewTask, Error>>,
 }
 
 impl Engine {
     /// Sends a signal to a task.
     pub fn signal(&self, task: impl Into<TaskId>, name: impl Into<String>) -> SignalBuilder<'_> {
-        self.posting(None, NewMessage::new(task, name, "api"))
+        self.signal_builder(None, NewMessage::new(task, name, "api"))
     }
 
     /// Completes a waitpoint by its token.
     pub fn complete_waitpoint(&self, token: &Token, name: impl Into<String>) -> SignalBuilder<'_> {
-        self.posting(Some(token.clone()), NewMessage::new("", name, "api"))
+        self.signal_builder(Some(token.clone()), NewMessage::new("", name, "api"))
     }
 
-    fn posting(&self, token: Option<Token>, message: NewMessage) -> SignalBuilder<'_> {
-        SignalBuilder { engine: self, tenant: Tenant::default(), token, message, payload: Ok(None) }
+    fn signal_builder(&self, token: Option<Token>, message: NewMessage) -> SignalBuilder<'_> {
+        let tenant = Tenant::default();
+        SignalBuilder { engine: self, tenant, token, message, payload: Ok(None), start: None }
     }
 }
 
@@ -73,37 +79,50 @@ impl SignalBuilder<'_> {
 
     /// Delays visibility. Not for waitpoints, whose message is always visible immediately.
     pub fn after(mut self, pause: Duration) -> Self {
-        self.message.after_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        let ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        self.message.visible = Start::After { ms };
         self
     }
 
     /// Buffers the message for this long if the task does not exist, for a workflow started later
     /// under its id, so that sender and starter need no order. By default an unknown id is rejected
-    /// with `task_not_found`. The number of buffered messages is [limited][limits::EARLY_MESSAGES].
-    pub fn buffer_for(mut self, keep: Duration) -> Self {
-        self.message.keep_ms = Some(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX));
+    /// with `task_not_found`. The number of buffered messages is [limited][limits::BUFFERED_MESSAGES].
+    pub fn buffer_for(mut self, ttl: Duration) -> Self {
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        self.message.if_absent = IfAbsent::Buffer { ttl_ms };
         self
     }
 
-    async fn submit(self) -> Result<Posted, Error> {
+    /// Creates this workflow or task if the id does not exist, and delivers the signal to it, in one
+    /// commit (signal-with-start). It gets the id and the tenant of the signal. If the id exists,
+    /// nothing is created. Not for waitpoints.
+    pub fn start_if_absent<'b>(mut self, new: impl Into<TaskBuilder<'b>>) -> Self {
+        self.start = Some(new.into().into_new_task());
+        self
+    }
+
+    async fn submit(self) -> Result<SentMessage, Error> {
         let (tenant, payload) = (self.tenant, self.payload?);
-        let message = NewMessage { payload, ..self.message };
+        let mut message = NewMessage { payload, ..self.message };
+        if let Some(start) = self.start {
+            message.if_absent = IfAbsent::Start(Box::new(start?));
+        }
         let command: Command = match self.token {
-            None => Post { tenant, messages: vec![message] }.into(),
+            None => SendMessages { tenant, messages: vec![message] }.into(),
             Some(token) => {
                 let NewMessage { name, source, idempotency, payload, .. } = message;
-                Signal { tenant, token, name, source, idempotency, payload }.into()
+                CompleteWaitpoint { tenant, token, name, source, idempotency, payload }.into()
             }
         };
         match self.engine.submit(command).await? {
-            Outcome::Posted(mut posted) => Ok(posted.pop().expect("one message, one result")),
-            other => unreachable!("unexpected outcome of a post: {other:?}"),
+            Outcome::Sent(mut sent) => Ok(sent.pop().expect("one message, one result")),
+            other => unreachable!("unexpected outcome of a send: {other:?}"),
         }
     }
 }
 
 impl<'e> IntoFuture for SignalBuilder<'e> {
-    type Output = Result<Posted, Error>;
+    type Output = Result<SentMessage, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'e>>;
 
     fn into_future(self) -> Self::IntoFuture {

@@ -157,14 +157,18 @@ impl<'e> TaskBuilder<'e> {
         self
     }
 
+    pub(crate) fn into_new_task(self) -> Result<NewTask, Error> {
+        Ok(NewTask { payload: self.payload?, ..self.task })
+    }
+
     async fn submit(self) -> Result<TaskHandle, Error> {
-        let task = NewTask { payload: self.payload?, ..self.task };
-        let create = Create { tenant: self.tenant.clone(), tasks: vec![task] };
-        match self.engine.submit(create).await? {
+        let (engine, tenant) = (self.engine, self.tenant.clone());
+        let create = Create { tenant: tenant.clone(), tasks: vec![self.into_new_task()?] };
+        match engine.submit(create).await? {
             Outcome::Created(mut created) => {
                 let created = created.pop().expect("one task, one result");
-                let key = TaskKey { tenant: self.tenant, id: created.id };
-                Ok(TaskHandle::new(self.engine.clone(), key, created.duplicate))
+                let key = TaskKey { tenant, id: created.id };
+                Ok(TaskHandle::new(engine.clone(), key, created.duplicate))
             }
             other => unreachable!("unexpected outcome of a create: {other:?}"),
         }

@@ -112,14 +112,20 @@ impl<'e, O> WorkflowBuilder<'e, O> {
     }
 }
 
+impl<'e, O> From<WorkflowBuilder<'e, O>> for TaskBuilder<'e> {
+    fn from(workflow: WorkflowBuilder<'e, O>) -> Self {
+        workflow.creation.workflow(workflow.version)
+    }
+}
+
 impl<'e, O: 'e> IntoFuture for WorkflowBuilder<'e, O> {
     type Output = Result<WorkflowHandle<O>, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'e>>;
 
     fn into_future(self) -> Self::IntoFuture {
         let engine = self.creation.engine().clone();
-        let creation = self.creation.workflow(self.version);
-        Box::pin(async move { Ok(WorkflowHandle::new(engine, creation.await?)) })
+        let task = TaskBuilder::from(self);
+        Box::pin(async move { Ok(WorkflowHandle::new(engine, task.await?)) })
     }
 }
 

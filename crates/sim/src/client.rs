@@ -418,11 +418,13 @@ pub(crate) fn brief(command: &Command) -> String {
         Command::SetQuota(set) => format!("{:?} {:?} {:?}", set.scope, set.limit, set.rate),
         Command::ReleaseSession(release) => release.session.clone(),
         Command::RenewSessions(renew) => format!("{:?}", renew.workers),
-        Command::Send(send) => send.message.task.to_string(),
         Command::AbandonTurn(decline) => under(&decline.fence),
         Command::DropActivity(discard) => under(&discard.fence),
-        Command::Post(post) => format!("{} messages", post.messages.len()),
-        Command::Signal(signal) => signal.name.clone(),
+        Command::SendMessages(send) => {
+            let to: Vec<_> = send.messages.iter().map(|message| message.task.as_str()).collect();
+            to.join(" ")
+        }
+        Command::CompleteWaitpoint(signal) => signal.name.clone(),
         Command::CreateWaitpoint(create) => create.waitpoint.id.to_string(),
         Command::Suspend(suspend) => under(&suspend.fence),
         Command::Resume(resume) => resume.task.id.to_string(),

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use windlass_core::command::IfAbsent;
 use windlass_core::{Change, Command, LogEvent, Outcome, ResumeCause};
 use windlass_engine::Error;
 
@@ -110,12 +111,12 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("SetLaneState", "lane_not_found"),
     ("LimitLane", "ok"),
     ("Sweep", "ok"),
-    ("Post", "ok"),
-    ("Post", "duplicate"),
-    ("Post", "resumed"),
-    ("Post", "conflict"),
-    ("Post", "ended"),
-    ("Post", "task_not_found"),
+    ("SendMessages", "ok"),
+    ("SendMessages", "duplicate"),
+    ("SendMessages", "resumed"),
+    ("SendMessages", "conflict"),
+    ("SendMessages", "ended"),
+    ("SendMessages", "task_not_found"),
     ("Suspend", "ok"),
     ("Suspend", "satisfied"),
     ("Suspend", "stale"),
@@ -125,11 +126,11 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("Resume", "not_suspended"),
     ("CreateWaitpoint", "ok"),
     ("CreateWaitpoint", "no_signing_key"),
-    ("Signal", "ok"),
-    ("Signal", "waitpoint_used"),
-    ("Signal", "token_invalid"),
-    ("Signal", "token_expired"),
-    ("Signal", "ended"),
+    ("CompleteWaitpoint", "ok"),
+    ("CompleteWaitpoint", "waitpoint_used"),
+    ("CompleteWaitpoint", "token_invalid"),
+    ("CompleteWaitpoint", "token_expired"),
+    ("CompleteWaitpoint", "ended"),
     ("TakeMessages", "ok"),
     ("TakeMessages", "stale"),
     ("RotateKey", "ok"),
@@ -236,9 +237,9 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("RequestCancel", "ok"),
     ("RequestCancel", "ended"),
     ("PruneExecutions", "ok"),
-    ("Send", "ok"),
-    ("Send", "resumed"),
-    ("Send", "task_not_found"),
+    ("SendMessages with start", "ok"),
+    ("SendMessages with start", "resumed"),
+    ("SendMessages with buffer", "ok"),
     ("AbandonTurn", "ok"),
     ("AbandonTurn", "stale"),
     ("DropActivity", "ok"),
@@ -257,6 +258,20 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("seen", "ReplayedAfterCrash"),
     ("seen", "WorkflowReplayed"),
 ];
+
+/// The name under which a command is counted: sends are told apart by what they do if their task
+/// does not exist.
+fn name_of(command: &Command) -> &'static str {
+    let Command::SendMessages(send) = command else { return command.name() };
+    let any = |is: fn(&IfAbsent) -> bool| send.messages.iter().any(|each| is(&each.if_absent));
+    if any(|if_absent| matches!(if_absent, IfAbsent::Start(_))) {
+        "SendMessages with start"
+    } else if any(|if_absent| matches!(if_absent, IfAbsent::Buffer { .. })) {
+        "SendMessages with buffer"
+    } else {
+        command.name()
+    }
+}
 
 impl Coverage {
     pub(crate) fn count(&mut self, happening: Happening) {
@@ -305,8 +320,8 @@ impl Coverage {
                 "duplicate"
             }
             Ok(Outcome::Claimed(tasks)) if tasks.is_empty() => "nothing",
-            Ok(Outcome::Posted(posted)) if posted.iter().all(|each| each.duplicate) => "duplicate",
-            Ok(Outcome::Posted(posted)) if posted.iter().any(|each| each.resumed) => "resumed",
+            Ok(Outcome::Sent(sent)) if sent.iter().all(|each| each.duplicate) => "duplicate",
+            Ok(Outcome::Sent(sent)) if sent.iter().any(|each| each.resumed) => "resumed",
             Ok(Outcome::AlreadySatisfied(_)) => "satisfied",
             Ok(Outcome::Taken { taken: 0 } | Outcome::SessionsRenewed { renewed: 0 }) => "nothing",
             Ok(Outcome::ChildrenDone(_)) => "done",
@@ -315,7 +330,7 @@ impl Coverage {
             Ok(_) => "ok",
             Err(error) => error.code(),
         };
-        self.add(command.name(), told, 1);
+        self.add(name_of(command), told, 1);
         if matches!(answer, Err(Error::OutcomeUnknown)) {
             self.count(Happening::OutcomeUnknown);
         }

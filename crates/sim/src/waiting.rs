@@ -1,8 +1,8 @@
 //! Messages, waitpoints and suspensions in scripts: the wishes, and their commands.
 
 use windlass_core::command::{
-    CreateWaitpoint, IdempotencyWindow, NewMessage, NewWaitpoint, Post, Resume, RotateKey, Signal,
-    Suspend, SuspendTimeout, TakeMessages,
+    CompleteWaitpoint, CreateWaitpoint, IdempotencyWindow, NewMessage, NewWaitpoint, Resume,
+    RotateKey, SendMessages, Start, Suspend, SuspendTimeout, TakeMessages,
 };
 use windlass_core::{
     Command, Condition, Distinct, Fence, Matcher, OnTimeout, Secret, TaskId, TaskKey, Tenant,
@@ -136,10 +136,10 @@ impl Client<'_> {
                     let mut message =
                         NewMessage::new(task.id, NAMES.pick(name), SOURCES.pick(source));
                     message.idempotency = key.map(message_key);
-                    message.after_ms = after_ms;
+                    message.visible = Start::After { ms: after_ms };
                     messages.push(message);
                 }
-                Post { tenant, messages }.into()
+                SendMessages { tenant, messages }.into()
             }
             Wish::Suspend { lease, condition, timeout, open, nth } => {
                 let fence = self.fence(lease)?;
@@ -175,7 +175,7 @@ impl Client<'_> {
                 }
                 let (name, source) = (NAMES.pick(name).to_owned(), SOURCES[0].to_owned());
                 let idempotency = key.map(message_key);
-                Signal { tenant, token, name, source, idempotency, payload: None }.into()
+                CompleteWaitpoint { tenant, token, name, source, idempotency, payload: None }.into()
             }
             Wish::Take { lease, seq } => {
                 TakeMessages { fence: self.fence(lease)?, seqs: vec![1 + u64::from(seq)] }.into()

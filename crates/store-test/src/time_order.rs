@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_core::command::{Claim, Complete, Create, NewTask, Post, Renew};
+use windlass_core::command::{Claim, Complete, Create, NewTask, Renew, SendMessages};
 use windlass_core::{Command, LogEvent, Outcome};
 use windlass_store::{Store, StoreError};
 
@@ -61,7 +61,7 @@ async fn write(store: &dyn Store, number: usize) {
             let (fence, lease_ms) = (task.fence(), 60_000);
             let message = windlass_core::command::NewMessage::new(task.id.clone(), "go", "ops");
             until_done(store, Renew { fence: fence.clone(), lease_ms }.into()).await;
-            until_done(store, Post::one(message).into()).await;
+            until_done(store, SendMessages::one(message).into()).await;
             until_done(store, Complete { fence, result: None }.into()).await;
         }
     }

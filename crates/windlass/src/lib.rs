@@ -104,7 +104,7 @@ pub use store_url::{BadUrl, Secret, StoreUrl};
 
 pub use windlass_core::Worker as RegisteredWorker;
 pub use windlass_core::command::{
-    CreatedWaitpoint, NewMessage, NewWaitpoint, Posted, SuspendTimeout,
+    CreatedWaitpoint, NewMessage, NewWaitpoint, SentMessage, SuspendTimeout,
 };
 pub use windlass_core::{
     ActiveAttempt, AfterTurn, Backoff, Change, ChildCounts, Children, Command, ConcurrencyLimit,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use windlass_core::command::{
-    Claim, CommitTurn, NewMessage, NewTask, TurnEnd, WorkflowCommand as Command,
+    Claim, CommitTurn, IfAbsent, NewMessage, NewTask, OnReject, TurnEnd, WorkflowCommand as Command,
 };
 use windlass_core::{Fence, HistoryPayload, Payload, Task, TaskId, WorkflowProperty};
 use windlass_engine::{Claimed, Error, Input};
@@ -150,10 +150,12 @@ fn command_of(
             Command::CancelTask { step, id }
         }
         PlannedCommand::CancelChild { step, id } => Command::CancelTask { step, id },
-        PlannedCommand::Post { step, to, name, payload, keep_ms } => {
+        PlannedCommand::Signal { step, to, name, payload, buffer_ms } => {
             let source = workflow.to_string();
-            let message = NewMessage { payload, keep_ms, ..NewMessage::new(to, name, source) };
-            Command::Post { step, message }
+            let if_absent =
+                buffer_ms.map_or(IfAbsent::Reject, |ttl_ms| IfAbsent::Buffer { ttl_ms });
+            let message = NewMessage { payload, if_absent, ..NewMessage::new(to, name, source) };
+            Command::Send { message, on_reject: OnReject::FailStep { step } }
         }
         PlannedCommand::Status(text) => {
             Command::SetProperty { name: WorkflowProperty::STATUS.to_owned(), text: Some(text) }

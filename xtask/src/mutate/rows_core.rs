@@ -179,15 +179,15 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "a used waitpoint rejects a second message",
-        file: "crates/core/src/command/signal.rs",
+        file: "crates/core/src/command/complete_waitpoint.rs",
         from: "if matches!(waitpoint.state, WaitpointState::Used { .. }) {",
         to: "if false {",
     },
     Mutation {
         rule: "a visible message resumes its task on arrival",
         file: "crates/core/src/primitive/mailbox.rs",
-        from: "let resumed = visible && resume_if_met(world, &task)?;",
-        to: "let resumed = visible && false && resume_if_met(world, &task)?;",
+        from: "let resumed = message.due_at.is_none() && resume_if_met(world, &task)?;",
+        to: "let resumed = false && resume_if_met(world, &task)?;",
     },
     Mutation {
         rule: "a message that becomes visible resumes its task",

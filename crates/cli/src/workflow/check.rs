@@ -116,7 +116,7 @@ impl<'h> Checker<'h> {
             | RecordedCommand::Child { .. }
                 if !fired => {}
             // Not awaited by code: only a failure is reported.
-            RecordedCommand::Start { .. } | RecordedCommand::Post { .. }
+            RecordedCommand::Start { .. } | RecordedCommand::Signal { .. }
                 if matches!(outcome, StepOutcome::Failed { .. }) => {}
             _ => self.flaw(format!("{}, step {step}, cannot end as {outcome:?}", named(made))),
         }
@@ -156,7 +156,7 @@ impl<'h> Checker<'h> {
             Some(
                 RecordedCommand::Wait { .. }
                 | RecordedCommand::Start { .. }
-                | RecordedCommand::Post { .. },
+                | RecordedCommand::Signal { .. },
             ) => {
                 self.flaw(format!("step {step} is cancelled, but cannot be"));
             }
@@ -187,7 +187,7 @@ mod tests {
                 "a" => row.made.push(RecordedCommand::Activity { step, name, input: None }),
                 "l" => row.made.push(RecordedCommand::Local { step, name }),
                 "t" => row.made.push(RecordedCommand::Timer { step, until: Timestamp::default() }),
-                "m" => row.made.push(RecordedCommand::Post { step, to: "b".into(), name }),
+                "m" => row.made.push(RecordedCommand::Signal { step, to: "b".into(), name }),
                 "w" => row.made.push(RecordedCommand::Wait { step, name }),
                 "x" => row.made.push(RecordedCommand::Cancel { step }),
                 "p" => row.made.push(RecordedCommand::Patch { id: name }),

@@ -14,7 +14,7 @@ pub(super) fn step_of(made: &RecordedCommand) -> Option<u64> {
         | RecordedCommand::Child { step, .. }
         | RecordedCommand::Start { step, .. }
         | RecordedCommand::Wait { step, .. }
-        | RecordedCommand::Post { step, .. } => Some(*step),
+        | RecordedCommand::Signal { step, .. } => Some(*step),
         RecordedCommand::Cancel { .. } | RecordedCommand::Patch { .. } => None,
     }
 }
@@ -28,7 +28,7 @@ pub(super) fn named(made: &RecordedCommand) -> String {
         RecordedCommand::Child { name, id, .. } => format!("child {} as {id}", printable(name)),
         RecordedCommand::Start { name, id, .. } => format!("start of {} as {id}", printable(name)),
         RecordedCommand::Wait { name, .. } => format!("wait for message {}", printable(name)),
-        RecordedCommand::Post { name, to, .. } => format!("message {} to {to}", printable(name)),
+        RecordedCommand::Signal { name, to, .. } => format!("message {} to {to}", printable(name)),
         RecordedCommand::Cancel { step } => format!("cancels step {step}"),
         RecordedCommand::Patch { id } => format!("takes patch {}", printable(id)),
     }

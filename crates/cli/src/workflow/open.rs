@@ -92,7 +92,7 @@ impl<'h> Reader<'h> {
         match made {
             RecordedCommand::Cancel { step } => drop(self.open.remove(step)),
             RecordedCommand::Start { .. }
-            | RecordedCommand::Post { .. }
+            | RecordedCommand::Signal { .. }
             | RecordedCommand::Patch { .. } => {}
             RecordedCommand::Wait { name, .. } if self.unread.contains(&name.as_str()) => {
                 let place = self.unread.iter().position(|unread| unread == name);

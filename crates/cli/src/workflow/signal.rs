@@ -1,11 +1,12 @@
 use std::time::Duration;
 
 use clap::Args;
-use windlass::{Engine, Posted, TaskId};
+use windlass::{Engine, Kind, LaneName, SentMessage, TaskId};
 
 use crate::error::CliError;
 use crate::signal_args::{SignalArgs, say_posted};
 use crate::target::Target;
+use crate::workflow::start::{Given, input};
 
 /// The options of fields with another name.
 const OPTIONS: &[(&str, &str)] = &[
@@ -13,7 +14,9 @@ const OPTIONS: &[(&str, &str)] = &[
     ("name", "NAME"),
     ("source", "--source"),
     ("idempotency_key", "--key"),
-    ("keep_ms", "--before-start in milliseconds"),
+    ("buffer_ms", "--before-start in milliseconds"),
+    ("kind", "--start"),
+    ("lane", "--lane"),
     ("payload in bytes", "the payload in bytes"),
 ];
 
@@ -21,6 +24,7 @@ const EXAMPLES: &str = "Examples:
   windlass workflow signal order-42 approved --payload '{\"by\":\"ada\"}'
   windlass workflow signal order-42 remind --after 1h
   windlass workflow signal order-43 paid --before-start 2h
+  windlass workflow signal cart-7 item-added --payload '{\"sku\":1}' --start cart --input '{}'
 
 A message that the workflow does not wait for stays in its mailbox until it does.";
 
@@ -41,6 +45,16 @@ pub(crate) struct Signal {
         value_parser = crate::duration::parse
     )]
     before_start: Option<Duration>,
+    /// If the workflow does not exist, start one of this kind with this id, and deliver the message
+    /// to it in the same commit (signal-with-start).
+    #[arg(long, value_name = "KIND", conflicts_with = "before_start")]
+    start: Option<Kind>,
+    /// The input of the started workflow, as JSON; @FILE reads it from a file.
+    #[arg(long, value_name = "JSON|@FILE", value_parser = input, requires = "start")]
+    input: Option<Given>,
+    /// The lane of the started workflow.
+    #[arg(long, default_value = "default", requires = "start")]
+    lane: LaneName,
     #[command(flatten)]
     signal: SignalArgs,
     #[command(flatten)]
@@ -50,6 +64,7 @@ pub(crate) struct Signal {
 impl Signal {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let payload = self.signal.read()?;
+        let input = self.input.as_ref().map(Given::read).transpose()?;
         let engine = self.target.open().await?;
         self.find(&engine).await?;
         let posting = engine.signal(self.id.clone(), &self.name);
@@ -57,6 +72,14 @@ impl Signal {
         let mut posting = self.signal.on(posting, payload);
         if let Some(keep) = self.before_start {
             posting = posting.buffer_for(keep);
+        }
+        if let Some(kind) = &self.start {
+            let workflow = engine.create(kind.clone()).lane(self.lane.clone()).workflow(None);
+            let workflow = match input {
+                Some(input) => workflow.raw_payload(input),
+                None => workflow,
+            };
+            posting = posting.start_if_absent(workflow);
         }
         let refused = |error| CliError::about("workflow", &self.id, error).named(OPTIONS);
         let posted = posting.await.map_err(refused)?;
@@ -67,15 +90,19 @@ impl Signal {
     /// Rejects a task that is not a workflow, and a mistyped id.
     async fn find(&self, engine: &Engine) -> Result<(), CliError> {
         match self.target.workflow(engine, &self.id).await {
-            Err(CliError::NotFound { .. }) if self.before_start.is_some() => Ok(()),
+            Err(CliError::NotFound { .. })
+                if self.before_start.is_some() || self.start.is_some() =>
+            {
+                Ok(())
+            }
             found => found.map(drop),
         }
     }
 }
 
-fn told(posted: &Posted) -> String {
-    let Posted { task, seq, .. } = posted;
-    if posted.kept {
+fn told(posted: &SentMessage) -> String {
+    let SentMessage { task, seq, .. } = posted;
+    if posted.buffered {
         return format!("There is no workflow {task} yet. Message {seq} waits for it.");
     }
     match (posted.duplicate, posted.resumed) {

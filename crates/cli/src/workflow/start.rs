@@ -56,12 +56,12 @@ pub(crate) struct Start {
 }
 
 #[derive(Clone, Debug)]
-enum Given {
+pub(super) enum Given {
     Json(String),
     File(PathBuf),
 }
 
-fn input(text: &str) -> Result<Given, String> {
+pub(super) fn input(text: &str) -> Result<Given, String> {
     match text.strip_prefix('@') {
         Some(path) => Ok(Given::File(path.into())),
         None => {
@@ -72,7 +72,7 @@ fn input(text: &str) -> Result<Given, String> {
 }
 
 impl Given {
-    fn read(&self) -> Result<Payload, CliError> {
+    pub(super) fn read(&self) -> Result<Payload, CliError> {
         let path = match self {
             Given::Json(text) => return Ok(Payload::new(JSON, closed_up(text.as_bytes()))),
             Given::File(path) => path,

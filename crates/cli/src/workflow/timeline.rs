@@ -73,7 +73,7 @@ fn arrived(
     let WorkflowInput::Report { step, outcome } = arrival else { return came(arrival) };
     let Some((made, since)) = steps.get(step) else { return came(arrival) };
     if let (
-        RecordedCommand::Start { .. } | RecordedCommand::Post { .. },
+        RecordedCommand::Start { .. } | RecordedCommand::Signal { .. },
         StepOutcome::Failed { reason, .. },
     ) = (made, outcome)
     {
@@ -155,7 +155,7 @@ mod tests {
                         input: carried("[5]"),
                     },
                     RecordedCommand::Timer { step: 2, until: at(60_000) },
-                    RecordedCommand::Post { step: 3, to: "b".into(), name: "go".into() },
+                    RecordedCommand::Signal { step: 3, to: "b".into(), name: "go".into() },
                 ],
             },
             TurnRecord {

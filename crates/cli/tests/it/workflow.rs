@@ -480,13 +480,35 @@ async fn a_message_may_arrive_before_the_start() {
     assert_eq!((said.code, said.out.as_str()), (0, told), "{said:?}");
     let said = place.run("workflow signal o approved --before-start --json");
     let kept: Value = serde_json::from_str(&said.out).unwrap();
-    assert_eq!((&kept["kept"], &kept["seq"]), (&json!(true), &json!(2)));
+    assert_eq!((&kept["buffered"], &kept["seq"]), (&json!(true), &json!(2)));
     let said = place.run("workflow signal o approved --before-start 99d");
     assert_eq!(said.code, 2, "{said:?}");
     let running = works(&engine);
     place.run("workflow start order --id o --input 500");
     let done = engine.workflow(key("o")).returning::<String>().result().await.unwrap();
     assert_eq!(done, "paid 500, approved by ada");
+    running.drain(EVER).await;
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_may_start_its_workflow() {
+    let place = Place::empty();
+    let engine = place.application().await;
+    let running = works(&engine);
+    let said = place.run("workflow signal o approved --payload \"ada\" --start order --input 500");
+    assert_eq!(said.code, 0, "{said:?}");
+    let done = engine.workflow(key("o")).returning::<String>().result().await.unwrap();
+    assert_eq!(done, "paid 500, approved by ada");
+    for wrong in [
+        "workflow signal p approved --input 500",
+        "workflow signal p approved --lane slow",
+        "workflow signal p approved --start order --before-start 1h",
+        "workflow signal p approved --start order --input {",
+    ] {
+        assert_eq!(place.run(wrong).code, 2, "{wrong}");
+    }
+    assert_eq!(place.run("workflow show p").code, 4, "a rejected start leaves nothing");
     running.drain(EVER).await;
     engine.shutdown().await.unwrap();
 }

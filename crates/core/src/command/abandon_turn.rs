@@ -57,7 +57,7 @@ impl AbandonTurn {
 mod tests {
     use super::*;
     use crate::command::{
-        Absent, Claim, CommitTurn, NewTask, NewWorkflow, OutgoingMessage, Release, Send, Start,
+        Claim, CommitTurn, IfAbsent, NewMessage, NewTask, NewWorkflow, Release, SendMessages,
         Sweep, TurnEnd,
     };
     use crate::mailbox::{Mailbox, Message};
@@ -95,18 +95,11 @@ mod tests {
         );
     }
 
-    fn send(name: &str, create: bool) -> Send {
+    fn send(name: &str, start: bool) -> SendMessages {
         let workflow = Some(NewWorkflow::default());
         let new = NewTask { lane: lane(), workflow, ..NewTask::new("t", "order") };
-        let message = OutgoingMessage {
-            task: "t".into(),
-            name: name.into(),
-            source: "ops".into(),
-            payload: None,
-            visible: Start::Now,
-            absent: if create { Absent::Create(Box::new(new)) } else { Absent::Refuse },
-        };
-        Send { tenant: Tenant::default(), message }
+        let if_absent = if start { IfAbsent::Start(Box::new(new)) } else { IfAbsent::Reject };
+        SendMessages::one(NewMessage { if_absent, ..NewMessage::new("t", name, "ops") })
     }
 
     /// A workflow whose first lease has one message in flight.

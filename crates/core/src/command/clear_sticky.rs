@@ -61,7 +61,7 @@ impl ClearSticky {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Claim, CommitTurn, Create, NewTask, NewWorkflow, Post, TurnEnd};
+    use crate::command::{Claim, CommitTurn, Create, NewTask, NewWorkflow, SendMessages, TurnEnd};
     use crate::payload::Payload;
     use crate::testing::{Stage, check_task, claim, fence, lane, message};
 
@@ -130,13 +130,13 @@ mod tests {
         for mail_first in [false, true] {
             let mut stage = stuck();
             if mail_first {
-                stage.must(Post::one(message("go")));
+                stage.must(SendMessages::one(message("go")));
                 assert_eq!(taken_by(&mut stage, "v"), 0, "it is reserved for w");
             }
             assert_eq!(stage.must(unstick("w", &["t"])), Outcome::Unstuck { workflows: 1 });
             assert_eq!(stage.must(unstick("w", &["t"])), Outcome::Unstuck { workflows: 0 });
             if !mail_first {
-                stage.must(Post::one(message("go")));
+                stage.must(SendMessages::one(message("go")));
             }
             assert_eq!(taken_by(&mut stage, "v"), 1, "mail first: {mail_first}");
         }
@@ -146,7 +146,7 @@ mod tests {
     fn workflows_sticky_to_another_worker_are_unchanged() {
         let mut stage = stuck();
         stage.must(unstick("v", &["t", "other"]));
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         assert_eq!((taken_by(&mut stage, "v"), taken_by(&mut stage, "w")), (0, 1));
     }
 }

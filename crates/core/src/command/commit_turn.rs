@@ -3,8 +3,8 @@ use std::sync::Arc;
 use crate::children::Children;
 use crate::code_version::CodeVersion;
 use crate::command::runtime_metadata::RuntimeMetadata;
-use crate::command::send::{OutgoingMessage, prefetch_outgoing, send};
-use crate::command::workflow_command::{Started, make, note, post, start};
+use crate::command::send_messages::prefetch_message;
+use crate::command::workflow_command::{Started, make, note, send_message, start};
 use crate::command::{Claim, Create, NewMessage, NewTask, Outcome, Transition};
 use crate::digest::{Digest, Digester};
 use crate::event::{AfterTurn, Change, Event};
@@ -15,8 +15,7 @@ use crate::name::{TaskId, WorkerId};
 use crate::payload::{Payload, Slot};
 use crate::primitive::{
     answered, cancel_step, end_lease, fail, forget_message, given_with_turn, has_more, keep_lease,
-    lease_kept, next_turn, prefetch_keep, require_lease, require_task, rest, set_timer, tenant_key,
-    transition_to,
+    lease_kept, next_turn, require_lease, require_task, rest, set_timer, tenant_key, transition_to,
 };
 use crate::rejection::Rejection;
 use crate::task::{
@@ -81,18 +80,24 @@ pub enum WorkflowCommand {
         step: u64,
         id: TaskId,
     },
-    /// If it cannot be delivered, the step fails.
-    Post {
-        step: u64,
+    Send {
         message: NewMessage,
+        on_reject: OnReject,
     },
-    /// If it cannot be delivered, the turn is rejected.
-    Send(OutgoingMessage),
     /// Publishes a property of the workflow: see [`crate::WorkflowProperty`].
     SetProperty {
         name: String,
         text: Option<String>,
     },
+}
+
+/// What a turn does if its message is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnReject {
+    /// The step fails with the reason. The turn is committed.
+    FailStep { step: u64 },
+    /// The turn is rejected.
+    RejectTurn,
 }
 
 /// How a turn ends.
@@ -199,8 +204,7 @@ impl CommitTurn {
             WorkflowCommand::Activity { task, .. }
             | WorkflowCommand::Child { task, .. }
             | WorkflowCommand::Start { task, .. } => task.payload.as_ref(),
-            WorkflowCommand::Post { message, .. } => message.payload.as_ref(),
-            WorkflowCommand::Send(message) => message.payload.as_ref(),
+            WorkflowCommand::Send { message, .. } => message.payload.as_ref(),
             WorkflowCommand::Timer { .. }
             | WorkflowCommand::CancelTimer { .. }
             | WorkflowCommand::CancelTask { .. }
@@ -262,14 +266,7 @@ impl CommitTurn {
                 WorkflowCommand::CancelTask { id: step, .. } => {
                     world.prefetch(TaskKey::new(tenant, step).row_key());
                 }
-                WorkflowCommand::Post { message, .. } => {
-                    world.prefetch(TaskKey::new(tenant, &message.task).row_key());
-                    world.prefetch(Mailbox::key_of(tenant, &message.task));
-                    if message.keep_ms.is_some() {
-                        prefetch_keep(world, tenant);
-                    }
-                }
-                WorkflowCommand::Send(message) => prefetch_outgoing(world, tenant, message),
+                WorkflowCommand::Send { message, .. } => prefetch_message(world, tenant, message),
                 WorkflowCommand::SetProperty { name, .. } => {
                     world.prefetch(WorkflowProperty::key_of(tenant, id, name));
                 }
@@ -350,8 +347,9 @@ impl CommitTurn {
             WorkflowCommand::CancelTask { step, id } => {
                 cancel_step(world, &TaskKey::new(&known.tenant, id), &known.id, *step)
             }
-            WorkflowCommand::Post { step, message } => post(world, known, message, *step),
-            WorkflowCommand::Send(message) => send(world, &known.tenant, message).map(drop),
+            WorkflowCommand::Send { message, on_reject } => {
+                send_message(world, known, message, *on_reject)
+            }
             WorkflowCommand::SetProperty { name, text } => {
                 note(world, known, name, text.as_deref())
             }
@@ -498,7 +496,8 @@ pub(super) fn pin(task: &mut Task, version: &str) -> Result<(), Halt> {
 mod tests {
     use super::*;
     use crate::command::{
-        Complete, DeleteTask, Fail, NewWorkflow, Post, Release, RequestCancel, Sweep,
+        Complete, DeleteTask, Fail, IfAbsent, NewWorkflow, Release, RequestCancel, SendMessages,
+        Sweep,
     };
     use crate::name::Tenant;
     use crate::record::{StoredRecord, Table, read_row};
@@ -669,12 +668,12 @@ mod tests {
     #[test]
     fn a_visible_message_keeps_the_lease_after_a_turn() {
         let mut stage = started();
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         assert!(lease_kept(&stage.must(turn(1, 0, TurnEnd::AwaitMessages))));
         assert_eq!(state(&stage), "active");
         let taken = CommitTurn { taken: vec![1], ..turn(1, 1, TurnEnd::AwaitMessages) };
         assert!(!lease_kept(&stage.must(taken)));
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         assert_eq!(state(&stage), "resumable");
     }
 
@@ -750,7 +749,7 @@ mod tests {
         let commands =
             vec![WorkflowCommand::Timer { step: 0, at }, WorkflowCommand::Timer { step: 1, at }];
         stage.must(CommitTurn { commands, next_step: 2, ..turn(1, 0, TurnEnd::AwaitMessages) });
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         stage.must(claim());
         let commands = vec![
             WorkflowCommand::CancelTimer { step: 1 },
@@ -895,7 +894,7 @@ mod tests {
     fn a_repeated_turn_keeps_the_lease() {
         let kept = || {
             let mut stage = started();
-            stage.must(Post::one(message("go")));
+            stage.must(SendMessages::one(message("go")));
             let commands = vec![eager_activity(0)];
             let eager = Some(Claim::new("w"));
             let again =
@@ -944,7 +943,7 @@ mod tests {
         stage.must(claim());
         stage.must(turn(3, 0, TurnEnd::AwaitMessages));
         assert_eq!(stage.task("t").unwrap().lost_leases, 0, "a committed turn resets the count");
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         for _ in 0..3 {
             assert_eq!(state(&stage), "resumable");
             stage.must(claim());
@@ -997,7 +996,7 @@ mod tests {
         let mut stage = started();
         let sticky = CommitTurn { sticky_ms: Some(5_000), ..turn(1, 0, TurnEnd::AwaitMessages) };
         stage.must(sticky);
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         let other = Claim { worker: "v".into(), ..claim() };
         assert_eq!(stage.must(other.clone()), Outcome::Claimed(vec![]));
         stage.later(5_000);
@@ -1012,7 +1011,7 @@ mod tests {
             ..turn(3, 1, TurnEnd::AwaitMessages)
         };
         stage.must(taken);
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         let own = stage.must(Claim { grants: true, ..claim() });
         assert!(matches!(own, Outcome::Claimed(tasks) if tasks.len() == 1));
     }
@@ -1212,13 +1211,20 @@ mod tests {
         }
         stage.must(crate::command::Cancel { task: key("over"), reason: String::new() });
         for _ in 0..limits::MAILBOX_MESSAGES {
-            stage.must(Post::one(NewMessage::new("full", "hello", "t")));
+            stage.must(SendMessages::one(NewMessage::new("full", "hello", "t")));
         }
-        let early = NewMessage { keep_ms: Some(60_000), ..NewMessage::new("later", "hello", "t") };
+        let early = NewMessage {
+            if_absent: IfAbsent::Buffer { ttl_ms: 60_000 },
+            ..NewMessage::new("later", "hello", "t")
+        };
         let to = ["full", "over", "missing"].map(|to| NewMessage::new(to, "hello", "t"));
         let commands = to.into_iter().chain([early]).zip(0..);
-        let commands =
-            commands.map(|(message, step)| WorkflowCommand::Post { step, message }).collect();
+        let commands = commands
+            .map(|(message, step)| WorkflowCommand::Send {
+                message,
+                on_reject: OnReject::FailStep { step },
+            })
+            .collect();
         assert!(lease_kept(&stage.must(CommitTurn {
             commands,
             next_step: 4,
@@ -1277,11 +1283,14 @@ mod tests {
             name: name.into(),
             text: text.map(str::to_owned),
         };
-        let post = |step, to: &str| WorkflowCommand::Post {
-            step,
+        let post = |step, to: &str| WorkflowCommand::Send {
+            on_reject: OnReject::FailStep { step },
             message: NewMessage::new(to, "hello", "t"),
         };
-        let early = NewMessage { keep_ms: Some(60_000), ..NewMessage::new("later", "hello", "t") };
+        let early = NewMessage {
+            if_absent: IfAbsent::Buffer { ttl_ms: 60_000 },
+            ..NewMessage::new("later", "hello", "t")
+        };
         let commands = vec![
             note("", Some("half way")),
             note("a", Some("1")),
@@ -1289,7 +1298,7 @@ mod tests {
             post(0, "u"),
             post(1, "t"),
             post(2, "missing"),
-            WorkflowCommand::Post { step: 3, message: early },
+            WorkflowCommand::Send { message: early, on_reject: OnReject::FailStep { step: 3 } },
         ];
         assert!(lease_kept(&stage.must(CommitTurn {
             commands,

@@ -37,7 +37,7 @@ mod tests {
 
     use super::*;
     use crate::command::{
-        Claim, Create, NewTask, NewWorkflow, Outcome, Post, TurnEnd, WorkflowCommand,
+        Claim, Create, NewTask, NewWorkflow, Outcome, SendMessages, TurnEnd, WorkflowCommand,
     };
     use crate::mailbox::Message;
     use crate::payload::Payload;
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_visible_message_keeps_the_lease_after_a_turn() {
         let (mut stage, first) = waiting();
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         let advance = advance(&first, turn(2, 1, TurnEnd::AwaitMessages));
         let kept = stage.must(advance.clone());
         assert_eq!(stage.must(advance.clone()), kept, "a repeat gets the same response");
@@ -165,7 +165,7 @@ mod tests {
         other.turn.taken = vec![Message::of_step(7)];
         let absent = Rejection::MessageNotFound { seq: Message::of_step(7) };
         assert_eq!(stage.run(other), Err(absent));
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         stage.must(ClaimGranted::new("t", "w"));
         assert_eq!(stage.run(advance(&first, next.clone())), Err(Rejection::NotGranted));
         stage.must(CommitTurn { taken: vec![1], ..turn(2, 1, TurnEnd::AwaitMessages) });

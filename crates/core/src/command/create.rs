@@ -80,6 +80,17 @@ pub enum Start {
     },
 }
 
+impl Start {
+    /// The delay from now, in whole milliseconds.
+    pub(crate) fn delay_ms(self, now: Timestamp) -> u64 {
+        match self {
+            Start::Now => 0,
+            Start::After { ms } => ms,
+            Start::At { at } => now.ms_until(at),
+        }
+    }
+}
+
 /// An idempotency key with its window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotencyWindow {
@@ -308,7 +319,7 @@ impl NewTask {
         version.parse::<CodeVersion>().ok().map(|version| version.capability(&self.kind))
     }
 
-    pub(super) fn check(&self, now: Timestamp) -> Result<(), Rejection> {
+    pub(crate) fn check(&self, now: Timestamp) -> Result<(), Rejection> {
         limits::TASK_ID.check(self.id.as_str())?;
         limits::KIND.check(self.kind.as_str())?;
         limits::LANE.check(self.lane.as_str())?;
@@ -317,11 +328,7 @@ impl NewTask {
         Route::check(&self.capabilities, self.tag.as_deref())?;
         limits::ROUTE_BYTES.check(self.route().as_str().len())?;
         self.policy.check()?;
-        match self.start {
-            Start::Now => {}
-            Start::After { ms } => limits::DELAY_MS.check(ms)?,
-            Start::At { at } => limits::DELAY_MS.check(now.ms_until(at))?,
-        }
+        limits::DELAY_MS.check(self.start.delay_ms(now))?;
         if let Some(deadline_ms) = self.deadline_ms {
             limits::DEADLINE_MS.check(deadline_ms)?;
         }

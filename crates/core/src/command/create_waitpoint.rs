@@ -51,7 +51,7 @@ impl CreateWaitpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Create, CreatedWaitpoint, Post};
+    use crate::command::{Create, CreatedWaitpoint, SendMessages};
     use crate::limits;
     use crate::name::Tenant;
     use crate::testing::{Args, Stage, check_task, key, message, new_task, rotation};
@@ -149,7 +149,7 @@ mod tests {
         assert!(!stage.task("t").unwrap().has_mail);
         make(&mut stage, "t", "p", 60_000).unwrap();
         assert!(stage.task("t").unwrap().has_mail);
-        stage.must(Post::one(message("a")));
+        stage.must(SendMessages::one(message("a")));
         make(&mut stage, "t", "q", 60_000).unwrap();
         let mailbox = stage.mailbox().unwrap();
         assert_eq!((mailbox.held, mailbox.waitpoints), (1, 2));

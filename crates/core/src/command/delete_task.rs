@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::command::{
         Command, Complete, Create, CreateWaitpoint, Decided, NewMessage, NewTask, NewWaitpoint,
-        Post, Sweep, decide,
+        SendMessages, Start, Sweep, decide,
     };
     use crate::name::Tenant;
     use crate::payload::Payload;
@@ -140,9 +140,9 @@ mod tests {
         let mut stage = Stage::with_new_task("active", new);
         stage.seed();
         let (tenant, payload) = (Tenant::default(), Some(Payload::json("1")));
-        let message = NewMessage { payload, after_ms: 60_000, ..message("a") };
+        let message = NewMessage { payload, visible: Start::After { ms: 60_000 }, ..message("a") };
         for chunk in vec![message; messages].chunks(500) {
-            stage.must(Post { tenant: tenant.clone(), messages: chunk.to_vec() });
+            stage.must(SendMessages { tenant: tenant.clone(), messages: chunk.to_vec() });
         }
         for n in 0..waitpoints {
             let waitpoint = NewWaitpoint { id: n.to_string().into(), expires_ms: 60_000 };

@@ -14,6 +14,7 @@ mod commit_turn;
 mod complete;
 mod complete_and_commit_turn;
 mod complete_request;
+mod complete_waitpoint;
 mod create;
 mod create_waitpoint;
 mod delete_subscription;
@@ -27,7 +28,6 @@ mod heartbeat_node;
 mod limit_lane;
 mod move_subscription_cursor;
 mod outcome;
-mod post;
 mod prune_executions;
 mod register_worker;
 mod release;
@@ -42,11 +42,10 @@ mod resume;
 mod revoke;
 mod rotate_key;
 mod runtime_metadata;
-mod send;
+mod send_messages;
 mod set_lane_state;
 mod set_quota;
 mod settle_effect;
-mod signal;
 mod snooze;
 mod spend;
 mod suspend;
@@ -66,10 +65,11 @@ pub use claim::Claim;
 pub use claim_effect::ClaimEffect;
 pub use claim_granted::ClaimGranted;
 pub use clear_sticky::ClearSticky;
-pub use commit_turn::{CommitTurn, TurnEnd, WorkflowCommand};
+pub use commit_turn::{CommitTurn, OnReject, TurnEnd, WorkflowCommand};
 pub use complete::Complete;
 pub use complete_and_commit_turn::CompleteAndCommitTurn;
 pub use complete_request::CompleteRequest;
+pub use complete_waitpoint::CompleteWaitpoint;
 pub use create::{Create, IdempotencyWindow, NewTask, NewWorkflow, Start};
 pub use create_waitpoint::{CreateWaitpoint, NewWaitpoint};
 pub use delete_subscription::DeleteSubscription;
@@ -82,8 +82,7 @@ pub use grant::Grant;
 pub use heartbeat_node::HeartbeatNode;
 pub use limit_lane::LimitLane;
 pub use move_subscription_cursor::MoveSubscriptionCursor;
-pub use outcome::{Created, CreatedWaitpoint, Outcome, Posted};
-pub use post::{NewMessage, Post};
+pub use outcome::{Created, CreatedWaitpoint, Outcome};
 pub use prune_executions::PruneExecutions;
 pub use register_worker::RegisterWorker;
 pub use release::Release;
@@ -98,11 +97,10 @@ pub use resume::Resume;
 pub use revoke::Revoke;
 pub use rotate_key::RotateKey;
 pub use runtime_metadata::RuntimeMetadata;
-pub use send::{Absent, OutgoingMessage, Send};
+pub use send_messages::SendMessages;
 pub use set_lane_state::SetLaneState;
 pub use set_quota::{QuotaScope, SetQuota};
 pub use settle_effect::SettleEffect;
-pub use signal::Signal;
 pub use snooze::Snooze;
 pub use spend::{Charge, Spend};
 pub use suspend::{Suspend, SuspendTimeout};
@@ -112,6 +110,7 @@ pub use trim_log::TrimLog;
 pub use wait_children::WaitChildren;
 
 use crate::limits;
+pub use crate::new_message::{IfAbsent, MailboxLimit, NewMessage, SentMessage};
 use crate::rejection::Rejection;
 use crate::world::{Halt, World};
 
@@ -193,14 +192,13 @@ commands!(
     PruneExecutions,
     ClearSticky,
     Spend,
-    Post,
-    Signal,
+    SendMessages,
+    CompleteWaitpoint,
     CreateWaitpoint,
     Suspend,
     Resume,
     TakeMessages,
     RotateKey,
-    Send,
     AbandonTurn,
     DropActivity,
     RenewSessions
@@ -280,9 +278,8 @@ impl Command {
             | Command::Revoke(_)
             | Command::MoveSubscriptionCursor(_)
             | Command::DeleteSubscription(_)
-            | Command::Post(_)
-            | Command::Send(_)
-            | Command::Signal(_)
+            | Command::SendMessages(_)
+            | Command::CompleteWaitpoint(_)
             | Command::CreateWaitpoint(_)
             | Command::Resume(_)
             | Command::TakeMessages(_)
@@ -299,7 +296,7 @@ impl Command {
             Command::Create(create) => create.tasks.len(),
             Command::Claim(claim) => claim.limit.min(limits::CLAIM.max as u32) as usize,
             Command::Sweep(sweep) => sweep.page as usize,
-            Command::Post(post) => 2 * post.messages.len(),
+            Command::SendMessages(send) => 2 * send.messages.len(),
             Command::TakeMessages(take) => take.seqs.len(),
             Command::ClearSticky(unstick) => unstick.workflows.len(),
             Command::CommitTurn(turn) => turn.rows(),
@@ -316,21 +313,17 @@ impl Command {
                 payloads.map(|payload| payload.bytes.len()).sum()
             }
             Command::CommitTurn(turn) => turn.bytes(),
-            Command::Send(send) => {
-                send.message.payload.as_ref().map_or(0, |payload| payload.bytes.len())
-            }
             Command::CompleteAndCommitTurn(advance) => {
                 advance.complete.bytes() + advance.turn.bytes()
             }
             Command::CompleteRequest(answer) => answer.answer.bytes.len(),
             Command::SettleEffect(settle) => settle.answer.bytes.len(),
             Command::Complete(complete) => complete.bytes(),
-            Command::Post(post) => {
-                let payloads = post.messages.iter().filter_map(|message| message.payload.as_ref());
-                payloads.map(|payload| payload.bytes.len()).sum()
+            Command::SendMessages(send) => {
+                send.messages.iter().map(NewMessage::carried_bytes).sum()
             }
-            Command::Signal(signal) => {
-                signal.payload.as_ref().map_or(0, |payload| payload.bytes.len())
+            Command::CompleteWaitpoint(complete) => {
+                complete.payload.as_ref().map_or(0, |payload| payload.bytes.len())
             }
             _ => 0,
         }

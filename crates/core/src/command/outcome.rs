@@ -3,6 +3,7 @@ use std::sync::Arc;
 use crate::children::ChildCounts;
 use crate::log::Cursor;
 use crate::name::{IdempotencyKey, TaskId, WaitpointId};
+use crate::new_message::SentMessage;
 use crate::payload::PayloadKey;
 use crate::task::{ActiveAttempt, Resumption, Settled, Task};
 use crate::time::Timestamp;
@@ -82,7 +83,7 @@ pub enum Outcome {
     BookmarkDropped {
         known: bool,
     },
-    Posted(Vec<Posted>),
+    Sent(Vec<SentMessage>),
     WaitpointCreated(CreatedWaitpoint),
     /// The lease has ended; the waitpoints were created with the suspension.
     Suspended {
@@ -120,20 +121,6 @@ pub enum Outcome {
     KeyRotated {
         known: bool,
     },
-}
-
-/// The result of posting a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Posted {
-    pub task: TaskId,
-    /// Its sequence number in the mailbox.
-    pub seq: u64,
-    /// It was posted before; `seq` is that of the first.
-    pub duplicate: bool,
-    /// A suspended task was resumed, by this message or by an earlier one that has become visible.
-    pub resumed: bool,
-    /// The task does not exist yet: the message is buffered for a workflow with this id.
-    pub kept: bool,
 }
 
 /// A waitpoint with its token, which is returned here and not stored.

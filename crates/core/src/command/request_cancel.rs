@@ -26,7 +26,8 @@ impl RequestCancel {
 mod tests {
     use super::*;
     use crate::command::{
-        CommitTurn, Create, NewTask, NewWorkflow, Post, Start, Sweep, TurnEnd, WorkflowCommand,
+        CommitTurn, Create, NewTask, NewWorkflow, SendMessages, Start, Sweep, TurnEnd,
+        WorkflowCommand,
     };
     use crate::event::Change;
     use crate::payload::Payload;
@@ -106,7 +107,7 @@ mod tests {
     fn a_workflow_with_messages_is_notified() {
         let mut stage = Stage::new();
         stage.must(Create::one(workflow("t")));
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         for _ in 0..2 {
             assert_eq!(ask(&mut stage), "waiting");
         }

@@ -34,7 +34,7 @@ impl Resume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Claim, Complete, Post, Release, Revoke, Suspend};
+    use crate::command::{Claim, Complete, Release, Revoke, SendMessages, Suspend};
     use crate::task::{Condition, PublicState};
     use crate::testing::{Stage, check_task, claim, fence, key, message};
 
@@ -68,7 +68,7 @@ mod tests {
     fn only_an_operator_resumes_a_task_that_waits_for_one() {
         let mut stage = Stage::with_task("active");
         stage.must(Suspend::new(fence(1), Condition::Operator));
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         assert_eq!(stage.task("t").unwrap().lifecycle.public(), PublicState::Suspended);
         stage.must(Resume { task: key("t"), by: "ada".into() });
         let resumption = stage.task("t").unwrap().resumption.unwrap();
@@ -86,7 +86,7 @@ mod tests {
         stage.must(crate::command::ReportProgress { fence: fence_1, percent: 50, message });
         stage.must(Suspend::new(fence(1), Condition::signal("go")));
         stage.later(3_600_000);
-        stage.must(Post::one(crate::testing::message("go")));
+        stage.must(SendMessages::one(crate::testing::message("go")));
         stage.must(claim());
         let task = stage.task("t").unwrap();
         assert_eq!((task.claims, task.attempts), (2, 1));

@@ -56,7 +56,9 @@ impl RuntimeMetadata {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Claim, CommitTurn, Create, NewTask, NewWorkflow, Outcome, Post, TurnEnd};
+    use crate::command::{
+        Claim, CommitTurn, Create, NewTask, NewWorkflow, Outcome, SendMessages, TurnEnd,
+    };
     use crate::execution::Execution;
     use crate::name::Tenant;
     use crate::payload::Payload;
@@ -88,7 +90,7 @@ mod tests {
     }
 
     fn again(stage: &mut Stage, nth: u64) {
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         stage.must(claim());
         assert_eq!(stage.task("t").unwrap().fence(), fence(nth));
     }
@@ -139,7 +141,7 @@ mod tests {
         let mut stage = started();
         let version = Some("1.2.3".to_owned());
         stage.must(turn(1, 0, RuntimeMetadata { version, ..RuntimeMetadata::default() }));
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         let of = |min: &str, max: &str| {
             let range = VersionRange { kind: "order".into(), min: min.into(), max: max.into() };
             Claim {

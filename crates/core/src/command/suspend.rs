@@ -182,8 +182,8 @@ fn keep_lease(
 mod tests {
     use super::*;
     use crate::command::{
-        Claim, Command, Complete, CreateWaitpoint, Decided, Fail, NewMessage, Post, Resume, Signal,
-        TakeMessages, decide,
+        Claim, Command, Complete, CompleteWaitpoint, CreateWaitpoint, Decided, Fail, NewMessage,
+        Resume, SendMessages, Start, TakeMessages, decide,
     };
     use crate::lane::Lane;
     use crate::name::Tenant;
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn a_satisfied_condition_keeps_the_lease() {
         let mut stage = Stage::with_task("active");
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         let Outcome::AlreadySatisfied(first) = stage.must(until("go")) else { panic!() };
         assert_eq!((first.messages.as_slice(), first.cause), (&[1][..], ResumeCause::Signals));
         assert_eq!(public(&stage), PublicState::Active);
@@ -268,7 +268,7 @@ mod tests {
     fn an_outdated_suspend_request_is_rejected() {
         let mut stage = Stage::with_task("active");
         for name in ["a", "b"] {
-            stage.must(Post::one(message(name)));
+            stage.must(SendMessages::one(message(name)));
         }
         stage.must(until("a"));
         stage.must(Suspend { nth: 1, ..until("b") });
@@ -296,14 +296,14 @@ mod tests {
             let mut stage = Stage::with_task("active");
             stage.must(Suspend::new(fence(1), condition.clone()));
             for (at, name) in names.iter().enumerate() {
-                stage.must(Post::one(message(name)));
+                stage.must(SendMessages::one(message(name)));
                 let expected =
                     if at + 1 < after { PublicState::Suspended } else { PublicState::Resumable };
                 assert_eq!(public(&stage), expected, "{condition:?} with {:?}", &names[..=at]);
             }
             let mut stage = Stage::with_task("active");
             for name in names {
-                stage.must(Post::one(message(name)));
+                stage.must(SendMessages::one(message(name)));
             }
             let answer = stage.must(Suspend::new(fence(1), condition.clone()));
             assert!(matches!(answer, Outcome::AlreadySatisfied(_)), "{condition:?}: {answer:?}");
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(again, Outcome::Suspended { waitpoints: waitpoints.clone() });
         let Outcome::WaitpointCreated(before) = stage.must(pending("before")) else { panic!() };
         for (at, token) in [&waitpoints[0].token, &before.token].into_iter().enumerate() {
-            let signal = Signal {
+            let signal = CompleteWaitpoint {
                 tenant: Tenant::default(),
                 token: token.clone(),
                 name: "yes".into(),
@@ -365,7 +365,7 @@ mod tests {
                 idempotency: None,
                 payload: None,
             };
-            let Outcome::Posted(posted) = stage.must(signal) else { panic!() };
+            let Outcome::Sent(posted) = stage.must(signal) else { panic!() };
             assert_eq!(posted[0].resumed, at == 1);
         }
     }
@@ -380,7 +380,7 @@ mod tests {
             lane.unwrap().gate.unwrap().running
         };
         assert_eq!(running(&stage), 0);
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         stage.must(Claim { begin: false, ..claim() });
         assert_eq!(running(&stage), 1);
         stage.must(Complete { fence: fence(2), result: None });
@@ -416,7 +416,10 @@ mod tests {
         for after_ms in [0, 5] {
             let mut stage = Stage::with_task("active");
             stage.later(10);
-            stage.must(Post::one(NewMessage { after_ms, ..message("go") }));
+            stage.must(SendMessages::one(NewMessage {
+                visible: Start::After { ms: after_ms },
+                ..message("go")
+            }));
             stage.later(after_ms);
             stage.must(crate::command::Sweep::default());
             stage.now = stage.now.minus_ms(1);
@@ -429,7 +432,10 @@ mod tests {
     #[test]
     fn a_message_shown_concurrently_conflicts_with_the_suspension() {
         let mut stage = Stage::with_task("active");
-        stage.must(Post::one(NewMessage { after_ms: 5, ..message("go") }));
+        stage.must(SendMessages::one(NewMessage {
+            visible: Start::After { ms: 5 },
+            ..message("go")
+        }));
         let command = Command::from(until("go"));
         let mut world = World::new(stage.now, Hints::default());
         while let Decided::Parked = decide(&mut world, &command) {
@@ -445,7 +451,10 @@ mod tests {
     #[test]
     fn a_hidden_message_does_not_meet_the_condition() {
         let mut stage = Stage::with_task("active");
-        stage.must(Post::one(NewMessage { after_ms: 1_000, ..message("go") }));
+        stage.must(SendMessages::one(NewMessage {
+            visible: Start::After { ms: 1_000 },
+            ..message("go")
+        }));
         assert_eq!(stage.must(until("go")), Outcome::Suspended { waitpoints: vec![] });
     }
 
@@ -459,7 +468,7 @@ mod tests {
             let Outcome::WaitpointCreated(made) = stage.must(made) else { panic!() };
             made.token
         };
-        let answer = |token: &Token| Signal {
+        let answer = |token: &Token| CompleteWaitpoint {
             tenant: Tenant::default(),
             token: token.clone(),
             name: "yes".into(),

@@ -44,7 +44,7 @@ impl TakeMessages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{NewMessage, Post};
+    use crate::command::{NewMessage, SendMessages};
     use crate::payload::Payload;
     use crate::testing::{Stage, check_task, fence, message};
 
@@ -83,7 +83,7 @@ mod tests {
         let mut stage = Stage::with_task("active");
         let with = |text: &str| NewMessage { payload: Some(Payload::json(text)), ..message("a") };
         for text in ["1", "22", "333"] {
-            stage.must(Post::one(with(text)));
+            stage.must(SendMessages::one(with(text)));
         }
         let take = |seqs: &[u64]| TakeMessages { fence: fence(1), seqs: seqs.to_vec() };
         assert_eq!(stage.must(take(&[1, 3, 9])), Outcome::Taken { taken: 2 });

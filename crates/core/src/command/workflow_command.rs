@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use crate::command::commit_turn::OnReject;
+use crate::command::send_messages::send;
 use crate::command::{Claim, Create, NewMessage, NewTask};
 use crate::event::{Change, Event};
 use crate::limits;
 use crate::name::TaskId;
-use crate::primitive::{deliver, keep, refuse_step, transition_to};
+use crate::primitive::{refuse_step, transition_to};
 use crate::rejection::Rejection;
-use crate::task::{Lifecycle, Task, TaskKey};
+use crate::task::{Lifecycle, Task};
 use crate::workflow_property::WorkflowProperty;
 use crate::world::{Halt, World};
 
@@ -78,29 +80,21 @@ fn refuse_task(
     refuse_step(world, workflow, step, id, format!("{id} could not be made: {refusal}"))
 }
 
-/// Sends a message. If it cannot be delivered, its step fails.
-pub(super) fn post(
+/// Sends a message. A message that is invalid in itself rejects the turn in any case.
+pub(super) fn send_message(
     world: &mut World,
     workflow: &Task,
     message: &NewMessage,
-    step: u64,
+    on_reject: OnReject,
 ) -> Result<(), Halt> {
-    let (tenant, to) = (&workflow.tenant, &message.task);
-    let content = message.content();
-    content.check()?;
-    message.keep_ms.map_or(Ok(()), |ms| limits::KEEP_MS.check(ms))?;
-    let known = world.get::<Task>(&TaskKey::new(tenant, to).row_key());
-    let sent = known.and_then(|known| match (known, message.keep_ms) {
-        (Some(known), _) => deliver(world, &known, &content).map(drop),
-        (None, Some(keep_ms)) => keep(world, (tenant, to), &content, keep_ms, None).map(drop),
-        (None, None) => Err(Rejection::TaskNotFound.into()),
-    });
-    match sent {
-        Err(Halt::Rejected(refusal)) => {
-            let reason = format!("{} could not be sent to {to}: {refusal}", message.name);
+    message.check_content(world.now())?;
+    match (send(world, &workflow.tenant, message), on_reject) {
+        (Err(Halt::Rejected(rejection)), OnReject::FailStep { step }) => {
+            let NewMessage { task: to, name, .. } = message;
+            let reason = format!("{name} could not be sent to {to}: {rejection}");
             refuse_step(world, workflow, step, to, reason)
         }
-        sent => sent,
+        (sent, _) => sent.map(drop),
     }
 }
 

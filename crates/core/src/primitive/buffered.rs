@@ -4,122 +4,124 @@
 //! Sender and starter may commit concurrently without reading each other's row. The sweep therefore
 //! re-checks each buffered message after a second, and delivers it if the workflow exists.
 
-use crate::command::IdempotencyWindow;
 use crate::limits;
 use crate::mailbox::{KeptKey, Mailbox, Message};
-use crate::name::{TaskId, Tenant};
-use crate::primitive::mailbox::{enclose, tell};
-use crate::primitive::{
-    MessageContent, are_neighbours_readable, hand_over_key, open, prefetch_key, resume_if_met,
-};
+use crate::name::Tenant;
+use crate::new_message::NewMessage;
+use crate::primitive::mailbox::{append, emit_signaled};
+use crate::primitive::{are_neighbours_readable, hand_over_key, open, prefetch_key, resume_if_met};
 use crate::record::{Record, StoredRecord};
 use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
 use crate::world::{Halt, World, unless_quarantined};
 
 /// The delay after which the sweep re-checks a buffered message.
-const LOOK_MS: u64 = 1_000;
+const RECHECK_MS: u64 = 1_000;
 
 /// The delay before the next check of a message whose task this version cannot read.
 const POSTPONED_MS: u64 = 60_000;
 
 /// Prefetches the records that are needed to buffer a message.
-pub(crate) fn prefetch_keep(world: &mut World, tenant: &Tenant) {
-    world.prefetch(Mailbox::key_of(tenant, &Mailbox::buffered_id()));
+pub(crate) fn prefetch_tenant_buffer(world: &mut World, tenant: &Tenant) {
+    world.prefetch(Mailbox::key_of(tenant, &Mailbox::tenant_buffer_id()));
 }
 
 /// Buffers a message for a task that does not exist. Returns its sequence number.
-pub(crate) fn keep(
+pub(crate) fn buffer(
     world: &mut World,
-    (tenant, task): (&Tenant, &TaskId),
-    content: &MessageContent<'_>,
-    keep_ms: u64,
-    idempotency: Option<&IdempotencyWindow>,
+    to: &TaskKey,
+    new: &NewMessage,
+    ttl_ms: u64,
 ) -> Result<u64, Halt> {
-    let known = world.get::<Mailbox>(&Mailbox::key_of(tenant, task))?;
-    let all = world.get::<Mailbox>(&Mailbox::key_of(tenant, &Mailbox::buffered_id()))?;
-    let known = known.map_or_else(|| Mailbox::empty(tenant, task), |known| (*known).clone());
-    let mut all =
-        all.map_or_else(|| Mailbox::empty(tenant, &Mailbox::buffered_id()), |all| (*all).clone());
-    if known.held >= limits::EARLY_MESSAGES {
-        let (messages, bytes) = (known.held, known.bytes);
+    let (tenant, tenant_buffer) = (&to.tenant, Mailbox::tenant_buffer_id());
+    let mailbox = world.get::<Mailbox>(&Mailbox::key_of(tenant, &to.id))?;
+    let all = world.get::<Mailbox>(&Mailbox::key_of(tenant, &tenant_buffer))?;
+    let mut mailbox = mailbox.map_or_else(|| Mailbox::empty(tenant, &to.id), |it| (*it).clone());
+    let mut all = all.map_or_else(|| Mailbox::empty(tenant, &tenant_buffer), |it| (*it).clone());
+    if mailbox.held >= limits::BUFFERED_MESSAGES {
+        let (messages, bytes) = (mailbox.held, mailbox.bytes);
         return Err(Rejection::MailboxFull { messages, bytes }.into());
     }
-    if all.held >= limits::ALL_EARLY_MESSAGES
-        || all.bytes + content.bytes() > u64::from(limits::ALL_EARLY_BYTES)
+    if all.held >= limits::TENANT_BUFFERED_MESSAGES
+        || all.bytes + new.bytes() > u64::from(limits::TENANT_BUFFERED_BYTES)
     {
         let (messages, bytes) = (all.held, all.bytes);
         return Err(Rejection::MailboxFull { messages, bytes }.into());
     }
     all.held += 1;
-    all.bytes += content.bytes();
+    all.bytes += new.bytes();
     world.put::<Mailbox>(all);
-    let mut mailbox = known;
-    let message = enclose(world, &mut mailbox, content);
+    let message = append(world, &mut mailbox, new, None);
     mailbox.hidden += u32::from(message.due_at.is_none());
     mailbox.early += 1;
-    let due_at = Some(world.now().plus_ms(keep_ms.min(LOOK_MS)));
-    let kept_until = Some(world.now().plus_ms(keep_ms));
-    let kept_key = idempotency.map(|IdempotencyWindow { key, window_ms }| KeptKey {
-        key: key.clone(),
-        expires_at: world.now().plus_ms(*window_ms),
+    let now = world.now();
+    let due_at = Some(now.plus_ms(ttl_ms.min(RECHECK_MS)));
+    let kept_until = Some(now.plus_ms(ttl_ms));
+    let kept_key = new.idempotency.as_ref().map(|idempotency| KeptKey {
+        key: idempotency.key.clone(),
+        expires_at: now.plus_ms(idempotency.window_ms),
     });
+    let seq = message.seq;
     world.put::<Mailbox>(mailbox);
-    world.put::<Message>(Message { kept_until, kept_key, due_at, ..message.clone() });
-    Ok(message.seq)
+    world.put::<Message>(Message { kept_until, kept_key, due_at, ..message });
+    Ok(seq)
 }
 
-/// Extends the retention of a buffered message that is sent again.
-pub(crate) fn extend(
+/// Extends the TTL of a buffered message that is sent again.
+pub(crate) fn extend_buffered(
     world: &mut World,
-    (tenant, task): (&Tenant, &TaskId),
+    to: &TaskKey,
     seq: u64,
-    keep_ms: u64,
+    ttl_ms: u64,
 ) -> Result<(), Halt> {
-    let Some(known) = world.get::<Message>(&Message::key_of(tenant, task, seq))? else {
+    let Some(message) = world.get::<Message>(&Message::key_of(&to.tenant, &to.id, seq))? else {
         return Ok(());
     };
-    let longer = world.now().plus_ms(keep_ms);
-    if known.kept_until.is_some_and(|until| until < longer) {
-        world.put::<Message>(Message { kept_until: Some(longer), ..(*known).clone() });
+    let longer = world.now().plus_ms(ttl_ms);
+    if message.kept_until.is_some_and(|until| until < longer) {
+        world.put::<Message>(Message { kept_until: Some(longer), ..(*message).clone() });
     }
     Ok(())
 }
 
 /// Delivers all buffered messages of a task.
-pub(crate) fn adopt(world: &mut World, task: &Task, known: &Mailbox) -> Result<Mailbox, Halt> {
-    world.prefetch(Mailbox::key_of(&task.tenant, &Mailbox::buffered_id()));
-    let (now, mut mailbox) = (world.now(), known.clone());
+pub(crate) fn deliver_buffered(
+    world: &mut World,
+    task: &Task,
+    mailbox: &Mailbox,
+) -> Result<Mailbox, Halt> {
+    world.prefetch(Mailbox::key_of(&task.tenant, &Mailbox::tenant_buffer_id()));
+    let (now, mut left) = (world.now(), mailbox.clone());
     let of_task = Message::of_task(&task.tenant, &task.id);
-    let messages = world.scan::<Message>(&of_task, known.held as usize + 1)?;
-    let early = || messages.iter().filter(|message| message.kept_until.is_some());
-    early().for_each(|message| prefetch_key(world, message));
-    for message in early() {
+    let messages = world.scan::<Message>(&of_task, mailbox.held as usize + 1)?;
+    let buffered = || messages.iter().filter(|message| message.kept_until.is_some());
+    buffered().for_each(|message| prefetch_key(world, message));
+    for message in buffered() {
         hand_over_key(world, message, Some(task.created_at))?;
         let due_at = (now < message.visible_at).then_some(message.visible_at);
         let message = Message { kept_until: None, kept_key: None, due_at, ..(**message).clone() };
-        mailbox.hidden = mailbox.hidden.saturating_sub(u32::from(due_at.is_none()));
-        tell(world, task, &message);
+        left.hidden = left.hidden.saturating_sub(u32::from(due_at.is_none()));
+        emit_signaled(world, task, &message);
         world.put::<Message>(message);
     }
-    mailbox.early = 0;
-    world.put::<Mailbox>(mailbox.clone());
-    uncount(world, &task.tenant, early().map(AsRef::as_ref))?;
-    Ok(mailbox)
+    left.early = 0;
+    world.put::<Mailbox>(left.clone());
+    uncount_buffered(world, &task.tenant, buffered().map(AsRef::as_ref))?;
+    Ok(left)
 }
 
 /// Removes messages from the count of buffered messages of the tenant.
-pub(crate) fn uncount<'a>(
+pub(crate) fn uncount_buffered<'a>(
     world: &mut World,
     tenant: &Tenant,
-    early: impl Iterator<Item = &'a Message>,
+    buffered: impl Iterator<Item = &'a Message>,
 ) -> Result<(), Halt> {
     let (mut messages, mut bytes) = (0, 0);
-    for message in early {
+    for message in buffered {
         messages += 1;
         bytes += message.bytes.unwrap_or(0);
     }
-    let key = Mailbox::key_of(tenant, &Mailbox::buffered_id());
+    let key = Mailbox::key_of(tenant, &Mailbox::tenant_buffer_id());
     if messages == 0 {
         return Ok(());
     }
@@ -133,15 +135,15 @@ pub(crate) fn uncount<'a>(
     Ok(())
 }
 
-/// Prefetches the records that [`look_after`] needs.
-pub(crate) fn prefetch_early(world: &mut World, message: &Message) {
-    world.prefetch(Mailbox::key_of(&message.tenant, &Mailbox::buffered_id()));
+/// Prefetches the records that [`sweep_buffered`] needs.
+pub(crate) fn prefetch_buffered(world: &mut World, message: &Message) {
+    world.prefetch(Mailbox::key_of(&message.tenant, &Mailbox::tenant_buffer_id()));
     prefetch_key(world, message);
 }
 
 /// Delivers buffered messages to an open task, even if it has no mail yet. Returns whether they
 /// resume it.
-pub(crate) fn give(world: &mut World, task: &Task) -> Result<bool, Halt> {
+pub(crate) fn open_and_deliver(world: &mut World, task: &Task) -> Result<bool, Halt> {
     let mut task = task.clone();
     open(world, &mut task)?;
     world.put::<Task>(task.clone());
@@ -149,7 +151,7 @@ pub(crate) fn give(world: &mut World, task: &Task) -> Result<bool, Halt> {
 }
 
 /// Delivers a buffered message if its workflow is open, and deletes it if it has expired.
-pub(crate) fn look_after(world: &mut World, message: &Message) -> Result<(), Halt> {
+pub(crate) fn sweep_buffered(world: &mut World, message: &Message) -> Result<(), Halt> {
     let now = world.now();
     let again = |at| Message { due_at: Some(at), ..message.clone() };
     let task = world.get::<Task>(&TaskKey::new(&message.tenant, &message.task).row_key());
@@ -167,7 +169,7 @@ pub(crate) fn look_after(world: &mut World, message: &Message) -> Result<(), Hal
             world.put::<Message>(again(now.plus_ms(POSTPONED_MS)));
             return Ok(());
         }
-        return give(world, task).map(drop);
+        return open_and_deliver(world, task).map(drop);
     }
     match message.kept_until.filter(|until| now < *until) {
         Some(until) => world.put::<Message>(again(until)),
@@ -192,15 +194,15 @@ fn forget(
     } else {
         world.put::<Mailbox>(left);
     }
-    uncount(world, &message.tenant, std::iter::once(message))
+    uncount_buffered(world, &message.tenant, std::iter::once(message))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::command::{
-        Cancel, Claim, Command, Create, DeleteTask, NewMessage, NewTask, NewWorkflow, Outcome,
-        Post, Posted, Sweep,
+        Cancel, Claim, Command, Create, DeleteTask, IdempotencyWindow, IfAbsent, NewMessage,
+        NewTask, NewWorkflow, Outcome, SendMessages, SentMessage, Start, Sweep,
     };
     use crate::payload::Payload;
     use crate::primitive::message_admission;
@@ -208,11 +210,11 @@ mod tests {
     use crate::reference_tables::VersionConflict;
     use crate::testing::{Stage, claim, key, lane, message, new_task};
 
-    const KEEP_MS: u64 = 60_000;
+    const TTL_MS: u64 = 60_000;
 
     fn early(name: &str) -> NewMessage {
         let payload = Some(Payload::json("1"));
-        NewMessage { keep_ms: Some(KEEP_MS), payload, ..message(name) }
+        NewMessage { if_absent: IfAbsent::Buffer { ttl_ms: TTL_MS }, payload, ..message(name) }
     }
 
     fn workflow() -> Create {
@@ -220,17 +222,17 @@ mod tests {
         Create::one(NewTask { workflow, lane: lane(), ..new_task("t") })
     }
 
-    fn posted(stage: &mut Stage, message: NewMessage) -> Result<Posted, &'static str> {
-        match stage.run(Post::one(message)) {
-            Ok(Outcome::Posted(mut posted)) => Ok(posted.pop().unwrap()),
+    fn send(stage: &mut Stage, message: NewMessage) -> Result<SentMessage, &'static str> {
+        match stage.run(SendMessages::one(message)) {
+            Ok(Outcome::Sent(mut sent)) => Ok(sent.pop().unwrap()),
             Ok(other) => panic!("{other:?}"),
             Err(rejection) => Err(rejection.code()),
         }
     }
 
     fn in_all(stage: &Stage) -> Option<(u32, u64)> {
-        let all =
-            stage.record::<Mailbox>(&Mailbox::key_of(&"default".into(), &Mailbox::buffered_id()));
+        let all = stage
+            .record::<Mailbox>(&Mailbox::key_of(&"default".into(), &Mailbox::tenant_buffer_id()));
         all.map(|all| (all.held, all.bytes))
     }
 
@@ -241,9 +243,10 @@ mod tests {
     #[test]
     fn a_workflow_receives_messages_buffered_before_its_start() {
         let mut stage = Stage::new();
-        let first = posted(&mut stage, early("go")).unwrap();
-        assert_eq!((first.seq, first.kept), (1, true));
-        posted(&mut stage, NewMessage { after_ms: 30_000, ..early("later") }).unwrap();
+        let first = send(&mut stage, early("go")).unwrap();
+        assert_eq!((first.seq, first.buffered), (1, true));
+        send(&mut stage, NewMessage { visible: Start::After { ms: 30_000 }, ..early("later") })
+            .unwrap();
         assert_eq!(in_all(&stage), Some((2, 2)));
         stage.must(workflow());
         assert_eq!(in_all(&stage), None);
@@ -254,16 +257,16 @@ mod tests {
         assert_eq!((go.due_at, go.kept_until), (None, None));
         assert_eq!((later.due_at, later.kept_until), (Some(later.visible_at), None));
         assert!(stage.tables.payload(&go.payload_key().unwrap()).is_some());
-        let next = posted(&mut stage, early("go")).unwrap();
-        assert_eq!((next.seq, next.kept), (3, false));
+        let next = send(&mut stage, early("go")).unwrap();
+        assert_eq!((next.seq, next.buffered), (3, false));
     }
 
     #[test]
     fn expired_buffered_messages_are_deleted_completely() {
         let mut stage = Stage::new();
-        posted(&mut stage, early("go")).unwrap();
-        posted(&mut stage, early("go")).unwrap();
-        for (ms, left) in [(1_000, 2), (KEEP_MS - 1_001, 2), (1, 0)] {
+        send(&mut stage, early("go")).unwrap();
+        send(&mut stage, early("go")).unwrap();
+        for (ms, left) in [(1_000, 2), (TTL_MS - 1_001, 2), (1, 0)] {
             stage.later(ms);
             stage.must(Sweep::default());
             assert_eq!(rows_of(&stage, Table::Message), left, "{ms}");
@@ -274,7 +277,7 @@ mod tests {
     #[test]
     fn a_post_and_a_start_may_commit_concurrently() {
         let mut stage = Stage::new();
-        posted(&mut stage, early("go")).unwrap();
+        send(&mut stage, early("go")).unwrap();
         let rows: Vec<_> = stage.tables.rows().cloned().collect();
         let mut beside = Stage::new();
         beside.must(workflow());
@@ -292,13 +295,14 @@ mod tests {
     #[test]
     fn a_page_of_buffered_messages_is_delivered_once() {
         let mut stage = Stage::new();
-        posted(&mut stage, early("a")).unwrap();
-        posted(&mut stage, early("b")).unwrap();
+        send(&mut stage, early("a")).unwrap();
+        send(&mut stage, early("b")).unwrap();
         let rows: Vec<_> = stage.tables.rows().cloned().collect();
         let mut beside = Stage::new();
         beside.must(workflow());
         rows.into_iter().for_each(|row| beside.tables.plant(row));
-        posted(&mut beside, NewMessage { after_ms: 90_000, ..message("c") }).unwrap();
+        send(&mut beside, NewMessage { visible: Start::After { ms: 90_000 }, ..message("c") })
+            .unwrap();
         beside.later(1_000);
         beside.must(Sweep::default());
         let mailbox = beside.mailbox().unwrap();
@@ -308,10 +312,10 @@ mod tests {
     #[test]
     fn a_plain_task_receives_buffered_messages_with_its_first_message() {
         let mut stage = Stage::new();
-        posted(&mut stage, early("go")).unwrap();
+        send(&mut stage, early("go")).unwrap();
         stage.must(Create::one(new_task("t")));
         assert!(!stage.task("t").unwrap().has_mail);
-        posted(&mut stage, message("more")).unwrap();
+        send(&mut stage, message("more")).unwrap();
         let mailbox = stage.mailbox().unwrap();
         assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (2, 0, 0));
         stage.must(Claim { begin: false, ..claim() });
@@ -323,27 +327,28 @@ mod tests {
     #[test]
     fn buffered_messages_expire_for_a_plain_task_without_mail() {
         let mut stage = Stage::new();
-        posted(&mut stage, early("go")).unwrap();
+        send(&mut stage, early("go")).unwrap();
         stage.must(Create::one(new_task("t")));
-        stage.later(KEEP_MS);
+        stage.later(TTL_MS);
         stage.must(Sweep::default());
         assert_eq!((stage.mailbox(), in_all(&stage)), (None, None));
         assert!(!stage.task("t").unwrap().has_mail);
     }
 
-    fn keyed(keep_ms: Option<u64>) -> NewMessage {
-        let idempotency = Some(IdempotencyWindow { key: "k".into(), window_ms: 100 * KEEP_MS });
-        NewMessage { idempotency, keep_ms, ..early("go") }
+    fn keyed(ttl_ms: Option<u64>) -> NewMessage {
+        let idempotency = Some(IdempotencyWindow { key: "k".into(), window_ms: 100 * TTL_MS });
+        let if_absent = ttl_ms.map_or(IfAbsent::Reject, |ttl_ms| IfAbsent::Buffer { ttl_ms });
+        NewMessage { idempotency, if_absent, ..early("go") }
     }
 
     /// Runs one step. The result of a message is its number, with `=` for a duplicate.
     fn act(stage: &mut Stage, word: &str) -> Option<String> {
-        let keep_ms = match word {
-            "keep" => Some(KEEP_MS),
-            "longer" => Some(3 * KEEP_MS),
+        let ttl_ms = match word {
+            "buffer" => Some(TTL_MS),
+            "longer" => Some(3 * TTL_MS),
             "send" => None,
             "wait" => {
-                stage.later(KEEP_MS);
+                stage.later(TTL_MS);
                 return None;
             }
             other => {
@@ -358,9 +363,9 @@ mod tests {
                 return None;
             }
         };
-        Some(match posted(stage, keyed(keep_ms)) {
-            Ok(Posted { seq, duplicate: true, .. }) => format!("={seq}"),
-            Ok(Posted { seq, .. }) => format!("{seq}"),
+        Some(match send(stage, keyed(ttl_ms)) {
+            Ok(SentMessage { seq, duplicate: true, .. }) => format!("={seq}"),
+            Ok(SentMessage { seq, .. }) => format!("{seq}"),
             Err(code) => code.to_owned(),
         })
     }
@@ -368,25 +373,25 @@ mod tests {
     #[test]
     fn a_message_key_deduplicates_before_and_after_the_start() {
         let rows = [
-            ("send keep keep start keep send", "task_not_found 1 =1 =1 =1", Some(1)),
-            ("keep start send keep", "1 =1 =1", Some(1)),
-            ("start keep send keep", "1 =1 =1", Some(1)),
-            ("start send keep send", "1 =1 =1", Some(1)),
+            ("send buffer buffer start buffer send", "task_not_found 1 =1 =1 =1", Some(1)),
+            ("buffer start send buffer", "1 =1 =1", Some(1)),
+            ("start buffer send buffer", "1 =1 =1", Some(1)),
+            ("start send buffer send", "1 =1 =1", Some(1)),
             // An expired message and its key are deleted: the key can be used again.
-            ("keep wait sweep keep start send", "1 1 =1", Some(1)),
-            ("keep wait sweep start send keep", "1 1 =1", Some(1)),
+            ("buffer wait sweep buffer start send", "1 1 =1", Some(1)),
+            ("buffer wait sweep start send buffer", "1 1 =1", Some(1)),
             // A repeat extends the retention.
-            ("keep wait longer sweep start", "1 =1", Some(1)),
-            ("keep longer wait sweep start send", "1 =1 =1", Some(1)),
-            ("longer wait keep wait sweep start send", "1 =1 =1", Some(1)),
+            ("buffer wait longer sweep start", "1 =1", Some(1)),
+            ("buffer longer wait sweep start send", "1 =1 =1", Some(1)),
+            ("longer wait buffer wait sweep start send", "1 =1 =1", Some(1)),
             // A new task with the same id has its own keys.
-            ("keep start end keep delete keep start send", "1 =1 1 =1", Some(1)),
-            ("keep start end delete start send keep", "1 1 =1", Some(1)),
-            ("start send end delete keep start send", "1 1 =1", Some(1)),
+            ("buffer start end buffer delete buffer start send", "1 =1 1 =1", Some(1)),
+            ("buffer start end delete start send buffer", "1 1 =1", Some(1)),
+            ("start send end delete buffer start send", "1 1 =1", Some(1)),
             ("start send end delete send", "1 task_not_found", None),
             // A plain task receives it with its first message, which may be a repeat of it.
-            ("keep plain send keep wait sweep", "1 =1 =1", Some(1)),
-            ("keep plain end wait sweep delete keep", "1 1", Some(1)),
+            ("buffer plain send buffer wait sweep", "1 =1 =1", Some(1)),
+            ("buffer plain end wait sweep delete buffer", "1 1", Some(1)),
         ];
         for (words, answers, held) in rows {
             let mut stage = Stage::new();
@@ -403,12 +408,12 @@ mod tests {
     #[test]
     fn a_message_key_conflicts_before_and_after_the_start() {
         let mut stage = Stage::new();
-        let other = |keep_ms| NewMessage { name: "other".into(), ..keyed(keep_ms) };
-        posted(&mut stage, keyed(Some(KEEP_MS))).unwrap();
-        assert_eq!(posted(&mut stage, other(Some(KEEP_MS))), Err("conflict"));
+        let other = |ttl_ms| NewMessage { name: "other".into(), ..keyed(ttl_ms) };
+        send(&mut stage, keyed(Some(TTL_MS))).unwrap();
+        assert_eq!(send(&mut stage, other(Some(TTL_MS))), Err("conflict"));
         stage.must(workflow());
-        for keep_ms in [None, Some(KEEP_MS)] {
-            assert_eq!(posted(&mut stage, other(keep_ms)), Err("conflict"));
+        for keep_ms in [None, Some(TTL_MS)] {
+            assert_eq!(send(&mut stage, other(keep_ms)), Err("conflict"));
         }
         assert_eq!(stage.mailbox().unwrap().held, 1);
     }
@@ -416,9 +421,9 @@ mod tests {
     #[test]
     fn a_repeat_is_recognized_after_a_concurrent_start() {
         let mut stage = Stage::new();
-        posted(&mut stage, keyed(Some(KEEP_MS))).unwrap();
+        send(&mut stage, keyed(Some(TTL_MS))).unwrap();
         let rows: Vec<_> = stage.tables.rows().cloned().collect();
-        for word in ["send", "keep"] {
+        for word in ["send", "buffer"] {
             let mut beside = Stage::new();
             beside.must(workflow());
             rows.iter().cloned().for_each(|row| beside.tables.plant(row));
@@ -431,18 +436,18 @@ mod tests {
     #[test]
     fn a_message_key_is_deleted_with_its_message() {
         let mut stage = Stage::new();
-        posted(&mut stage, keyed(Some(KEEP_MS))).unwrap();
+        send(&mut stage, keyed(Some(TTL_MS))).unwrap();
         let rows: Vec<_> = stage.tables.rows().cloned().collect();
         let mut beside = Stage::new();
         // It has had mail, and ended before the sweep checked the message.
         beside.must(workflow());
-        posted(&mut beside, message("before")).unwrap();
+        send(&mut beside, message("before")).unwrap();
         act(&mut beside, "end");
         rows.into_iter().for_each(|row| beside.tables.plant(row));
         act(&mut beside, "delete");
         assert_eq!(rows_of(&beside, Table::Admission), 0);
         assert_eq!(
-            (act(&mut beside, "keep").as_deref(), in_all(&beside)),
+            (act(&mut beside, "buffer").as_deref(), in_all(&beside)),
             (Some("1"), Some((1, 1)))
         );
     }
@@ -450,8 +455,8 @@ mod tests {
     #[test]
     fn a_message_key_loaded_too_early_is_a_conflict() {
         let mut stage = Stage::new();
-        posted(&mut stage, keyed(Some(KEEP_MS))).unwrap();
-        stage.later(KEEP_MS);
+        send(&mut stage, keyed(Some(TTL_MS))).unwrap();
+        stage.later(TTL_MS);
         for command in [Command::from(workflow()), Sweep::default().into()] {
             let admission = message_admission(&"default".into(), &"t".into(), &"k".into());
             assert_eq!(stage.looked_too_early(admission, command), Err(VersionConflict));
@@ -461,18 +466,18 @@ mod tests {
     #[test]
     fn buffered_messages_are_limited_per_id_and_per_tenant() {
         let mut stage = Stage::new();
-        for _ in 0..limits::EARLY_MESSAGES {
-            posted(&mut stage, early("go")).unwrap();
+        for _ in 0..limits::BUFFERED_MESSAGES {
+            send(&mut stage, early("go")).unwrap();
         }
-        assert_eq!(posted(&mut stage, early("go")), Err("mailbox_full"));
+        assert_eq!(send(&mut stage, early("go")), Err("mailbox_full"));
         let to = |n: u32| NewMessage { task: format!("u{}", n / 100).into(), ..early("go") };
-        for n in limits::EARLY_MESSAGES..limits::ALL_EARLY_MESSAGES {
-            posted(&mut stage, to(n)).unwrap();
+        for n in limits::BUFFERED_MESSAGES..limits::TENANT_BUFFERED_MESSAGES {
+            send(&mut stage, to(n)).unwrap();
         }
         let before = stage.tables.clone();
-        assert_eq!(posted(&mut stage, to(20_000)), Err("mailbox_full"));
+        assert_eq!(send(&mut stage, to(20_000)), Err("mailbox_full"));
         assert_eq!(stage.tables, before);
         stage.must(workflow());
-        assert!(posted(&mut stage, to(20_000)).is_ok(), "the limit has room again");
+        assert!(send(&mut stage, to(20_000)).is_ok(), "the limit has room again");
     }
 }

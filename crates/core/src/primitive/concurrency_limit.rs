@@ -433,8 +433,8 @@ mod tests {
     use super::*;
     use crate::command::{
         Cancel, ChangePriority, Claim, ClaimGranted, Complete, Create, Fail, Grant, NewMessage,
-        NewTask, Outcome, Post, QuotaScope, Release, Replay, SetQuota, Snooze, Suspend, Sweep,
-        WaitChildren,
+        NewTask, Outcome, QuotaScope, Release, Replay, SendMessages, SetQuota, Snooze, Suspend,
+        Sweep, WaitChildren,
     };
     use crate::rate::Rate;
     use crate::task::{Condition, FailureClass, PublicState, Retry, Route};
@@ -764,7 +764,7 @@ mod tests {
         stage.must(Suspend::new(fence_of("a", 1), Condition::signal("go")));
         assert_eq!(ids(stage.must(claim())), ["b"]);
         let (tenant, messages) = (Tenant::default(), vec![NewMessage::new("a", "go", "ops")]);
-        stage.must(Post { tenant, messages });
+        stage.must(SendMessages { tenant, messages });
         assert_eq!(state(&stage, "a"), PublicState::Blocked);
         stage.must(complete("b", 1));
         assert_eq!(state(&stage, "a"), PublicState::Resumable);

@@ -1,69 +1,15 @@
 use std::sync::Arc;
 
-use crate::digest::{Digest, Digester};
 use crate::event::{Change, Event};
 use crate::lane::Lane;
-use crate::limits;
 use crate::mailbox::{Mailbox, Message};
 use crate::name::{TaskId, Tenant, WaitpointId};
-use crate::payload::Payload;
-use crate::primitive::{adopt, resume_if_met};
+use crate::new_message::{NewMessage, SentMessage};
+use crate::primitive::{deliver_buffered, resume_if_met};
 use crate::ready_route::ReadyRoute;
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, World};
-
-/// A message to be delivered.
-pub(crate) struct MessageContent<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) source: &'a str,
-    pub(crate) waitpoint: Option<&'a WaitpointId>,
-    pub(crate) after_ms: u64,
-    pub(crate) payload: Option<&'a Payload>,
-}
-
-/// The result of a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Delivered {
-    pub(crate) seq: u64,
-    pub(crate) resumed: bool,
-}
-
-impl MessageContent<'_> {
-    pub(crate) fn check(&self) -> Result<(), Rejection> {
-        limits::MESSAGE_NAME.check(self.name)?;
-        Message::check_source(self.source)?;
-        limits::DELAY_MS.check(self.after_ms)?;
-        if let Some(payload) = self.payload {
-            payload.check()?;
-            limits::MESSAGE_BYTES.check(payload.bytes.len())?;
-        }
-        Ok(())
-    }
-
-    /// As [`MessageContent::check`], but only with the size limit of a payload.
-    pub(crate) fn check_outgoing(&self) -> Result<(), Rejection> {
-        limits::MESSAGE_NAME.check(self.name)?;
-        Message::check_source(self.source)?;
-        limits::DELAY_MS.check(self.after_ms)?;
-        self.payload.map_or(Ok(()), Payload::check)
-    }
-
-    /// The fingerprint that identifies repeats.
-    pub(super) fn fingerprint(&self) -> Digest {
-        let waitpoint = self.waitpoint.map_or("", WaitpointId::as_str);
-        let digester = Digester::new("message")
-            .part(self.name.as_bytes())
-            .part(self.source.as_bytes())
-            .part(waitpoint.as_bytes())
-            .json(&self.after_ms);
-        Payload::digest(self.payload, digester).finish()
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        self.payload.map_or(0, |payload| payload.bytes.len() as u64)
-    }
-}
 
 /// The mailbox of a task, with its buffered messages delivered. Sets `has_mail`: the first caller
 /// writes the task, so that the absence of a mailbox is checked by the version of the task.
@@ -72,7 +18,7 @@ pub(crate) fn open(world: &mut World, task: &mut Task) -> Result<Mailbox, Halt> 
     task.has_mail = true;
     match known {
         None => Ok(Mailbox::empty(&task.tenant, &task.id)),
-        Some(known) if known.early > 0 => adopt(world, task, &known),
+        Some(known) if known.early > 0 => deliver_buffered(world, task, &known),
         Some(known) => Ok((*known).clone()),
     }
 }
@@ -105,35 +51,14 @@ pub(crate) fn prefetch(world: &mut World, task: &Task, mailbox: Option<&Mailbox>
     }
 }
 
-/// Delivers a message to a task that has not ended, within the limits of a mailbox, and resumes the
-/// task if the message meets its condition.
+/// Delivers a message to a task that has not ended, within the limits of its mailbox, and resumes
+/// the task if the message meets its condition.
 pub(crate) fn deliver(
     world: &mut World,
     task: &Task,
-    content: &MessageContent<'_>,
-) -> Result<Delivered, Halt> {
-    deliver_within(world, task, content, limits::MAILBOX_MESSAGES, limits::MAILBOX_BYTES.into())
-}
-
-/// As [`deliver`], with higher limits for workflows: their condition does not scan the mailbox.
-pub(crate) fn deliver_outgoing(
-    world: &mut World,
-    task: &Task,
-    content: &MessageContent<'_>,
-) -> Result<Delivered, Halt> {
-    if task.workflow.is_none() {
-        return deliver(world, task, content);
-    }
-    deliver_within(world, task, content, limits::OUTGOING_MESSAGES, limits::OUTGOING_BYTES.into())
-}
-
-fn deliver_within(
-    world: &mut World,
-    task: &Task,
-    content: &MessageContent<'_>,
-    most_messages: u32,
-    most_bytes: u64,
-) -> Result<Delivered, Halt> {
+    new: &NewMessage,
+    waitpoint: Option<&WaitpointId>,
+) -> Result<SentMessage, Halt> {
     if task.lifecycle.ended_at().is_some() {
         return Err(Rejection::Ended { state: task.lifecycle.public() }.into());
     }
@@ -141,57 +66,59 @@ fn deliver_within(
     let first = !task.has_mail;
     let mailbox = open(world, &mut task)?;
     prefetch(world, &task, Some(&mailbox), 1);
-    let full = mailbox.held >= most_messages || mailbox.bytes + content.bytes() > most_bytes;
-    if full {
+    let (max_messages, max_bytes) = new.limit.of_mailbox(&task);
+    if mailbox.held >= max_messages || mailbox.bytes + new.bytes() > max_bytes {
         let (messages, bytes) = (mailbox.held, mailbox.bytes);
         return Err(Rejection::MailboxFull { messages, bytes }.into());
     }
     if first {
         world.put::<Task>(task.clone());
     }
-    let message = put(world, &task, mailbox, content)?;
-    let visible = message.due_at.is_none();
-    let resumed = visible && resume_if_met(world, &task)?;
-    Ok(Delivered { seq: message.seq, resumed })
+    let message = store_message(world, &task, mailbox, new, waitpoint);
+    let resumed = message.due_at.is_none() && resume_if_met(world, &task)?;
+    let (task, seq) = (task.id, message.seq);
+    Ok(SentMessage { task, seq, duplicate: false, resumed, buffered: false })
 }
 
 /// Stores a message in a mailbox regardless of the limits.
-pub(crate) fn put(
+pub(crate) fn store_message(
     world: &mut World,
     task: &Task,
     mut mailbox: Mailbox,
-    content: &MessageContent<'_>,
-) -> Result<Message, Halt> {
-    let message = enclose(world, &mut mailbox, content);
-    tell(world, task, &message);
+    new: &NewMessage,
+    waitpoint: Option<&WaitpointId>,
+) -> Message {
+    let message = append(world, &mut mailbox, new, waitpoint);
+    emit_signaled(world, task, &message);
     world.put::<Message>(message.clone());
     world.put::<Mailbox>(mailbox);
-    Ok(message)
+    message
 }
 
-/// Counts a message in a mailbox and attaches its payload.
-pub(super) fn enclose(
+/// Counts a message in a mailbox, under the next sequence number, and attaches its payload.
+pub(super) fn append(
     world: &mut World,
     mailbox: &mut Mailbox,
-    content: &MessageContent<'_>,
+    new: &NewMessage,
+    waitpoint: Option<&WaitpointId>,
 ) -> Message {
     let now = world.now();
     let seq = mailbox.next_seq;
     world.assume_absent(Message::key_of(&mailbox.tenant, &mailbox.task, seq));
     mailbox.next_seq += 1;
     mailbox.held += 1;
-    mailbox.bytes += content.bytes();
-    let visible_at = now.plus_ms(content.after_ms);
+    mailbox.bytes += new.bytes();
+    let visible_at = now.plus_ms(new.visible.delay_ms(now));
     let message = Message {
         tenant: mailbox.tenant.clone(),
         task: mailbox.task.clone(),
         seq,
-        name: content.name.to_owned(),
-        source: content.source.to_owned(),
-        waitpoint: content.waitpoint.cloned(),
+        name: new.name.clone(),
+        source: new.source.clone(),
+        waitpoint: waitpoint.cloned(),
         posted_at: now,
         visible_at,
-        bytes: content.payload.map(|_| content.bytes()),
+        bytes: new.payload.as_ref().map(|_| new.bytes()),
         taken_by: None,
         attempts: 0,
         report: None,
@@ -200,14 +127,14 @@ pub(super) fn enclose(
         due_at: (now < visible_at).then_some(visible_at),
     };
     mailbox.hidden += u32::from(message.due_at.is_some());
-    if let (Some(key), Some(payload)) = (message.payload_key(), content.payload) {
+    if let (Some(key), Some(payload)) = (message.payload_key(), &new.payload) {
         world.attach(key, payload.clone());
     }
     message
 }
 
 /// Emits the log event of a message.
-pub(super) fn tell(world: &mut World, task: &Task, message: &Message) {
+pub(super) fn emit_signaled(world: &mut World, task: &Task, message: &Message) {
     let (name, source) = (message.name.clone(), message.source.clone());
     let (seq, waitpoint) = (message.seq, message.waitpoint.clone());
     let change = Change::Signaled { seq, name, source, waitpoint };
@@ -238,9 +165,10 @@ pub(crate) fn post_internal(world: &mut World, task: &Task, message: Message) ->
 mod tests {
     use super::*;
     use crate::command::{
-        Command, CommitTurn, Create, NewMessage, NewTask, NewWorkflow, Post, Suspend, Sweep,
-        TakeMessages, TurnEnd,
+        Command, CommitTurn, Create, NewMessage, NewTask, NewWorkflow, SendMessages, Start,
+        Suspend, Sweep, TakeMessages, TurnEnd,
     };
+    use crate::payload::Payload;
     use crate::reference_tables::VersionConflict;
     use crate::task::Condition;
     use crate::testing::{Stage, claim, fence, lane, message};
@@ -275,7 +203,10 @@ mod tests {
     #[test]
     fn the_sweep_conflicts_if_the_mailbox_was_loaded_too_early() {
         let mut stage = workflow();
-        stage.must(Post::one(NewMessage { after_ms: 5, ..message("go") }));
+        stage.must(SendMessages::one(NewMessage {
+            visible: Start::After { ms: 5 },
+            ..message("go")
+        }));
         stage.must(wait());
         stage.later(5);
         assert_eq!(looked_too_early(&stage, Sweep::default()), Err(VersionConflict));
@@ -286,11 +217,11 @@ mod tests {
     #[test]
     fn waiting_conflicts_if_the_mailbox_was_loaded_too_early() {
         let mut stage = workflow();
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         assert_eq!(looked_too_early(&stage, wait()), Err(VersionConflict));
 
         let mut stage = Stage::with_task("active");
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         let until = Suspend::new(fence(1), Condition::signal("go"));
         assert_eq!(looked_too_early(&stage, until), Err(VersionConflict));
     }
@@ -298,7 +229,7 @@ mod tests {
     #[test]
     fn taking_messages_conflicts_if_the_mailbox_was_loaded_too_early() {
         let mut stage = Stage::with_task("active");
-        stage.must(Post::one(message("go")));
+        stage.must(SendMessages::one(message("go")));
         let take = TakeMessages { fence: fence(1), seqs: vec![1] };
         assert_eq!(looked_too_early(&stage, take), Err(VersionConflict));
     }

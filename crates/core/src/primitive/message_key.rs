@@ -6,21 +6,20 @@
 
 use crate::admission::Admission;
 use crate::command::IdempotencyWindow;
-use crate::digest::Digester;
+use crate::digest::{Digest, Digester};
 use crate::mailbox::{Mailbox, Message};
 use crate::name::{IdempotencyKey, TaskId, Tenant};
-use crate::primitive::MessageContent;
 use crate::rejection::Rejection;
 use crate::row::RowKey;
-use crate::task::Task;
+use crate::task::{Task, TaskKey};
 use crate::time::Timestamp;
 use crate::world::{Halt, World, unless_quarantined};
 
 /// The message that holds a key.
-pub(crate) struct Earlier {
+pub(crate) struct EarlierMessage {
     pub(crate) seq: u64,
     /// Whether it is still buffered.
-    pub(crate) is_kept: bool,
+    pub(crate) is_buffered: bool,
 }
 
 /// The row of the key of a message.
@@ -36,21 +35,21 @@ fn scope_of(task: &TaskId) -> String {
 /// that holds the key.
 pub(crate) fn reserve_message(
     world: &mut World,
-    (tenant, id): (&Tenant, &TaskId),
+    TaskKey { tenant, id }: &TaskKey,
     task: Option<&Task>,
-    content: &MessageContent<'_>,
+    fingerprint: Digest,
     IdempotencyWindow { key, window_ms }: &IdempotencyWindow,
-) -> Result<Option<Earlier>, Halt> {
+) -> Result<Option<EarlierMessage>, Halt> {
     let known = world.get::<Admission>(&message_admission(tenant, id, key))?;
     let (now, life) = (world.now(), task.map(|task| task.created_at));
     let is_taken =
         |known: &Admission| now < known.expires_at && (known.life.is_none() || known.life == life);
     if let Some(known) = known.filter(|known| is_taken(known)) {
-        if known.fingerprint != content.fingerprint() {
+        if known.fingerprint != fingerprint {
             return Err(Rejection::Conflict.into());
         }
         let seq = known.first.parse().unwrap_or_default();
-        return Ok(Some(Earlier { seq, is_kept: known.life.is_none() }));
+        return Ok(Some(EarlierMessage { seq, is_buffered: known.life.is_none() }));
     }
     let mailbox = world.get::<Mailbox>(&Mailbox::key_of(tenant, id))?;
     let next = mailbox.map_or(Mailbox::FIRST, |mailbox| mailbox.next_seq);
@@ -58,7 +57,7 @@ pub(crate) fn reserve_message(
         tenant: tenant.clone(),
         scope: scope_of(id),
         key: key.clone(),
-        fingerprint: content.fingerprint(),
+        fingerprint,
         first: next.to_string(),
         life,
         expires_at: now.plus_ms(*window_ms),

@@ -26,7 +26,8 @@ mod waitpoint;
 
 pub(crate) use begin::begin;
 pub(crate) use buffered::{
-    adopt, extend, give, keep, look_after, prefetch_early, prefetch_keep, uncount,
+    buffer, deliver_buffered, extend_buffered, open_and_deliver, prefetch_buffered,
+    prefetch_tenant_buffer, sweep_buffered, uncount_buffered,
 };
 pub(crate) use call::call;
 pub(crate) use cancel::cancel;
@@ -38,12 +39,9 @@ pub(crate) use expire::expire;
 pub(crate) use family::{children_of, forget_children, is_done_with, join, prefetch_family};
 pub(crate) use lease::{require_lease, require_task};
 pub(crate) use lose::{lose, record_loss, unstick};
-pub(crate) use mailbox::{
-    Delivered, MessageContent, deliver, deliver_outgoing, existing, open, post_internal, prefetch,
-    put,
-};
+pub(crate) use mailbox::{deliver, existing, open, post_internal, prefetch, store_message};
 pub(crate) use message_key::{
-    Earlier, hand_over_key, message_admission, prefetch_key, reserve_message,
+    EarlierMessage, hand_over_key, message_admission, prefetch_key, reserve_message,
 };
 pub(crate) use purge::{PURGE_PAGE, forget_execution, prefetch_purge, purge};
 pub(crate) use quota::{Quotas, meters, tenant_key, wake_starved};

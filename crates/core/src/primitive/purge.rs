@@ -1,7 +1,7 @@
 use crate::effect::Effect;
 use crate::execution::Execution;
 use crate::mailbox::{Mailbox, Message};
-use crate::primitive::{hand_over_key, uncount};
+use crate::primitive::{hand_over_key, uncount_buffered};
 use crate::record::{Record, StoredRecord};
 use crate::task::Task;
 use crate::waitpoint::Waitpoint;
@@ -103,7 +103,7 @@ fn purge_mail(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt>
     }
     let early = || messages.iter().filter(|message| message.kept_until.is_some());
     early().try_for_each(|message| hand_over_key(world, message, None))?;
-    uncount(world, &task.tenant, early().map(AsRef::as_ref))?;
+    uncount_buffered(world, &task.tenant, early().map(AsRef::as_ref))?;
     for waitpoint in &waitpoints {
         left.waitpoints = left.waitpoints.saturating_sub(1);
         world.remove(&Waitpoint::row_key(waitpoint.key()));

@@ -1,4 +1,4 @@
-use crate::command::{Outcome, Posted};
+use crate::command::{Outcome, SentMessage};
 use crate::node::Node;
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Settled};
@@ -99,9 +99,7 @@ impl Stage {
             Ok(Outcome::Revoked) => "revoked".into(),
             Ok(Outcome::BookmarkAt(cursor)) => format!("at {}", cursor.seq),
             Ok(Outcome::BookmarkDropped { known }) => format!("dropped {known}"),
-            Ok(Outcome::Posted(posted)) => {
-                posted.iter().map(posted_as).collect::<Vec<_>>().join(" ")
-            }
+            Ok(Outcome::Sent(posted)) => posted.iter().map(posted_as).collect::<Vec<_>>().join(" "),
             Ok(Outcome::WaitpointCreated(made)) => {
                 format!("{} until {}", made.id, plus(made.expires_at))
             }
@@ -129,7 +127,7 @@ impl Stage {
     }
 }
 
-fn posted_as(posted: &Posted) -> String {
+fn posted_as(posted: &SentMessage) -> String {
     match (posted.duplicate, posted.resumed) {
         (true, _) => format!("duplicate {}", posted.seq),
         (false, true) => format!("resumed {}", posted.seq),

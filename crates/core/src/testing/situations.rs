@@ -1,6 +1,6 @@
 use crate::command::{
     Cancel, Claim, Complete, Create, CreateWaitpoint, DeregisterNode, Fail, LimitLane, NewTask,
-    NewWaitpoint, Outcome, Post, QuotaScope, SetLaneState, SetQuota, Start, Suspend, Sweep,
+    NewWaitpoint, Outcome, QuotaScope, SendMessages, SetLaneState, SetQuota, Start, Suspend, Sweep,
     WaitChildren,
 };
 use crate::concurrency_limit::LimitKey;
@@ -85,7 +85,7 @@ impl Stage {
             "suspended" => stage.suspend(),
             "resumable" => {
                 stage.suspend();
-                stage.must(Post::one(message("go")));
+                stage.must(SendMessages::one(message("go")));
             }
             other => panic!("no such state: {other}"),
         }

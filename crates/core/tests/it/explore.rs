@@ -7,11 +7,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use windlass_core::command::{
     Admit, Begin, Cancel, ChangePriority, Claim, ClaimEffect, ClaimGranted, Complete,
-    CompleteRequest, Create, CreateWaitpoint, DeleteTask, DeregisterWorker, Fail, Grant,
-    IdempotencyWindow, LimitLane, NewMessage, NewTask, NewWaitpoint, NewWorkflow, Post,
+    CompleteRequest, CompleteWaitpoint, Create, CreateWaitpoint, DeleteTask, DeregisterWorker,
+    Fail, Grant, IdempotencyWindow, LimitLane, NewMessage, NewTask, NewWaitpoint, NewWorkflow,
     PruneExecutions, QuotaScope, RegisterWorker, Release, ReleaseRequest, ReleaseSession, Renew,
-    Replay, RequestCancel, Resume, Revoke, RotateKey, SetLaneState, SetQuota, SettleEffect, Signal,
-    Snooze, Suspend, SuspendTimeout, Sweep, TakeMessages, WaitChildren,
+    Replay, RequestCancel, Resume, Revoke, RotateKey, SendMessages, SetLaneState, SetQuota,
+    SettleEffect, Snooze, Start, Suspend, SuspendTimeout, Sweep, TakeMessages, WaitChildren,
 };
 use windlass_core::{
     ChangeSet, Command, Condition, EffectOwner, FailureClass, Fence, LaneState, LimitKey,
@@ -58,13 +58,13 @@ pub(crate) enum Act {
     Limit(Option<u32>),
     /// With a condition, and the action when it times out after `LEASE_MS`.
     Suspend(Until, Option<OnTimeout>),
-    Post(&'static str),
+    Send(&'static str),
     /// Visible after `LEASE_MS`.
     PostLater(&'static str),
     /// With an idempotency key and a payload.
     PostKeyed(&'static str),
     /// Through the waitpoint whose token was issued last.
-    Signal,
+    CompleteWaitpoint,
     Waitpoint,
     Resume,
     /// Takes the first message.
@@ -220,16 +220,18 @@ impl Act {
             Act::Lane(state) => SetLaneState { tenant, lane, state }.into(),
             Act::Limit(limit) => LimitLane { tenant, lane, limit }.into(),
             Act::Suspend(until, then) => suspend(last()?, until, then),
-            Act::Post(name) => Post::one(message(name)).into(),
-            Act::PostLater(name) => {
-                Post::one(NewMessage { after_ms: LEASE_MS, ..message(name) }).into()
-            }
+            Act::Send(name) => SendMessages::one(message(name)).into(),
+            Act::PostLater(name) => SendMessages::one(NewMessage {
+                visible: Start::After { ms: LEASE_MS },
+                ..message(name)
+            })
+            .into(),
             Act::PostKeyed(name) => {
                 let idempotency = Some(IdempotencyWindow { key: "k".into(), window_ms: LEASE_MS });
                 let payload = Some(Payload::json("1"));
-                Post::one(NewMessage { idempotency, payload, ..message(name) }).into()
+                SendMessages::one(NewMessage { idempotency, payload, ..message(name) }).into()
             }
-            Act::Signal => Signal {
+            Act::CompleteWaitpoint => CompleteWaitpoint {
                 tenant,
                 token: node.ghost.token.clone()?,
                 name: "yes".into(),

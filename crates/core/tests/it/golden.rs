@@ -248,7 +248,7 @@ fn number_of_made(made: &RecordedCommand) -> usize {
         RecordedCommand::Child { .. } => 3,
         RecordedCommand::Start { .. } => 4,
         RecordedCommand::Wait { .. } => 5,
-        RecordedCommand::Post { .. } => 6,
+        RecordedCommand::Signal { .. } => 6,
         RecordedCommand::Cancel { .. } => 7,
         RecordedCommand::Patch { .. } => 8,
     }

@@ -143,7 +143,7 @@ pub(crate) fn no_task_waits_for_a_met_condition(view: &View) -> Held {
 pub(crate) fn accepted(step: &Step<'_>) -> BTreeSet<(TaskId, u64)> {
     let mut accepted = step.ghost.accepted.clone();
     match (step.command, step.answer) {
-        (_, Ok(Outcome::Posted(posted))) => {
+        (_, Ok(Outcome::Sent(posted))) => {
             let fresh = posted.iter().filter(|posted| !posted.duplicate);
             accepted.extend(fresh.map(|posted| (posted.task.clone(), posted.seq)));
         }
@@ -171,7 +171,7 @@ pub(crate) fn no_message_is_lost(step: &Step<'_>) -> Held {
 
 /// A sequence number of a mailbox is used once.
 pub(crate) fn a_sequence_number_is_used_once(step: &Step<'_>) -> Held {
-    let Ok(Outcome::Posted(posted)) = step.answer else { return Ok(()) };
+    let Ok(Outcome::Sent(posted)) = step.answer else { return Ok(()) };
     posted.iter().filter(|posted| !posted.duplicate).try_for_each(|posted| {
         let again = step.ghost.accepted.contains(&(posted.task.clone(), posted.seq));
         ensure(!again, || format!("{posted:?} existed before"))

@@ -4,11 +4,12 @@
 use std::collections::BTreeSet;
 
 use windlass_core::command::{
-    Begin, Cancel, CancelHeld, ChangePriority, Claim, ClaimGranted, Complete, Create,
-    CreateWaitpoint, DeleteTask, DeregisterWorker, Fail, Grant, IdempotencyWindow, LimitLane,
-    NewMessage, NewTask, NewWaitpoint, Post, QuotaScope, RegisterWorker, Release, ReleaseSession,
-    Renew, Replay, Resume, Revoke, RotateKey, SetLaneState, SetQuota, Signal, Snooze, Start,
-    Suspend, SuspendTimeout, Sweep, TakeMessages, WaitChildren,
+    Begin, Cancel, CancelHeld, ChangePriority, Claim, ClaimGranted, Complete, CompleteWaitpoint,
+    Create, CreateWaitpoint, DeleteTask, DeregisterWorker, Fail, Grant, IdempotencyWindow,
+    IfAbsent, LimitLane, NewMessage, NewTask, NewWaitpoint, NewWorkflow, QuotaScope,
+    RegisterWorker, Release, ReleaseSession, Renew, Replay, Resume, Revoke, RotateKey,
+    SendMessages, SetLaneState, SetQuota, Snooze, Start, Suspend, SuspendTimeout, Sweep,
+    TakeMessages, WaitChildren,
 };
 use windlass_core::{
     Command, Condition, Distinct, FailureClass, Fence, HeldLeases, Hints, LaneState, LeaseRequest,
@@ -180,13 +181,22 @@ impl Dice {
     fn message(&mut self, payload_odds: u64) -> NewMessage {
         let mut message = NewMessage::new(self.id(), self.pick(&["go", "more"]), "ops");
         message.payload = self.payload(payload_odds);
-        message.after_ms = self.pick(&[0, 0, 0, 5_000]);
-        message.keep_ms = self.one_in(3).then_some(20_000);
+        message.visible = Start::After { ms: self.pick(&[0, 0, 0, 5_000]) };
+        message.if_absent = match self.below(9) {
+            0..3 => IfAbsent::Buffer { ttl_ms: 20_000 },
+            3 => IfAbsent::Start(Box::new(self.workflow_to_start())),
+            _ => IfAbsent::Reject,
+        };
         if self.one_in(3) {
             let (key, window_ms) = (self.pick(&["k1", "k2"]).into(), 20_000);
             message.idempotency = Some(IdempotencyWindow { key, window_ms });
         }
         message
+    }
+
+    fn workflow_to_start(&mut self) -> NewTask {
+        let workflow = Some(NewWorkflow::default());
+        NewTask { lane: self.lane().into(), workflow, ..NewTask::new("replaced", "order") }
     }
 
     fn waitpoint(&mut self) -> NewWaitpoint {
@@ -215,7 +225,7 @@ impl Dice {
         match self.below(8) {
             0 | 1 => {
                 let some = (0..1 + self.below(3)).map(|_| self.message(payload_odds));
-                Post { tenant, messages: some.collect() }.into()
+                SendMessages { tenant, messages: some.collect() }.into()
             }
             2 | 3 => self.suspend().into(),
             4 => CreateWaitpoint { task: key(self.id()), epoch: None, waitpoint: self.waitpoint() }
@@ -225,7 +235,7 @@ impl Dice {
                 let token = self.tokens[usize::try_from(at).expect("it is an index")].clone();
                 let (name, source) = ("go".into(), "ada".into());
                 let payload = self.payload(payload_odds);
-                Signal { tenant, token, name, source, idempotency: None, payload }.into()
+                CompleteWaitpoint { tenant, token, name, source, idempotency: None, payload }.into()
             }
             6 if self.one_in(2) => Resume { task: key(self.id()), by: "ada".into() }.into(),
             6 => TakeMessages { fence: self.fence(), seqs: vec![1, 2] }.into(),

@@ -2,8 +2,8 @@
 //! of several commands on one record.
 
 use windlass_core::command::{
-    Cancel, Claim, Complete, Create, DeleteTask, Fail, LimitLane, NewMessage, NewTask, Post,
-    Release, Renew, Replay, Start, Sweep, TrimLog,
+    Cancel, Claim, Complete, Create, DeleteTask, Fail, LimitLane, NewMessage, NewTask, Release,
+    Renew, Replay, SendMessages, Start, Sweep, TrimLog,
 };
 use windlass_core::{
     ChangeSet, Command, Decided, FailureClass, Hints, Lane, LimitKey, Loaded, Log, Outcome,
@@ -486,7 +486,7 @@ fn a_batch_that_sees_a_later_write_is_late() {
 #[test]
 fn a_task_with_a_logged_event_is_written() {
     let mut tables = ReferenceTables::default();
-    let post = || Command::from(Post::one(NewMessage::new("t", "go", "ops")));
+    let post = || Command::from(SendMessages::one(NewMessage::new("t", "go", "ops")));
     tables.execute(START, &Create::one(NewTask::new("t", "k")).into()).expect("it is the first");
     tables.execute(START, &post()).expect("it is open");
     let (_, one) = tables.attempt(START, &post());

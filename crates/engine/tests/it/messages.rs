@@ -77,7 +77,7 @@ async fn messages_are_listed_in_pages_with_payloads() {
     let carried = |n: u32| n.is_multiple_of(2).then(|| Payload::json(n.to_string()));
     let message = |n: u32| NewMessage { payload: carried(n), ..NewMessage::new("t", "a", "ops") };
     let messages = (1..=5).map(message).collect();
-    let posted = engine.post_many(&Tenant::default(), messages).await.unwrap();
+    let posted = engine.send_messages(&Tenant::default(), messages).await.unwrap();
     assert_eq!(posted.len(), 5);
     let first = engine.messages(&key("t"), 0, 3).await.unwrap();
     let rest = engine.messages(&key("t"), first[2].message.seq, 3).await.unwrap();

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use windlass_core::command::{
-    AbandonTurn, Absent, Claim, CommitTurn, Complete, DropActivity, NewTask, NewWorkflow,
-    OutgoingMessage, Release, ReleaseSession, Renew, RenewSessions, RuntimeMetadata, Send, Start,
-    TurnEnd, WorkflowCommand,
+    AbandonTurn, Claim, CommitTurn, Complete, DropActivity, IfAbsent, MailboxLimit, NewMessage,
+    NewTask, NewWorkflow, OnReject, Release, ReleaseSession, Renew, RenewSessions, RuntimeMetadata,
+    SendMessages, Start, TurnEnd, WorkflowCommand,
 };
 use windlass_core::{
     Command, Lifecycle, LimitKey, Payload, RetryPolicy, SESSIONS, Task, Tenant, WorkerCapabilities,
@@ -22,7 +22,7 @@ const PLENTY: u32 = 1_000;
 /// Whether a command is about workflows of the external runtime.
 pub(crate) fn is_foreign(command: &Command) -> bool {
     let tenant = match command {
-        Command::Send(send) => &send.tenant,
+        Command::SendMessages(send) => &send.tenant,
         Command::Claim(claim) => &claim.tenant,
         Command::CommitTurn(turn) => &turn.fence.task.tenant,
         Command::AbandonTurn(decline) => &decline.fence.task.tenant,
@@ -50,7 +50,8 @@ impl Client<'_> {
         let tenant = Tenant::new(TENANT);
         Some(match wish {
             ForeignWish::Send { to, absent, after_ms } => {
-                Send { tenant, message: message(to, absent, after_ms, self.name.clone()) }.into()
+                let messages = vec![message(to, absent, after_ms, &self.name)];
+                SendMessages { tenant, messages }.into()
             }
             ForeignWish::Receive { limit, lease_ms } => receive(&self.name, limit, lease_ms).into(),
             ForeignWish::Turn { lease, whole, works, to, next } => {
@@ -101,21 +102,21 @@ fn pick<'n>(names: &[&'n str], number: u8) -> &'n str {
     names[usize::from(number) % names.len()]
 }
 
-fn message(to: u8, absent: u8, after_ms: u64, name: String) -> OutgoingMessage {
-    let task = pick(&FLOWS, to).into();
-    let absent = match absent % 4 {
-        0 => Absent::Refuse,
-        1 => Absent::Keep { ms: KEEP_MS },
+fn message(to: u8, absent: u8, after_ms: u64, name: &str) -> NewMessage {
+    let if_absent = match absent % 4 {
+        0 => IfAbsent::Reject,
+        1 => IfAbsent::Buffer { ttl_ms: KEEP_MS },
         _ => {
             let mut flow = NewTask::new("it", "flow");
             flow.lane = TURNS.into();
             flow.workflow = Some(NewWorkflow::default());
             flow.policy.max_lost_leases = PLENTY;
-            Absent::Create(Box::new(flow))
+            IfAbsent::Start(Box::new(flow))
         }
     };
     let visible = if after_ms == 0 { Start::Now } else { Start::After { ms: after_ms } };
-    OutgoingMessage { task, name, source: SENDER.into(), payload: None, visible, absent }
+    let limit = MailboxLimit::Extended;
+    NewMessage { visible, if_absent, limit, ..NewMessage::new(pick(&FLOWS, to), name, SENDER) }
 }
 
 pub(super) fn receive(worker: &str, limit: u32, lease_ms: u64) -> Claim {
@@ -165,7 +166,10 @@ pub(super) fn turn(flow: &Task, doing: Doing, name: &str) -> Option<CommitTurn> 
         task.gate = lock.map(|lock| LimitKey::Affinity((*lock).to_owned()));
         WorkflowCommand::Activity { step, task, eager: false }
     });
-    let sent = doing.to.map(|to| WorkflowCommand::Send(message(to, 2, 0, format!("{name}-sent"))));
+    let sent = doing.to.map(|to| {
+        let message = message(to, 2, 0, &format!("{name}-sent"));
+        WorkflowCommand::Send { message, on_reject: OnReject::RejectTurn }
+    });
     let taken = lease.received.iter().take(if doing.whole { usize::MAX } else { 1 });
     Some(CommitTurn {
         fence: flow.fence(),

@@ -202,7 +202,10 @@ impl Foreign {
 
     fn accepted(&mut self, command: &Command, outcome: &Outcome) -> Result<(), Breach> {
         match (command, outcome) {
-            (Command::Send(send), Outcome::Posted(posted)) => self.post.told(&send.message, posted),
+            (Command::SendMessages(send), Outcome::Sent(sent)) => match &send.messages[..] {
+                [message] => self.post.told(message, sent),
+                _ => breach(Kind::OtherAnswer, "expected one message"),
+            },
             (Command::Claim(_), Outcome::Claimed(tasks)) => {
                 for task in tasks {
                     if !self.known.insert((task.id.clone(), task.epoch)) {
@@ -232,7 +235,9 @@ impl Foreign {
     /// Checks a rejection: a send is rejected only if its target may be absent.
     fn refused(&self, command: &Command, rejection: &Rejection) -> Result<(), Breach> {
         match command {
-            Command::Send(send) => self.post.refused(&send.message, rejection),
+            Command::SendMessages(send) => {
+                send.messages.iter().try_for_each(|message| self.post.refused(message, rejection))
+            }
             Command::Claim(_) | Command::RenewSessions(_) | Command::ReleaseSession(_) => {
                 breach(Kind::UnjustRefusal, "the command had no fault")
             }

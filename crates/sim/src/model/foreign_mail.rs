@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use windlass_core::command::{Absent, OutgoingMessage, Posted, WorkflowCommand};
+use windlass_core::command::{IfAbsent, NewMessage, SentMessage, WorkflowCommand};
 use windlass_core::{Command, Lease, Message, Rejection, TaskId, Timestamp};
 
 use crate::foreign::SENDER;
@@ -30,14 +30,14 @@ struct Sent {
 
 impl Post {
     pub(super) fn asked(&mut self, command: &Command) {
-        let mut sends = |message: &OutgoingMessage| {
+        let mut sends = |message: &NewMessage| {
             self.sent.entry(message.name.clone()).or_default().asked += 1;
         };
         match command {
-            Command::Send(send) => sends(&send.message),
+            Command::SendMessages(send) => send.messages.iter().for_each(sends),
             Command::CommitTurn(turn) => {
                 for behavior in &turn.commands {
-                    if let WorkflowCommand::Send(message) = behavior {
+                    if let WorkflowCommand::Send { message, .. } = behavior {
                         sends(message);
                     }
                 }
@@ -49,8 +49,8 @@ impl Post {
     /// Checks an accepted send: the message exists, and answers no other send.
     pub(super) fn told(
         &mut self,
-        message: &OutgoingMessage,
-        posted: &[Posted],
+        message: &NewMessage,
+        posted: &[SentMessage],
     ) -> Result<(), Breach> {
         let sent = self.sent.entry(message.name.clone()).or_default();
         let [posted] = posted else { return breach(Kind::OtherAnswer, "expected one message") };
@@ -64,11 +64,11 @@ impl Post {
 
     pub(super) fn refused(
         &self,
-        message: &OutgoingMessage,
+        message: &NewMessage,
         rejection: &Rejection,
     ) -> Result<(), Breach> {
-        match (rejection, &message.absent) {
-            (Rejection::TaskNotFound, Absent::Refuse) => Ok(()),
+        match (rejection, &message.if_absent) {
+            (Rejection::TaskNotFound, IfAbsent::Reject) => Ok(()),
             _ => breach(Kind::UnjustRefusal, "the message could be sent"),
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_core::command::{Post, Suspend};
+use windlass_core::command::{SendMessages, Start, Suspend};
 use windlass_core::{
     Keyring, Mailbox, Message, RowKey, TaskId, Tenant, Timestamp, Value, Waitpoint, WaitpointId,
     WaitpointState,
@@ -91,10 +91,11 @@ impl MessageFacts {
 }
 
 impl Office {
-    pub(super) fn posts(&mut self, post: &Post) {
-        for message in &post.messages {
+    pub(super) fn sends(&mut self, send: &SendMessages) {
+        for message in &send.messages {
             let sort = (message.task.clone(), message.name.clone(), message.source.clone());
-            self.posting.entry(sort).or_default().insert(message.after_ms);
+            let Start::After { ms } = message.visible else { continue };
+            self.posting.entry(sort).or_default().insert(ms);
         }
     }
 

@@ -1,6 +1,8 @@
 //! Outcomes about messages, waitpoints and suspensions.
 
-use windlass_core::command::{CreateWaitpoint, CreatedWaitpoint, Posted, Signal, Suspend};
+use windlass_core::command::{
+    CompleteWaitpoint, CreateWaitpoint, CreatedWaitpoint, SentMessage, Suspend,
+};
 use windlass_core::{Command, Fence, Outcome, Rejection, ResumeCause, Token, WaitpointId};
 
 use crate::model::answer::{Asked, Fenced};
@@ -25,7 +27,7 @@ impl Model {
         let fenced = |fence: &Fence| (fence.task.id.clone(), fence.epoch);
         let office = &mut self.office;
         match command {
-            Command::Post(post) => office.posts(post),
+            Command::SendMessages(send) => office.sends(send),
             Command::Suspend(suspend) => {
                 let asked = office.suspending.entry(fenced(&suspend.fence)).or_default();
                 asked.push(suspend.clone());
@@ -43,11 +45,11 @@ impl Model {
         outcome: &Outcome,
     ) -> Option<Result<(), Breach>> {
         Some(match (asked.command, outcome) {
-            (Command::Post(post), Outcome::Posted(posted)) => {
-                if post.messages.len() != posted.len() {
+            (Command::SendMessages(send), Outcome::Sent(sent)) => {
+                if send.messages.len() != sent.len() {
                     return Some(breach(Kind::OtherAnswer, "wrong number of messages"));
                 }
-                post.messages.iter().zip(posted).try_for_each(|(message, told)| {
+                send.messages.iter().zip(sent).try_for_each(|(message, told)| {
                     let key = message.idempotency.as_ref();
                     let key = key.map(|key| (key.key.reveal(), key.window_ms));
                     let (name, source) = (&message.name[..], &message.source[..]);
@@ -57,7 +59,7 @@ impl Model {
                     self.posted(asked, &Wanted { name, source, waitpoint: None, key }, told)
                 })
             }
-            (Command::Signal(signal), Outcome::Posted(posted)) => match &posted[..] {
+            (Command::CompleteWaitpoint(signal), Outcome::Sent(sent)) => match &sent[..] {
                 [told] => self.signaled_as_told(asked, signal, told),
                 _ => breach(Kind::OtherAnswer, "a waitpoint has one message"),
             },
@@ -106,7 +108,7 @@ impl Model {
         &mut self,
         asked: &Asked<'_>,
         wanted: &Wanted<'_>,
-        told: &Posted,
+        told: &SentMessage,
     ) -> Result<(), Breach> {
         let first = if told.duplicate { 0 } else { asked.seq + 1 };
         let same = |message: &MessageFacts| {
@@ -145,8 +147,8 @@ impl Model {
     fn signaled_as_told(
         &mut self,
         asked: &Asked<'_>,
-        signal: &Signal,
-        told: &Posted,
+        signal: &CompleteWaitpoint,
+        told: &SentMessage,
     ) -> Result<(), Breach> {
         let Some(parts) = Parts::of(&signal.token) else {
             return breach(Kind::Waitpoint, "the token cannot be parsed");
@@ -199,15 +201,17 @@ impl Model {
         rejection: &Rejection,
     ) -> Option<bool> {
         match (asked.command, rejection) {
-            (Command::Post(post), Rejection::Conflict) => {
-                Some(post.messages.iter().any(|message| message.idempotency.is_some()))
+            (Command::SendMessages(send), Rejection::Conflict) => {
+                Some(send.messages.iter().any(|message| message.idempotency.is_some()))
             }
-            (Command::Post(post), _) => Some(post.messages.iter().any(|message| {
+            (Command::SendMessages(send), _) => Some(send.messages.iter().any(|message| {
                 let (id, track) = (&message.task, &self.tasks[&message.task]);
                 track.was(asked.seq, |facts| self.may_refuse(facts, id, None, rejection))
             })),
-            (Command::Signal(signal), Rejection::Conflict) => Some(signal.idempotency.is_some()),
-            (Command::Signal(signal), _) => {
+            (Command::CompleteWaitpoint(signal), Rejection::Conflict) => {
+                Some(signal.idempotency.is_some())
+            }
+            (Command::CompleteWaitpoint(signal), _) => {
                 Some(self.may_refuse_signal(asked, &signal.token, rejection))
             }
             (Command::CreateWaitpoint(create), _) => {

@@ -265,7 +265,7 @@ impl Life {
             | RecordedCommand::Child { step, .. }
             | RecordedCommand::Start { step, .. }
             | RecordedCommand::Wait { step, .. }
-            | RecordedCommand::Post { step, .. } => *step,
+            | RecordedCommand::Signal { step, .. } => *step,
         };
         if step < self.first_step() || !self.made.insert(step) {
             return breach(Kind::Step, format!("{id} started step {step} again"));

@@ -1,6 +1,6 @@
 use windlass_core::command::{
-    Cancel, Claim, CommitTurn, Create, IdempotencyWindow, NewMessage, NewTask, NewWorkflow, Post,
-    PruneExecutions, RequestCancel, TurnEnd,
+    Cancel, Claim, CommitTurn, Create, IdempotencyWindow, NewMessage, NewTask, NewWorkflow,
+    PruneExecutions, RequestCancel, SendMessages, TurnEnd,
 };
 use windlass_core::{Command, LaneName, Payload, TaskKey, Tenant, limits};
 
@@ -19,7 +19,7 @@ const LOST_LEASES: u32 = 1_000;
 pub(crate) fn is_of_workflows(command: &Command) -> bool {
     let tenant = match command {
         Command::Create(create) => &create.tenant,
-        Command::Post(post) => &post.tenant,
+        Command::SendMessages(post) => &post.tenant,
         Command::Claim(claim) => &claim.tenant,
         Command::RequestCancel(cancel) => &cancel.task.tenant,
         Command::Cancel(cancel) => &cancel.task.tenant,
@@ -39,7 +39,7 @@ pub(crate) fn message(spec: &WorkflowSpec, waits: &[u8], nth: usize) -> Command 
         payload: Some(Payload::json(nth.to_string())),
         ..NewMessage::new(spec.id.as_str(), name, MESSAGE_SOURCE)
     };
-    Post { tenant: Tenant::new(TENANT), messages: vec![message] }.into()
+    SendMessages { tenant: Tenant::new(TENANT), messages: vec![message] }.into()
 }
 
 impl Client<'_> {

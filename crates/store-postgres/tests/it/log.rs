@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_postgres::{Client, NoTls};
 use windlass_core::Timestamp;
-use windlass_core::command::{Claim, Complete, NewMessage, Post, Renew};
+use windlass_core::command::{Claim, Complete, NewMessage, Renew, SendMessages};
 use windlass_engine::{Config, Engine};
 use windlass_store::{ManualClock, Store, StoreError};
 use windlass_store_postgres::{Options, PostgresStore};
@@ -189,7 +189,7 @@ async fn work(maker: Engine, taker: Engine, number: usize) {
         let claim = Claim { limit: 2, ..Claim::new(format!("w{number}")) };
         for claimed in taker.claim(claim, Duration::from_millis(50)).await.unwrap() {
             let (fence, lease_ms) = (claimed.task.fence(), 60_000);
-            let post = Post::one(NewMessage::new(claimed.task.id.clone(), "go", "ops"));
+            let post = SendMessages::one(NewMessage::new(claimed.task.id.clone(), "go", "ops"));
             let renew = maker.submit(Renew { fence: fence.clone(), lease_ms });
             let (renewed, posted) = tokio::join!(renew, taker.submit(post));
             renewed.and(posted).unwrap();

@@ -1,7 +1,7 @@
 use windlass_core::command::{
-    Cancel, Claim, Create, CreateWaitpoint, CreatedWaitpoint, DeleteTask, NewMessage, NewTask,
-    NewWaitpoint, Post, Posted, Resume, RotateKey, Signal, Suspend, SuspendTimeout, Sweep,
-    TakeMessages,
+    Cancel, Claim, CompleteWaitpoint, Create, CreateWaitpoint, CreatedWaitpoint, DeleteTask,
+    NewMessage, NewTask, NewWaitpoint, Resume, RotateKey, SendMessages, SentMessage, Start,
+    Suspend, SuspendTimeout, Sweep, TakeMessages,
 };
 use windlass_core::{
     Command, Condition, Fence, Mailbox, OnTimeout, Outcome, Payload, PublicState, Rejection,
@@ -44,9 +44,9 @@ fn message(name: &str) -> NewMessage {
     NewMessage::new("t", name, "ops")
 }
 
-async fn post(ground: &Ground<'_>, message: NewMessage) -> Result<Posted, Wrong> {
-    match ground.must(Post::one(message)).await? {
-        Outcome::Posted(posted) if posted.len() == 1 => Ok(posted[0].clone()),
+async fn post(ground: &Ground<'_>, message: NewMessage) -> Result<SentMessage, Wrong> {
+    match ground.must(SendMessages::one(message)).await? {
+        Outcome::Sent(posted) if posted.len() == 1 => Ok(posted[0].clone()),
         other => Err(Wrong(format!("posted {other:?}"))),
     }
 }
@@ -68,8 +68,8 @@ async fn made(ground: &Ground<'_>, id: &str) -> Result<CreatedWaitpoint, Wrong> 
     }
 }
 
-fn signal(token: &Token) -> Signal {
-    Signal {
+fn signal(token: &Token) -> CompleteWaitpoint {
+    CompleteWaitpoint {
         tenant: Tenant::default(),
         token: token.clone(),
         name: "yes".into(),
@@ -143,7 +143,7 @@ pub(super) async fn each_timeout_action_ends_a_suspension(ground: &Ground<'_>) -
 
 pub(super) async fn a_timer_is_a_delayed_message(ground: &Ground<'_>) -> Verdict {
     let fence = held(ground).await?;
-    post(ground, NewMessage { after_ms: 5_000, ..message("go") }).await?;
+    post(ground, NewMessage { visible: Start::After { ms: 5_000 }, ..message("go") }).await?;
     ground.must(Suspend::new(fence, Condition::signal("go"))).await?;
     ground.must(Sweep::default()).await?;
     same("before", &state(ground).await?, &Some(PublicState::Suspended))?;
@@ -163,10 +163,10 @@ pub(super) async fn a_token_completes_its_waitpoint_once(ground: &Ground<'_>) ->
     let end = if text.ends_with('0') { "1" } else { "0" };
     let tampered = Token::new(format!("{}{end}", &text[..text.len() - 1]));
     refused(ground, "tampered", signal(&tampered).into(), "token_invalid").await?;
-    let foreign = Signal { tenant: "acme".into(), ..signal(&first.token) };
+    let foreign = CompleteWaitpoint { tenant: "acme".into(), ..signal(&first.token) };
     refused(ground, "foreign", foreign.into(), "token_invalid").await?;
     let answer = ground.must(signal(&first.token)).await?;
-    let resumed = matches!(&answer, Outcome::Posted(posted) if posted[0].resumed);
+    let resumed = matches!(&answer, Outcome::Sent(posted) if posted[0].resumed);
     ensure(resumed, || format!("{answer:?}"))?;
     refused(ground, "replayed", signal(&first.token).into(), "waitpoint_used").await
 }
@@ -200,15 +200,15 @@ pub(super) async fn a_mailbox_is_deleted_with_its_task(ground: &Ground<'_>) -> V
     ground.must(rotation("k1", "07")).await?;
     let payload = Some(Payload::json("1"));
     let messages = vec![NewMessage { payload, ..message("a") }; 700];
-    ground.must(Post { tenant: Tenant::default(), messages }).await?;
+    ground.must(SendMessages { tenant: Tenant::default(), messages }).await?;
     for n in 0..10 {
         made(ground, &n.to_string()).await?;
     }
     let crowd = vec![message("a"); 301];
-    let crowd = Post { tenant: Tenant::default(), messages: crowd };
+    let crowd = SendMessages { tenant: Tenant::default(), messages: crowd };
     refused(ground, "too many", crowd.into(), "mailbox_full").await?;
     ground.must(Cancel { task: key(), reason: "stop".into() }).await?;
-    refused(ground, "ended", Post::one(message("a")).into(), "ended").await?;
+    refused(ground, "ended", SendMessages::one(message("a")).into(), "ended").await?;
     for _ in 0..3 {
         ensure(state(ground).await?.is_some(), || "deleted before its messages".into())?;
         ground.must(Sweep::default()).await?;
@@ -229,7 +229,7 @@ pub(super) async fn no_message_is_lost_between_suspend_and_post(ground: &Ground<
     for round in 0..ROUNDS {
         let suspend = Suspend::new(fence.clone(), Condition::signal("go"));
         let suspended = run(&*ground.store, suspend.into());
-        let posted = run(&*other, Post::one(message("go")).into());
+        let posted = run(&*other, SendMessages::one(message("go")).into());
         let (suspended, posted) = match round % 2 {
             0 => tokio::join!(suspended, posted),
             _ => {
@@ -237,7 +237,7 @@ pub(super) async fn no_message_is_lost_between_suspend_and_post(ground: &Ground<
                 (suspended, posted)
             }
         };
-        let resumed = matches!(&posted?, Ok(Outcome::Posted(posted)) if posted[0].resumed);
+        let resumed = matches!(&posted?, Ok(Outcome::Sent(posted)) if posted[0].resumed);
         let stayed = matches!(suspended?, Ok(Outcome::AlreadySatisfied(_)));
         ensure(resumed != stayed, || format!("round {round}: resumed {resumed}, stayed {stayed}"))?;
         if resumed {

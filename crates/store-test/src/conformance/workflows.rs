@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use windlass_core::command::{
-    Claim, ClaimGranted, CommitTurn, Complete, CompleteAndCommitTurn, Create, DeleteTask,
-    NewMessage, NewTask, NewWorkflow, Post, Sweep, TurnEnd, WorkflowCommand,
+    Claim, ClaimGranted, CommitTurn, Complete, CompleteAndCommitTurn, Create, DeleteTask, IfAbsent,
+    NewMessage, NewTask, NewWorkflow, SendMessages, Sweep, TurnEnd, WorkflowCommand,
 };
 use windlass_core::{Fence, Message, Outcome, Payload, Table, Task, TaskKey, Tenant, read_row};
 use windlass_store::{Clock as _, Query};
@@ -101,17 +101,17 @@ pub(super) async fn a_step_completes_and_its_workflow_resumes(ground: &Ground<'_
 pub(super) async fn a_message_is_buffered_for_its_workflow(ground: &Ground<'_>) -> Verdict {
     let payload = Some(Payload::json("\"fr\u{fc}h\""));
     let early = |id: &str| NewMessage {
-        keep_ms: Some(60_000),
+        if_absent: IfAbsent::Buffer { ttl_ms: 60_000 },
         payload: payload.clone(),
         ..NewMessage::new(id, "go", "ops")
     };
     for id in [ID, "never"] {
-        ground.must(Post::one(early(id))).await?;
+        ground.must(SendMessages::one(early(id))).await?;
     }
-    let unheard = ground.run(Post::one(NewMessage::new("never", "go", "ops"))).await?;
+    let unheard = ground.run(SendMessages::one(NewMessage::new("never", "go", "ops"))).await?;
     same("without buffering", &unheard.map_err(|refusal| refusal.code()), &Err("task_not_found"))?;
     let task = started(ground).await?;
-    ground.must(Post::one(early(ID))).await?;
+    ground.must(SendMessages::one(early(ID))).await?;
     let messages = ground.store.query(&Query::all(Table::Message, 100)).await?;
     let read = |row: &windlass_core::StoredRow| read_row::<Message>(row.schema, &row.body);
     let seen: Vec<_> = messages.iter().filter_map(read).collect();
@@ -162,7 +162,7 @@ pub(super) async fn an_activity_completes_with_the_next_turn(ground: &Ground<'_>
 
 pub(super) async fn a_workflow_continues_as_new(ground: &Ground<'_>) -> Verdict {
     let first = started(ground).await?;
-    ground.must(Post::one(NewMessage::new(ID, "go", "ops"))).await?;
+    ground.must(SendMessages::one(NewMessage::new(ID, "go", "ops"))).await?;
     let over = TurnEnd::ContinueAsNew {
         input: Some(Payload::json("8")),
         version: None,

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use windlass_core::command::{Created, Posted};
+use windlass_core::command::{Created, SentMessage};
 use windlass_core::{Command, Outcome, Settled};
 
 use crate::runner::Answer;
@@ -89,7 +89,7 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::BookmarkAt(_) => "bookmark_at",
         Outcome::BookmarkDropped { known: true } => "dropped",
         Outcome::BookmarkDropped { known: false } => "dropped_none",
-        Outcome::Posted(posted) => posted_code(posted),
+        Outcome::Sent(sent) => sent_code(sent),
         Outcome::WaitpointCreated(_) => "waitpoint_created",
         Outcome::Suspended { waitpoints } if waitpoints.is_empty() => "suspended",
         Outcome::Suspended { .. } => "suspended_with_waitpoints",
@@ -114,13 +114,13 @@ fn code(answer: &Answer) -> &'static str {
     }
 }
 
-fn posted_code(posted: &[Posted]) -> &'static str {
-    if posted.iter().any(|posted| posted.resumed) {
-        return "posted_and_resumed";
+fn sent_code(sent: &[SentMessage]) -> &'static str {
+    if sent.iter().any(|sent| sent.resumed) {
+        return "sent_and_resumed";
     }
-    match posted.iter().any(|posted| posted.duplicate) {
-        true => "posted_before",
-        false => "posted",
+    match sent.iter().any(|sent| sent.duplicate) {
+        true => "sent_before",
+        false => "sent",
     }
 }
 
@@ -196,11 +196,10 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("MoveSubscriptionCursor", "bookmark_at invalid"),
     ("DeleteSubscription", "dropped dropped_none invalid"),
     (
-        "Post",
-        "conflict ended invalid posted posted_and_resumed posted_before quarantined \
-         task_not_found",
+        "SendMessages",
+        "conflict ended invalid quarantined sent sent_and_resumed sent_before task_not_found",
     ),
-    ("Signal", "ended posted posted_and_resumed token_expired token_invalid waitpoint_used"),
+    ("CompleteWaitpoint", "ended sent sent_and_resumed token_expired token_invalid waitpoint_used"),
     (
         "CreateWaitpoint",
         "conflict ended invalid lease_expired no_signing_key not_leased stale task_not_found \
@@ -231,7 +230,6 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ),
     ("SettleEffect", "effect_not_claimed request_released settled settled_otherwise stale"),
     ("Spend", "conflict invalid rate_limited spent"),
-    ("Send", "ended invalid posted posted_and_resumed task_not_found"),
     ("AbandonTurn", "not_a_workflow released stale task_not_found"),
     ("DropActivity", "cancelled ended stale task_not_found"),
     ("RenewSessions", "invalid renewed_none"),

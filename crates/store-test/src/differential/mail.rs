@@ -1,8 +1,9 @@
 //! Commands about messages, waitpoints and suspensions.
 
 use windlass_core::command::{
-    CreateWaitpoint, IdempotencyWindow, NewMessage, NewWaitpoint, Post, Resume, RotateKey, Signal,
-    Suspend, SuspendTimeout, TakeMessages,
+    CompleteWaitpoint, CreateWaitpoint, IdempotencyWindow, IfAbsent, NewMessage, NewTask,
+    NewWaitpoint, NewWorkflow, Resume, RotateKey, SendMessages, Start, Suspend, SuspendTimeout,
+    TakeMessages,
 };
 use windlass_core::{
     Command, Condition, Distinct, Lifecycle, Matcher, OnTimeout, Secret, SuspendReason, Task,
@@ -28,30 +29,42 @@ fn idempotency(random: &mut Random) -> Option<IdempotencyWindow> {
         .then(|| IdempotencyWindow { key: text(random, &["k1", "k2"]).into(), window_ms })
 }
 
-fn message(random: &mut Random, task: &TaskKey) -> NewMessage {
+pub(super) fn if_absent(random: &mut Random, live: &Live) -> IfAbsent {
+    match random.below(10) {
+        0..2 => IfAbsent::Buffer { ttl_ms: *random.pick(&[1_000, 60_000]) },
+        2..4 => {
+            let (_, lane) = live.lane(random);
+            let workflow = Some(NewWorkflow::default());
+            IfAbsent::Start(Box::new(NewTask { lane, workflow, ..NewTask::new("any", "flow") }))
+        }
+        _ => IfAbsent::Reject,
+    }
+}
+
+fn message(random: &mut Random, live: &Live, task: &TaskKey) -> NewMessage {
     let name = if random.percent(BAD) { String::new() } else { text(random, NAMES) };
     NewMessage {
         idempotency: idempotency(random),
-        after_ms: *random.pick(&[0, 0, 0, 700, 60_000]),
-        keep_ms: random.percent(20).then(|| *random.pick(&[1_000, 60_000])),
+        visible: Start::After { ms: *random.pick(&[0, 0, 0, 700, 60_000]) },
+        if_absent: if_absent(random, live),
         payload: payload(random),
         ..NewMessage::new(task.id.clone(), name, text(random, SOURCES))
     }
 }
 
-pub(super) fn post(random: &mut Random, live: &Live) -> Command {
+pub(super) fn send_messages(random: &mut Random, live: &Live) -> Command {
     let task = match random.below(10) {
         0 => TaskKey::new(&Tenant::default(), &text(random, IDS).into()),
         1..4 => live.key(random, open),
         _ => live.key(random, suspended),
     };
     let count = if random.percent(15) { 2 + random.below(4) } else { 1 };
-    let messages = (0..count).map(|_| message(random, &task)).collect();
-    Post { tenant: task.tenant, messages }.into()
+    let messages = (0..count).map(|_| message(random, live, &task)).collect();
+    SendMessages { tenant: task.tenant, messages }.into()
 }
 
 /// Uses an issued token, sometimes a tampered one.
-pub(super) fn signal(random: &mut Random, live: &Live) -> Command {
+pub(super) fn complete_waitpoint(random: &mut Random, live: &Live) -> Command {
     let token = match live.tokens.last() {
         None => Token::new("wl1.k1.p.1.00"),
         Some(last) if random.percent(50) => last.clone(),
@@ -59,7 +72,7 @@ pub(super) fn signal(random: &mut Random, live: &Live) -> Command {
     };
     let token =
         if random.percent(BAD * 2) { Token::new(token.reveal().replace("0", "1")) } else { token };
-    Signal {
+    CompleteWaitpoint {
         tenant: if random.percent(BAD) { "acme".into() } else { Tenant::default() },
         token,
         name: text(random, NAMES),

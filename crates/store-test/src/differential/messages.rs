@@ -1,30 +1,18 @@
 //! Commands about messages to workflows, and about leases with messages in flight.
 
 use windlass_core::command::{
-    AbandonTurn, Absent, DropActivity, NewTask, NewWorkflow, OutgoingMessage, RenewSessions, Send,
-    Start,
+    AbandonTurn, DropActivity, MailboxLimit, NewMessage, RenewSessions, SendMessages, Start,
 };
 use windlass_core::{Command, Tenant};
 
 use super::live::{IDS, Live, TENANTS};
-use super::mail::suspended;
+use super::mail::{if_absent, suspended};
 use super::wish::{BAD, payload, text};
 use super::workers::WORKERS;
 use crate::random::Random;
 
-fn absent(random: &mut Random, live: &Live) -> Absent {
-    match random.below(4) {
-        0 => Absent::Refuse,
-        1 => Absent::Keep { ms: *random.pick(&[1_000, 60_000]) },
-        _ => {
-            let (_, lane) = live.lane(random);
-            let workflow = Some(NewWorkflow::default());
-            Absent::Create(Box::new(NewTask { lane, workflow, ..NewTask::new("any", "flow") }))
-        }
-    }
-}
-
-pub(super) fn send(random: &mut Random, live: &Live) -> Command {
+/// With the limits of an external runtime.
+pub(super) fn send_extended(random: &mut Random, live: &Live) -> Command {
     let (tenant, task) = match random.below(3) {
         0 => {
             let known = live.key(random, suspended);
@@ -37,9 +25,14 @@ pub(super) fn send(random: &mut Random, live: &Live) -> Command {
         0 => Start::After { ms: *random.pick(&[700, 60_000]) },
         _ => Start::Now,
     };
-    let (payload, absent) = (payload(random), absent(random, live));
-    let message = OutgoingMessage { task, name, source: "ops".into(), payload, visible, absent };
-    Send { tenant, message }.into()
+    let message = NewMessage {
+        visible,
+        if_absent: if_absent(random, live),
+        limit: MailboxLimit::Extended,
+        payload: payload(random),
+        ..NewMessage::new(task, name, "ops")
+    };
+    SendMessages { tenant, messages: vec![message] }.into()
 }
 
 pub(super) fn decline(random: &mut Random, live: &Live) -> Command {

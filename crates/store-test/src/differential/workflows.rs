@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use windlass_core::command::{
     Claim, ClaimGranted, ClearSticky, CommitTurn, Complete, CompleteAndCommitTurn, Create,
-    NewMessage, NewTask, NewWorkflow, PruneExecutions, RequestCancel, TurnEnd, WorkflowCommand,
+    NewMessage, NewTask, NewWorkflow, OnReject, PruneExecutions, RequestCancel, TurnEnd,
+    WorkflowCommand,
 };
 use windlass_core::{Command, Fence, LaneName, Lifecycle, Message, Payload, Task, TaskKey, Tenant};
 
@@ -174,7 +175,7 @@ fn command(
         10 => {
             let to = live.key(random, open).id;
             let message = NewMessage::new(to, text(random, &["go", "more"]), "flow");
-            WorkflowCommand::Post { step, message }
+            WorkflowCommand::Send { message, on_reject: OnReject::FailStep { step } }
         }
         _ => {
             let name = text(random, &["", "v\u{e4}lue"]);

@@ -214,11 +214,11 @@ impl Workflow {
         to: impl Into<TaskId>,
         name: &str,
         payload: &T,
-        keep: Duration,
+        ttl: Duration,
     ) -> Result<(), StepError> {
-        let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
-        limits::KEEP_MS.check(keep_ms).map_err(|why| StepError::refused(name, why))?;
-        self.send(to.into(), name, encoded(name, payload)?, Some(keep_ms))
+        let buffer_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        limits::BUFFER_MS.check(buffer_ms).map_err(|why| StepError::refused(name, why))?;
+        self.send(to.into(), name, encoded(name, payload)?, Some(buffer_ms))
     }
 
     fn send(
@@ -226,7 +226,7 @@ impl Workflow {
         to: TaskId,
         name: &str,
         payload: Option<Payload>,
-        keep_ms: Option<u64>,
+        buffer_ms: Option<u64>,
     ) -> Result<(), StepError> {
         let refused = |why| StepError::refused(name, why);
         limits::MESSAGE_NAME.check(name).map_err(refused)?;
@@ -234,7 +234,7 @@ impl Workflow {
         let bytes = payload.as_ref().map_or(0, |payload| payload.bytes.len());
         limits::MESSAGE_BYTES.check(bytes).map_err(refused)?;
         self.check_cancel()?;
-        self.journal().post(to, name.to_owned(), payload, keep_ms);
+        self.journal().signal(to, name.to_owned(), payload, buffer_ms);
         Ok(())
     }
 

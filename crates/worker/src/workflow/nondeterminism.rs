@@ -80,7 +80,7 @@ fn sketch(made: &RecordedCommand) -> Sketch<'_> {
         RecordedCommand::Child { step, name, .. } => ("child", Some(name), Some(*step)),
         RecordedCommand::Start { step, name, .. } => ("start", Some(name), Some(*step)),
         RecordedCommand::Wait { step, name } => ("wait", Some(name), Some(*step)),
-        RecordedCommand::Post { step, name, .. } => ("post", Some(name), Some(*step)),
+        RecordedCommand::Signal { step, name, .. } => ("post", Some(name), Some(*step)),
         RecordedCommand::Cancel { step } => ("cancel", None, Some(*step)),
         RecordedCommand::Patch { id } => ("patch", Some(id), None),
     };

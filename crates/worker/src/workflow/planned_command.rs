@@ -31,13 +31,13 @@ pub enum PlannedCommand {
         step: u64,
         id: TaskId,
     },
-    Post {
+    Signal {
         step: u64,
         to: TaskId,
         name: String,
         payload: Option<Payload>,
         /// How long it is buffered if its target does not exist yet.
-        keep_ms: Option<u64>,
+        buffer_ms: Option<u64>,
     },
     /// The status of the workflow.
     Status(String),

@@ -218,17 +218,17 @@ impl ReplayState {
         id
     }
 
-    pub(super) fn post(
+    pub(super) fn signal(
         &mut self,
         to: TaskId,
         name: String,
         payload: Option<Payload>,
-        keep_ms: Option<u64>,
+        buffer_ms: Option<u64>,
     ) {
         let step = self.number();
-        let made = RecordedCommand::Post { step, to: to.clone(), name: name.clone() };
+        let made = RecordedCommand::Signal { step, to: to.clone(), name: name.clone() };
         self.sends(step);
-        self.record(made, Some(PlannedCommand::Post { step, to, name, payload, keep_ms }));
+        self.record(made, Some(PlannedCommand::Signal { step, to, name, payload, buffer_ms }));
     }
 
     pub(super) fn wait(&mut self, name: &str) -> u64 {

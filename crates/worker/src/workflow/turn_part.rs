@@ -52,7 +52,7 @@ impl Entry {
             RecordedCommand::Child { name, id, .. } | RecordedCommand::Start { name, id, .. } => {
                 name.len() + id.as_str().len()
             }
-            RecordedCommand::Post { name, to, .. } => name.len() + to.as_str().len(),
+            RecordedCommand::Signal { name, to, .. } => name.len() + to.as_str().len(),
             RecordedCommand::Local { name, .. } | RecordedCommand::Wait { name, .. } => name.len(),
             RecordedCommand::Patch { id } => id.len(),
             RecordedCommand::Timer { .. } | RecordedCommand::Cancel { .. } => 0,

@@ -74,7 +74,7 @@ async fn an_event_or_a_timeout() {
     let handle = start(&stage.other, "approval", 0).await;
     let payload = Some(windlass_core::Payload::json("\"ada\""));
     let message = NewMessage { payload, ..NewMessage::new("approval", "approved", "ops") };
-    stage.other.post_many(&Tenant::default(), vec![message]).await.unwrap();
+    stage.other.send_messages(&Tenant::default(), vec![message]).await.unwrap();
     assert_eq!(handle.result::<String>().await.unwrap(), "approved by ada");
     let late = stage.other.create("approval").id("late").payload(&0).workflow(None).await.unwrap();
     assert_eq!(late.result::<String>().await.unwrap(), "not approved");
@@ -231,7 +231,7 @@ async fn another_worker_continues_from_the_history() {
     let second = worker("two").start().unwrap();
     let payload = Some(windlass_core::Payload::json("10"));
     let message = NewMessage { payload, ..NewMessage::new("waits", "go", "ops") };
-    stage.other.post_many(&Tenant::default(), vec![message]).await.unwrap();
+    stage.other.send_messages(&Tenant::default(), vec![message]).await.unwrap();
     assert_eq!(handle.result::<u32>().await.unwrap(), 11);
     assert_eq!(calls.load(Ordering::SeqCst), 2, "no activity is run again");
     second.drain(Duration::from_secs(10)).await;

@@ -175,11 +175,11 @@ async fn a_signal_may_be_buffered_before_the_workflow_starts() {
     assert_eq!(refused.code(), "task_not_found", "it is not buffered by default");
     for number in [3, 4] {
         let posted = expected.signal("add", &number).buffer_for(keep).await.unwrap();
-        assert!(posted.kept);
+        assert!(posted.buffered);
     }
     start(&stage.other, "tells", 3).await.unwrap();
     let posted = expected.signal("add", &5).buffer_for(keep).await.unwrap();
-    assert_eq!((posted.seq, posted.kept), (3, false));
+    assert_eq!((posted.seq, posted.buffered), (3, false));
     assert_eq!(expected.result().await.unwrap(), 12);
     let refused = expected.signal("add", &6).buffer_for(keep).await.unwrap_err();
     assert_eq!(refused.code(), "ended");
@@ -187,6 +187,30 @@ async fn a_signal_may_be_buffered_before_the_workflow_starts() {
     missing.signal("add", &1).buffer_for(keep).await.unwrap();
     tokio::time::sleep(keep + Duration::from_secs(5)).await;
     assert_eq!(stage.other.messages(missing.key(), 0, 10).await.unwrap().len(), 0);
+    running.drain(Duration::from_secs(10)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_may_start_its_workflow() {
+    let stage = Stage::new().await;
+    let running = stage.worker().workflow(tells).start().unwrap();
+    for (number, duplicate) in [(3, false), (4, false), (4, true), (5, false)] {
+        let signal = stage.other.signal("tells", "add").payload(&number);
+        let signal = signal.idempotency_key(format!("add {number}"));
+        // The id of the signal replaces that of the builder.
+        let sent = signal.start_if_absent(start(&stage.other, "tells", 3).id("ignored")).await;
+        let sent = sent.unwrap();
+        assert_eq!((sent.duplicate, sent.buffered), (duplicate, false), "{number}");
+    }
+    let handle = stage.other.workflow(key("tells")).returning::<u32>();
+    assert_eq!(handle.result().await.unwrap(), 12);
+    let signal = stage.other.signal("tells", "add").payload(&6);
+    let late = signal.start_if_absent(start(&stage.other, "tells", 3)).await.unwrap_err();
+    assert_eq!(late.code(), "ended");
+    let invalid = stage.other.signal("other", "add").start_if_absent(stage.other.create(""));
+    assert_eq!(invalid.await.unwrap_err().code(), "invalid");
+    let other = stage.other.workflow(key("other")).info().await.unwrap_err();
+    assert_eq!(other.code(), "task_not_found", "a rejected start leaves nothing");
     running.drain(Duration::from_secs(10)).await;
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use windlass_core::command::{Cancel, NewMessage, Post, Replay, RequestCancel};
+use windlass_core::command::{Cancel, NewMessage, Replay, RequestCancel, SendMessages};
 use windlass_core::{PublicState, TaskKey, Tenant};
 use windlass_engine::TaskFilter;
 use windlass_store::Store;
@@ -61,7 +61,7 @@ async fn run(stage: &Stage) {
     stage.create("plain", "1").await;
     for _ in 0..3 {
         let message = NewMessage::new("order", "go", "ops");
-        stage.other.submit(Post::one(message)).await.unwrap();
+        stage.other.submit(SendMessages::one(message)).await.unwrap();
     }
     while saga.task().await.unwrap().lifecycle.public() != PublicState::Suspended {
         tokio::time::sleep(Duration::from_millis(10)).await;

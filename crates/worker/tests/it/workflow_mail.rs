@@ -206,7 +206,7 @@ async fn workflows_send_messages() {
     }
     let tested = WorkflowTest::new(sender, &()).workflow(receiver).run().await.unwrap();
     assert_eq!(tested.result.as_deref(), Ok("Ada"));
-    assert_eq!(tested.posts.len(), 2);
+    assert_eq!(tested.signals.len(), 2);
 }
 
 /// Polls a future once and leaves it.

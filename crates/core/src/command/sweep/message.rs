@@ -2,7 +2,7 @@ use crate::command::sweep::Sweepable;
 use crate::command::sweep::task::POSTPONED_MS;
 use crate::mailbox::{Mailbox, Message};
 use crate::primitive::{
-    are_neighbours_readable, existing, look_after, prefetch_early, resume_if_met,
+    are_neighbours_readable, existing, prefetch_buffered, resume_if_met, sweep_buffered,
 };
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::time::Timestamp;
@@ -17,14 +17,14 @@ impl Sweepable for Message {
         world.prefetch(Mailbox::key_of(&self.tenant, &self.task));
         world.prefetch(TaskKey::new(&self.tenant, &self.task).row_key());
         if self.kept_until.is_some() {
-            prefetch_early(world, self);
+            prefetch_buffered(world, self);
         }
     }
 
     /// Makes a message visible, and resumes its task if its condition is met.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         if self.kept_until.is_some() {
-            return look_after(world, self);
+            return sweep_buffered(world, self);
         }
         let key = TaskKey::new(&self.tenant, &self.task).row_key();
         let task = unless_quarantined(world.get::<Task>(&key))?;

@@ -1,8 +1,9 @@
 use crate::event::{Change, Event};
 use crate::limits;
 use crate::mailbox::Message;
+use crate::new_message::NewMessage;
 use crate::primitive::{
-    MessageContent, expire, fail, open, put, resume, resume_if_met, take, transition_to,
+    expire, fail, open, resume, resume_if_met, store_message, take, transition_to,
 };
 use crate::task::{
     FailureClass, Lifecycle, OnTimeout, ResumeCause, Retry, SuspendReason, Suspension, Task,
@@ -50,9 +51,7 @@ pub(super) fn time_out(
 /// Resumes the task with a message about the timeout. It replaces the message of the last timeout,
 /// so that repeated timeouts do not fill the mailbox.
 fn keep_lease(world: &mut World, mut task: Task, suspension: &Suspension) -> Result<(), Halt> {
-    let source = Message::ENGINE;
-    let content =
-        MessageContent { name: "timeout", source, waitpoint: None, after_ms: 0, payload: None };
+    let timeout = NewMessage::new(task.id.clone(), "timeout", Message::ENGINE);
     let (mut mailbox, paused) = (open(world, &mut task)?, suspension.paused.clone());
     for seq in task.resumption.iter().flat_map(|last| &last.messages) {
         let key = Message::key_of(&task.tenant, &task.id, *seq);
@@ -64,7 +63,7 @@ fn keep_lease(world: &mut World, mut task: Task, suspension: &Suspension) -> Res
     let mut told = Vec::new();
     // In a full mailbox only the cause of the resumption names the timeout.
     if mailbox.held < limits::MAILBOX_MESSAGES {
-        told.push(put(world, &task, mailbox, &content)?.seq);
+        told.push(store_message(world, &task, mailbox, &timeout, None).seq);
         take(world, &task, &told, paused.began_at)?;
     }
     resume(world, &task, paused, ResumeCause::Timeout, told, None)
@@ -74,7 +73,7 @@ fn keep_lease(world: &mut World, mut task: Task, suspension: &Suspension) -> Res
 mod tests {
     use super::*;
     use crate::command::{
-        Fail, NewMessage, NewTask, Outcome, Post, Resume, Suspend, SuspendTimeout, Sweep,
+        Fail, NewTask, Outcome, Resume, SendMessages, Start, Suspend, SuspendTimeout, Sweep,
     };
     use crate::name::Tenant;
     use crate::task::{Condition, Distinct, Matcher, PublicState};
@@ -145,7 +144,7 @@ mod tests {
     #[test]
     fn a_full_mailbox_does_not_prevent_resuming_on_timeout() {
         let mut stage = suspended(new_task("t"), OnTimeout::Resume);
-        stage.must(Post { tenant: Tenant::default(), messages: vec![message("a"); 1_000] });
+        stage.must(SendMessages { tenant: Tenant::default(), messages: vec![message("a"); 1_000] });
         stage.later(5_000);
         stage.must(Sweep::default());
         let resumption = stage.task("t").unwrap().resumption.unwrap();
@@ -166,7 +165,7 @@ mod tests {
             if operator {
                 stage.must(Resume { task: key("t"), by: "ada".into() });
             } else {
-                stage.must(Post::one(message("go")));
+                stage.must(SendMessages::one(message("go")));
             }
             assert_eq!(stage.task("t").unwrap().lifecycle.public(), PublicState::Resumable);
         }
@@ -184,7 +183,10 @@ mod tests {
     #[test]
     fn a_message_visible_by_the_timeout_counts_first() {
         let mut stage = suspended(new_task("t"), OnTimeout::Cancel);
-        stage.must(Post::one(NewMessage { after_ms: 5_000, ..message("go") }));
+        stage.must(SendMessages::one(NewMessage {
+            visible: Start::After { ms: 5_000 },
+            ..message("go")
+        }));
         stage.later(6_000);
         stage.must(Sweep::default());
         let task = stage.task("t").unwrap();
@@ -204,7 +206,7 @@ mod tests {
                 |epoch| Suspend { timeout, ..Suspend::new(fence(epoch), condition.clone()) };
             stage.must(suspend(1));
             for _ in 0..votes {
-                stage.must(Post::one(message("yes")));
+                stage.must(SendMessages::one(message("yes")));
             }
             stage.later(5_000);
             stage.must(Sweep::default());
@@ -221,7 +223,7 @@ mod tests {
     fn callers_cannot_use_the_source_of_the_engine() {
         let mut stage = suspended(new_task("t"), OnTimeout::Resume);
         let forged = NewMessage { source: "engine".into(), ..message("timeout") };
-        assert_eq!(stage.run(Post::one(forged)).unwrap_err().code(), "invalid");
+        assert_eq!(stage.run(SendMessages::one(forged)).unwrap_err().code(), "invalid");
     }
 
     #[test]

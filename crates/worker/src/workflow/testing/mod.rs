@@ -34,5 +34,5 @@ mod test;
 
 pub use failure::TestFailure;
 pub use recorded::{Recorded, replay_check};
-pub use stage::Posted;
+pub use stage::SentSignal;
 pub use test::{Tested, WorkflowTest};

@@ -15,7 +15,7 @@ use crate::workflow::{
 
 /// A message that a workflow sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Posted {
+pub struct SentSignal {
     pub from: TaskId,
     pub to: TaskId,
     pub name: String,
@@ -33,7 +33,7 @@ pub(super) struct Stage {
     pub(super) forgetful: bool,
     running: BTreeMap<TaskId, Execution>,
     pub(super) ended: BTreeMap<TaskId, Ended>,
-    pub(super) posts: Vec<Posted>,
+    pub(super) signals: Vec<SentSignal>,
     pub(super) started: Vec<TaskId>,
 }
 
@@ -179,7 +179,7 @@ impl Stage {
                 let reason = "its parent does not wait for it".to_owned();
                 self.agenda.plan(self.now, child, WorkflowInput::Cancel { reason });
             }
-            PlannedCommand::Post { to, name, payload, .. } => self.post(id, to, name, payload),
+            PlannedCommand::Signal { to, name, payload, .. } => self.signal(id, to, name, payload),
             PlannedCommand::Status(status) => told.status = Some(status),
             PlannedCommand::Value { key, value: Some(value) } => {
                 told.values.insert(key, value);
@@ -214,12 +214,12 @@ impl Stage {
         self.start(program, begin, waits).await
     }
 
-    fn post(&mut self, from: &TaskId, to: TaskId, name: String, payload: Option<Payload>) {
+    fn signal(&mut self, from: &TaskId, to: TaskId, name: String, payload: Option<Payload>) {
         let source = from.to_string();
         let carried = payload.clone().map(HistoryPayload);
         let message = WorkflowInput::Message { name: name.clone(), source, payload: carried };
         self.agenda.plan(self.now, to.clone(), message);
-        self.posts.push(Posted { from: from.clone(), to, name, payload });
+        self.signals.push(SentSignal { from: from.clone(), to, name, payload });
     }
 }
 

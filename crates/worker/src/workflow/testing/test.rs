@@ -9,7 +9,7 @@ use windlass_core::{HistoryPayload, Payload, TaskId, Timestamp, TurnRecord, Work
 use super::failure::TestFailure;
 use super::mock::Mock;
 use super::recorded::Recorded;
-use super::stage::{Ended, Posted, Stage};
+use super::stage::{Ended, SentSignal, Stage};
 use crate::failure::Failure;
 use crate::handler::{decode, encode};
 use crate::workflow::name::{AnonymousFunction, name_of};
@@ -47,7 +47,7 @@ pub struct Tested<O> {
     pub status: Option<String>,
     pub values: BTreeMap<String, Payload>,
     /// The messages that it and its children sent.
-    pub posts: Vec<Posted>,
+    pub signals: Vec<SentSignal>,
     /// The detached workflows that were started.
     pub started: Vec<TaskId>,
 }
@@ -192,7 +192,7 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
             elapsed: Duration::from_millis(MORNING.ms_until(self.stage.now)),
             status: told.status,
             values: told.values,
-            posts: self.stage.posts,
+            signals: self.stage.signals,
             started: self.stage.started,
         })
     }

@@ -1,21 +1,22 @@
-use crate::command::post::{post, posted_before};
+use crate::command::send_messages::sent_before;
 use crate::command::{IdempotencyWindow, Outcome, Transition};
 use crate::keyring::Keyring;
 use crate::limits;
-use crate::name::Tenant;
+use crate::name::{TaskId, Tenant};
+use crate::new_message::NewMessage;
 use crate::payload::Payload;
-use crate::primitive::{MessageContent, require_task};
+use crate::primitive::{deliver, require_task};
 use crate::rejection::Rejection;
 use crate::task::TaskKey;
 use crate::token::Token;
 use crate::waitpoint::{Waitpoint, WaitpointState};
 use crate::world::{Halt, World};
 
-/// Completes a waitpoint by its token: posts its one message.
+/// Completes a waitpoint by its token: sends its one message.
 ///
 /// Every invalid token gets the same rejection, whatever is wrong with it.
 #[derive(Clone, Debug)]
-pub struct Signal {
+pub struct CompleteWaitpoint {
     pub tenant: Tenant,
     pub token: Token,
     pub name: String,
@@ -24,25 +25,16 @@ pub struct Signal {
     pub payload: Option<Payload>,
 }
 
-impl Signal {
+impl CompleteWaitpoint {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
-        if let Some(idempotency) = &self.idempotency {
-            idempotency.check()?;
-        }
-        self.content(None).check()?;
-        let waitpoint = self.proved(world)?;
+        self.message_to(&TaskId::new("")).check_content(world.now())?;
+        let waitpoint = self.verify(world)?;
         let task = require_task(world, &TaskKey::new(&self.tenant, &waitpoint.task))?;
-        let content = self.content(Some(&waitpoint));
-        if let Some(first) = posted_before(
-            world,
-            (&task.tenant, &task.id),
-            Some(&task),
-            &content,
-            self.idempotency.as_ref(),
-            None,
-        )? {
-            return Ok(Outcome::Posted(vec![first]));
+        let message = self.message_to(&task.id);
+        let (key, through) = (task.task_key(), Some(&waitpoint.id));
+        if let Some(first) = sent_before(world, &key, Some(&task), &message, through)? {
+            return Ok(Outcome::Sent(vec![first]));
         }
         if matches!(waitpoint.state, WaitpointState::Used { .. }) {
             return Err(Rejection::WaitpointUsed.into());
@@ -50,24 +42,22 @@ impl Signal {
         if waitpoint.expires_at <= world.now() {
             return Err(Rejection::TokenExpired.into());
         }
-        let posted = post(world, &task, &content)?;
-        let state = WaitpointState::Used { seq: posted.seq };
+        let sent = deliver(world, &task, &message, through)?;
+        let state = WaitpointState::Used { seq: sent.seq };
         world.put::<Waitpoint>(Waitpoint { state, ..waitpoint });
-        Ok(Outcome::Posted(vec![posted]))
+        Ok(Outcome::Sent(vec![sent]))
     }
 
-    fn content<'a>(&'a self, waitpoint: Option<&'a Waitpoint>) -> MessageContent<'a> {
-        MessageContent {
-            name: &self.name,
-            source: &self.source,
-            waitpoint: waitpoint.map(|waitpoint| &waitpoint.id),
-            after_ms: 0,
-            payload: self.payload.as_ref(),
+    fn message_to(&self, task: &TaskId) -> NewMessage {
+        NewMessage {
+            idempotency: self.idempotency.clone(),
+            payload: self.payload.clone(),
+            ..NewMessage::new(task.clone(), &self.name, &self.source)
         }
     }
 
     /// The waitpoint that the token was signed for.
-    fn proved(&self, world: &mut World) -> Result<Waitpoint, Halt> {
+    fn verify(&self, world: &mut World) -> Result<Waitpoint, Halt> {
         let parts = self.token.parts().ok_or(Rejection::TokenInvalid)?;
         limits::WAITPOINT_ID
             .check(parts.waitpoint.as_str())
@@ -94,8 +84,8 @@ mod tests {
     use crate::task::{Condition, PublicState};
     use crate::testing::{Stage, check_task, claim, fence, key, rotation, token};
 
-    fn signal(token: &Token) -> Signal {
-        Signal {
+    fn complete(token: &Token) -> CompleteWaitpoint {
+        CompleteWaitpoint {
             tenant: Tenant::default(),
             token: token.clone(),
             name: "approve".into(),
@@ -120,12 +110,13 @@ mod tests {
         made
     }
 
-    fn code(stage: &mut Stage, signal: Signal) -> Result<(u64, bool, bool), &'static str> {
+    fn code(
+        stage: &mut Stage,
+        command: CompleteWaitpoint,
+    ) -> Result<(u64, bool, bool), &'static str> {
         let before = stage.tables.clone();
-        match stage.run(signal) {
-            Ok(Outcome::Posted(posted)) => {
-                Ok((posted[0].seq, posted[0].duplicate, posted[0].resumed))
-            }
+        match stage.run(command) {
+            Ok(Outcome::Sent(sent)) => Ok((sent[0].seq, sent[0].duplicate, sent[0].resumed)),
             Ok(other) => panic!("{other:?}"),
             Err(rejection) => {
                 assert_eq!(before, stage.tables, "a rejection changed something");
@@ -158,14 +149,14 @@ mod tests {
             reserved  | waitpoint | reserved e0 a0  | posted 1        | signaled
             granted   | waitpoint | granted e0 a0   | posted 1        | signaled
             ",
-            |args| Signal { name: args.text("name", "yes"), ..signal(&token()) },
+            |args| CompleteWaitpoint { name: args.text("name", "yes"), ..complete(&token()) },
         );
     }
 
     #[test]
     fn a_signal_is_stored_until_the_task_waits_for_it() {
         let (mut stage, token) = stage();
-        assert_eq!(code(&mut stage, signal(&token)), Ok((1, false, false)));
+        assert_eq!(code(&mut stage, complete(&token)), Ok((1, false, false)));
         let answer = stage.must(Suspend::new(fence(1), Condition::waitpoint("p1")));
         assert!(
             matches!(answer, Outcome::AlreadySatisfied(resumption) if resumption.messages == [1])
@@ -176,7 +167,7 @@ mod tests {
     fn a_signal_resumes_the_task() {
         let (mut stage, token) = stage();
         stage.must(Suspend::new(fence(1), Condition::waitpoint("p1")));
-        assert_eq!(code(&mut stage, signal(&token)), Ok((1, false, true)));
+        assert_eq!(code(&mut stage, complete(&token)), Ok((1, false, true)));
         assert_eq!(stage.task("t").unwrap().lifecycle.public(), PublicState::Resumable);
         let message = stage.message(1).unwrap();
         assert_eq!(message.waitpoint, Some("p1".into()));
@@ -190,12 +181,13 @@ mod tests {
         let (mut stage, token) = stage();
         let idempotency =
             |key: &str| Some(super::IdempotencyWindow { key: key.into(), window_ms: 60_000 });
-        let keyed = |key: &str| Signal { idempotency: idempotency(key), ..signal(&token) };
+        let keyed =
+            |key: &str| CompleteWaitpoint { idempotency: idempotency(key), ..complete(&token) };
         assert_eq!(code(&mut stage, keyed("k")), Ok((1, false, false)));
         assert_eq!(code(&mut stage, keyed("k")), Ok((1, true, false)), "a repeat of the first");
         assert_eq!(code(&mut stage, keyed("other")), Err("waitpoint_used"));
-        assert_eq!(code(&mut stage, signal(&token)), Err("waitpoint_used"), "a replayed token");
-        let otherwise = Signal { name: "reject".into(), ..keyed("k") };
+        assert_eq!(code(&mut stage, complete(&token)), Err("waitpoint_used"), "a replayed token");
+        let otherwise = CompleteWaitpoint { name: "reject".into(), ..keyed("k") };
         assert_eq!(code(&mut stage, otherwise), Err("conflict"));
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
         assert_eq!(code(&mut stage, keyed("k")), Ok((1, true, false)), "also after its end");
@@ -220,17 +212,17 @@ mod tests {
         tampered.extend([format!("{text}00"), format!(" {text}"), text.to_uppercase(), stretched]);
         tampered.push("x".repeat(100_000));
         for text in tampered.into_iter().filter(|changed| *changed != text) {
-            let found = code(&mut stage, signal(&Token::new(&text)));
+            let found = code(&mut stage, complete(&Token::new(&text)));
             assert_eq!(found, Err("token_invalid"), "{text}");
         }
-        assert_eq!(code(&mut stage, signal(&other)), Ok((1, false, false)));
-        assert_eq!(code(&mut stage, signal(&token)), Ok((2, false, false)));
+        assert_eq!(code(&mut stage, complete(&other)), Ok((1, false, false)));
+        assert_eq!(code(&mut stage, complete(&token)), Ok((2, false, false)));
     }
 
     #[test]
     fn a_token_is_invalid_for_another_tenant() {
         let (mut stage, token) = stage();
-        let foreign = Signal { tenant: "other".into(), ..signal(&token) };
+        let foreign = CompleteWaitpoint { tenant: "other".into(), ..complete(&token) };
         assert_eq!(code(&mut stage, foreign.clone()), Err("token_invalid"));
         stage.must(super::super::RotateKey { tenant: "other".into(), ..rotation("k1", "07") });
         assert_eq!(code(&mut stage, foreign.clone()), Err("token_invalid"), "the same key there");
@@ -248,8 +240,8 @@ mod tests {
         stage.later(59_999);
         let other = make(&mut stage, "p2");
         stage.later(1);
-        assert_eq!(code(&mut stage, signal(&token)), Err("token_expired"));
-        assert_eq!(code(&mut stage, signal(&other.token)), Ok((1, false, false)));
+        assert_eq!(code(&mut stage, complete(&token)), Err("token_expired"));
+        assert_eq!(code(&mut stage, complete(&other.token)), Ok((1, false, false)));
     }
 
     #[test]
@@ -261,23 +253,23 @@ mod tests {
         assert!(second.reveal().starts_with("wl1.k2."));
         stage.later(30_000);
         let third = make(&mut stage, "p4").token;
-        assert_eq!(code(&mut stage, signal(&first)), Ok((1, false, false)));
+        assert_eq!(code(&mut stage, complete(&first)), Ok((1, false, false)));
         stage.later(30_000 - 1);
-        assert_eq!(code(&mut stage, signal(&second)), Ok((2, false, false)));
+        assert_eq!(code(&mut stage, complete(&second)), Ok((2, false, false)));
         stage.later(1);
-        assert_eq!(code(&mut stage, signal(&later)), Err("token_invalid"), "its grace is over");
+        assert_eq!(code(&mut stage, complete(&later)), Err("token_invalid"), "its grace is over");
         stage.must(crate::command::Sweep::default());
-        assert_eq!(code(&mut stage, signal(&later)), Err("token_invalid"), "it is deleted");
-        assert_eq!(code(&mut stage, signal(&third)), Ok((3, false, false)));
+        assert_eq!(code(&mut stage, complete(&later)), Err("token_invalid"), "it is deleted");
+        assert_eq!(code(&mut stage, complete(&third)), Ok((3, false, false)));
     }
 
     #[test]
     fn ended_tasks_reject_signals_and_deleted_tasks_their_tokens() {
         let (mut stage, token) = stage();
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
-        assert_eq!(code(&mut stage, signal(&token)), Err("ended"));
+        assert_eq!(code(&mut stage, complete(&token)), Err("ended"));
         stage.must(DeleteTask { task: key("t") });
-        assert_eq!(code(&mut stage, signal(&token)), Err("token_invalid"));
+        assert_eq!(code(&mut stage, complete(&token)), Err("token_invalid"));
     }
 
     #[test]
@@ -288,12 +280,12 @@ mod tests {
             waitpoints: vec![NewWaitpoint { id: "p5".into(), expires_ms: 60_000 }],
             ..Suspend::new(fence(1), Condition::waitpoint("p1"))
         });
-        let refused = stage.run(signal(&Token::new("wl1.k1.p1.1.00")));
-        let answer = stage.run(signal(&token));
+        let refused = stage.run(complete(&Token::new("wl1.k1.p1.1.00")));
+        let answer = stage.run(complete(&token));
         let mac = token.reveal().rsplit('.').next().unwrap().to_owned();
         let told = format!(
             "{made:?} {refused:?} {answer:?} {:?} {:?}",
-            signal(&token),
+            complete(&token),
             rotation("k1", "07")
         );
         let kept: String = stage.tables.rows().map(|row| format!("{row:?}")).collect();
