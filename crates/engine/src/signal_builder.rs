@@ -86,16 +86,17 @@ impl SignalBuilder<'_> {
 
     /// Buffers the message for this long if the task does not exist, for a workflow started later
     /// under its id, so that sender and starter need no order. By default an unknown id is rejected
-    /// with `task_not_found`. The number of buffered messages is [limited][limits::BUFFERED_MESSAGES].
+    /// with `task_not_found`. The number of buffered messages is
+    /// [limited][limits::BUFFERED_MESSAGES].
     pub fn buffer_for(mut self, ttl: Duration) -> Self {
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         self.message.if_absent = IfAbsent::Buffer { ttl_ms };
         self
     }
 
-    /// Creates this workflow or task if the id does not exist, and delivers the signal to it, in one
-    /// commit (signal-with-start). It gets the id and the tenant of the signal. If the id exists,
-    /// nothing is created. Not for waitpoints.
+    /// Creates this workflow or task if the id does not exist, and delivers the signal to it, in
+    /// one commit (signal-with-start). It gets the id and the tenant of the signal. If the id
+    /// exists, nothing is created. Not for waitpoints.
     pub fn start_if_absent<'b>(mut self, new: impl Into<TaskBuilder<'b>>) -> Self {
         self.start = Some(new.into().into_new_task());
         self

@@ -259,8 +259,8 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("seen", "WorkflowReplayed"),
 ];
 
-/// The name under which a command is counted: sends are told apart by what they do if their task
-/// does not exist.
+/// The name under which a command is counted: sends differ by what they do if their task does
+/// not exist.
 fn name_of(command: &Command) -> &'static str {
     let Command::SendMessages(send) = command else { return command.name() };
     let any = |is: fn(&IfAbsent) -> bool| send.messages.iter().any(|each| is(&each.if_absent));
