@@ -223,7 +223,7 @@ async fn a_start_and_a_buffered_signal_may_race() {
             ctx.signal_buffered(format!("by {id}"), "add", &1, keep)?;
         }
         let refused = ctx.signal_buffered("x", "add", &1, Duration::ZERO).unwrap_err();
-        assert!(refused.to_string().contains("keep_ms"), "{refused}");
+        assert!(refused.to_string().contains("buffer_ms"), "{refused}");
         Ok(())
     }
     let stage = Stage::new().await;
