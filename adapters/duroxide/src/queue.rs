@@ -94,7 +94,7 @@ impl WindlassProvider {
             match self.engine.submit(Send { tenant, message: send }).await {
                 Ok(_) => return Ok(()),
                 Err(Error::Rejected(Rejection::TaskNotFound)) => return Ok(()),
-                Err(Error::Rejected(Rejection::ParentNotFound | Rejection::ParentEnded)) => {
+                Err(Error::Rejected(Rejection::ParentNotFound | Rejection::ParentTerminal)) => {
                     // A parent that does not exist gets no completion and deletes no children.
                     match &mut message.absent {
                         Absent::Create(new) if new.parent.is_some() => new.parent = None,
@@ -102,13 +102,13 @@ impl WindlassProvider {
                     }
                 }
                 // The instance was deleted, and its records are about to be removed.
-                Err(Error::Rejected(Rejection::Ended { .. }))
+                Err(Error::Rejected(Rejection::AlreadyTerminal { .. }))
                     if matches!(message.absent, Absent::Create(_)) =>
                 {
                     let task = TaskKey::new(&self.tenant, &message.task);
                     self.reap(OPERATION, &task).await?;
                 }
-                Err(Error::Rejected(Rejection::Ended { .. })) => return Ok(()),
+                Err(Error::Rejected(Rejection::AlreadyTerminal { .. })) => return Ok(()),
                 Err(error) => return Err(failed(OPERATION)(error)),
             }
         }
@@ -123,7 +123,7 @@ impl WindlassProvider {
         loop {
             match self.engine.submit(DeleteTask { task: task.clone() }).await {
                 Ok(_) => {}
-                Err(Error::Rejected(Rejection::TaskNotFound | Rejection::NotEnded)) => {
+                Err(Error::Rejected(Rejection::TaskNotFound | Rejection::NotTerminal)) => {
                     return Ok(());
                 }
                 // The sweep cancels its children.

@@ -177,18 +177,18 @@ mod tests {
             claimed   |            | claimed e1 a0   | posted 1         | signaled
             active    |            | active e1 a1    | posted 1         | signaled
             lapsed    |            | active e1 a1    | posted 1         | signaled
-            completed |            | completed e1 a1 | ! ended          |
-            completed | create     | completed e1 a1 | ! ended          |
-            failed    |            | failed e1 a1    | ! ended          |
-            cancelled |            | cancelled e1 a1 | ! ended          |
-            expired   |            | expired e1 a1   | ! ended          |
+            completed |            | completed e1 a1 | ! already_terminal |
+            completed | create     | completed e1 a1 | ! already_terminal |
+            failed    |            | failed e1 a1    | ! already_terminal |
+            cancelled |            | cancelled e1 a1 | ! already_terminal |
+            expired   |            | expired e1 a1   | ! already_terminal |
             suspended |            | resumable e1 a1 | resumed 1        | signaled resumed
             suspended | name=other | suspended e1 a1 | posted 1         | signaled
             suspended | after=5000 | suspended e1 a1 | posted 1         | signaled
             resumable |            | resumable e1 a1 | posted 2         | signaled
             waiting_children | | waiting_children e1 a1 | posted 1 | signaled
-            gated     | | blocked e0 a0 | posted 1 | signaled
-            reserved  | | reserved e0 a0 | posted 1 | signaled
+            blocked   | | blocked e0 a0 | posted 1 | signaled
+            owned     | | owned e0 a0    | posted 1 | signaled
             granted   | | granted e0 a0 | posted 1 | signaled
             ",
             command,

@@ -135,7 +135,7 @@ fn deliver_within(
     most_bytes: u64,
 ) -> Result<Delivered, Halt> {
     if task.lifecycle.ended_at().is_some() {
-        return Err(Rejection::Ended { state: task.lifecycle.public() }.into());
+        return Err(Rejection::AlreadyTerminal { state: task.lifecycle.public() }.into());
     }
     let mut task = task.clone();
     let first = !task.has_mail;
