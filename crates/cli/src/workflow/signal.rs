@@ -12,7 +12,6 @@ const OPTIONS: &[(&str, &str)] = &[
     ("id", "ID"),
     ("name", "NAME"),
     ("source", "--source"),
-    ("idempotency_key", "--key"),
     ("keep_ms", "--before-start in milliseconds"),
     ("payload in bytes", "the payload in bytes"),
 ];
