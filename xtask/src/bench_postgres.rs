@@ -41,11 +41,11 @@ const POINTS: &[Point] = &[
             "tasks_per_s",
             "one_process_per_s",
             "ratio",
-            "least_share_percent",
+            "min_share_percent",
             "claims",
-            "most_attempts",
+            "max_attempts",
             "released",
-            "leases_run_out",
+            "leases_expired",
         ],
     },
     Point {
@@ -56,7 +56,7 @@ const POINTS: &[Point] = &[
             "routes-of-hundred.10000.p50_ms",
             "routes-of-hundred.1000000.p50_ms",
             "worst_ratio",
-            "worst_ratio_beside",
+            "worst_ratio_interleaved",
         ],
     },
     Point {

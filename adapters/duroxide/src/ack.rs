@@ -191,9 +191,9 @@ impl WindlassProvider {
             match answer {
                 Err(Error::Rejected(
                     Rejection::TaskNotFound
-                    | Rejection::Ended { .. }
+                    | Rejection::AlreadyTerminal { .. }
                     | Rejection::ParentNotFound
-                    | Rejection::ParentEnded,
+                    | Rejection::ParentTerminal,
                 )) if self.drop_orphans(&mut commit.commands).await? => {}
                 answer => return answer.map(drop).map_err(failed(ACK)),
             }

@@ -112,7 +112,7 @@ impl WindlassProvider {
         let create = |new| Create { tenant: self.tenant.clone(), tasks: vec![new] };
         match self.engine.submit(create(new.clone())).await {
             // Without a parent, it reports its end to no instance, and no instance cancels it.
-            Err(Error::Rejected(Rejection::ParentNotFound | Rejection::ParentEnded)) => {
+            Err(Error::Rejected(Rejection::ParentNotFound | Rejection::ParentTerminal)) => {
                 let alone = NewTask { parent: None, step: None, ..new };
                 self.engine.submit(create(alone)).await
             }

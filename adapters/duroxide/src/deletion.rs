@@ -93,7 +93,9 @@ impl WindlassProvider {
             match answer {
                 Ok(_) => {}
                 // Already cancelled together with its instance.
-                Err(Error::Rejected(Rejection::TaskNotFound | Rejection::Ended { .. })) => {}
+                Err(Error::Rejected(
+                    Rejection::TaskNotFound | Rejection::AlreadyTerminal { .. },
+                )) => {}
                 Err(error) => return Err(failed(DELETE)(error)),
             }
         }

@@ -93,7 +93,7 @@ impl WindlassProvider {
             match self.engine.submit(SendMessages { tenant, messages }).await {
                 Ok(_) => return Ok(()),
                 Err(Error::Rejected(Rejection::TaskNotFound)) => return Ok(()),
-                Err(Error::Rejected(Rejection::ParentNotFound | Rejection::ParentEnded)) => {
+                Err(Error::Rejected(Rejection::ParentNotFound | Rejection::ParentTerminal)) => {
                     // A parent that does not exist gets no completion and deletes no children.
                     match &mut message.if_absent {
                         IfAbsent::Start(new) if new.parent.is_some() => new.parent = None,
@@ -101,13 +101,13 @@ impl WindlassProvider {
                     }
                 }
                 // The instance was deleted, and its records are about to be removed.
-                Err(Error::Rejected(Rejection::Ended { .. }))
+                Err(Error::Rejected(Rejection::AlreadyTerminal { .. }))
                     if matches!(message.if_absent, IfAbsent::Start(_)) =>
                 {
                     let task = TaskKey::new(&self.tenant, &message.task);
                     self.reap(OPERATION, &task).await?;
                 }
-                Err(Error::Rejected(Rejection::Ended { .. })) => return Ok(()),
+                Err(Error::Rejected(Rejection::AlreadyTerminal { .. })) => return Ok(()),
                 Err(error) => return Err(failed(OPERATION)(error)),
             }
         }
@@ -122,7 +122,7 @@ impl WindlassProvider {
         loop {
             match self.engine.submit(DeleteTask { task: task.clone() }).await {
                 Ok(_) => {}
-                Err(Error::Rejected(Rejection::TaskNotFound | Rejection::NotEnded)) => {
+                Err(Error::Rejected(Rejection::TaskNotFound | Rejection::NotTerminal)) => {
                     return Ok(());
                 }
                 // The sweep cancels its children.

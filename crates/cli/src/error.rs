@@ -94,7 +94,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("labels", "the number of --label"),
     ("tag", "--tag"),
     ("worker", "--name"),
-    ("ttl_ms", "--for"),
+    ("ttl_ms", "--ttl"),
 ];
 
 /// A problem, with durations as people write them.
@@ -180,7 +180,7 @@ impl CliError {
             CliError::NotFound { what: "execution", .. } => "execution_not_found",
             CliError::NotFound { .. } => Rejection::TaskNotFound.code(),
             CliError::NotAWorkflow(_) => Rejection::NotAWorkflow.code(),
-            CliError::StillRuns(_) => Rejection::NotEnded.code(),
+            CliError::StillRuns(_) => Rejection::NotTerminal.code(),
             CliError::NotConfirmed => "not_confirmed",
             CliError::NoHistoryFile { .. } => "history_file",
             CliError::NoDatabase(_) => "no_database",

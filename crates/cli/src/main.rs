@@ -2,14 +2,13 @@
 
 mod bench;
 mod completions;
-mod dead;
 mod demo;
+mod dlq;
 mod doctor;
 mod duration;
 mod error;
 mod events;
 mod formats;
-mod key;
 mod lane;
 mod log;
 mod migrate;
@@ -21,6 +20,7 @@ mod session;
 mod signal;
 mod signal_args;
 mod signals;
+mod signing_key;
 mod stats;
 mod store;
 mod target;
@@ -67,13 +67,13 @@ enum Command {
     Session(session::SessionCommand),
     /// List the engines that share a database.
     Node(node::NodeCommand),
-    /// List dead letters (failed tasks) and replay them.
-    Dead(dead::DeadCommand),
+    /// The dead letter queue: list failed tasks and replay them.
+    Dlq(dlq::DlqCommand),
     Signal(signal::Signal),
     /// Create and list waitpoints: each accepts one message from outside.
     Waitpoint(waitpoint::WaitpointCommand),
     /// List and rotate the keys that sign tokens.
-    Key(key::KeyCommand),
+    SigningKey(signing_key::SigningKeyCommand),
     Events(events::Events),
     Stats(stats::Stats),
     Migrate(migrate::Migrate),
@@ -93,10 +93,10 @@ impl Command {
             Command::Quota(quota) => quota.run().await,
             Command::Session(session) => session.run().await,
             Command::Node(node) => node.run().await,
-            Command::Dead(dead) => dead.run().await,
+            Command::Dlq(dlq) => dlq.run().await,
             Command::Signal(signal) => signal.run().await,
             Command::Waitpoint(waitpoint) => waitpoint.run().await,
-            Command::Key(key) => key.run().await,
+            Command::SigningKey(key) => key.run().await,
             Command::Events(events) => events.run().await,
             Command::Stats(stats) => stats.run().await,
             Command::Migrate(migrate) => migrate.run().await,

@@ -69,7 +69,7 @@ async fn all(engine: &Engine) -> Result<Vec<Arc<Node>>, Error> {
 }
 
 /// How long the next heartbeat has been overdue, by the clock of this machine.
-fn late_ms(node: &Node, now: Timestamp) -> u64 {
+fn overdue_ms(node: &Node, now: Timestamp) -> u64 {
     node.seen_at.plus_ms(node.every_ms).ms_until(now)
 }
 
@@ -82,15 +82,15 @@ fn described(node: &Node, now: Timestamp) -> Value {
         "format": node.format,
         "started_at": time(node.started_at),
         "seen_at": time(node.seen_at),
-        "late_ms": late_ms(node, now),
+        "overdue_ms": overdue_ms(node, now),
     })
 }
 
 fn row(node: &Node, now: Timestamp) -> [String; 7] {
-    let late = match late_ms(node, now) {
+    let overdue = match overdue_ms(node, now) {
         // A heartbeat may take up to a second.
         0..1_000 => String::new(),
-        ms => format!(", {} late", duration::brief(ms)),
+        ms => format!(", {} overdue", duration::brief(ms)),
     };
     [
         node.id.to_string(),
@@ -99,7 +99,7 @@ fn row(node: &Node, now: Timestamp) -> [String; 7] {
         printable(&node.version),
         node.format.to_string(),
         duration::moment(node.started_at, now),
-        format!("{}{late}", duration::distance(node.seen_at, now)),
+        format!("{}{overdue}", duration::distance(node.seen_at, now)),
     ]
 }
 
@@ -125,9 +125,9 @@ mod tests {
             (59_000, 0, "in 1s"),
             (60_000, 0, "just now"),
             (65_500, 500, "5s ago"),
-            (67_000, 2_000, "7s ago, 2s late"),
+            (67_000, 2_000, "7s ago, 2s overdue"),
         ] {
-            assert_eq!(described(&node, at(now_ms))["late_ms"], late, "{now_ms}");
+            assert_eq!(described(&node, at(now_ms))["overdue_ms"], late, "{now_ms}");
             assert_eq!(row(&node, at(now_ms))[6], seen, "{now_ms}");
         }
     }

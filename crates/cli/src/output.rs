@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use windlass::Timestamp;
 
 /// The fields that are timestamps in the JSON of the core.
-const MOMENTS: &[&str] = &["at", "until", "opens_at", "expires_at"];
+const MOMENTS: &[&str] = &["at", "until", "retry_at", "expires_at"];
 
 /// The minimum width of a prose column when a table is fitted to a terminal.
 const PROSE: u16 = 40;

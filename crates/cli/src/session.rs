@@ -59,11 +59,12 @@ impl List {
                 return;
             }
             let rows = sessions.iter().map(|session| {
-                let (running, next) = (session.running.to_string(), session.admitted.to_string());
-                let (name, behind) = (printable(&session.name), session.waiting.to_string());
-                [name, running, next, behind, owned(session, now)]
+                let (running, admitted) =
+                    (session.running.to_string(), session.admitted.to_string());
+                let (name, waiting) = (printable(&session.name), session.waiting.to_string());
+                [name, running, admitted, waiting, owned(session, now)]
             });
-            say_table(["session", "running", "next", "behind", "owner"], rows.collect());
+            say_table(["session", "running", "admitted", "waiting", "owner"], rows.collect());
         };
         let (tenant, kind) = (&self.target.tenant, Some(LimitKind::Session));
         if !show_all(&engine, tenant, kind, show).await? && !json {

@@ -15,14 +15,13 @@ const OPTIONS: &[(&str, &str)] = &[
     ("id", "--task"),
     ("name", "NAME"),
     ("source", "--source"),
-    ("idempotency_key", "--key"),
     ("payload in bytes", "the payload in bytes"),
 ];
 
 const EXAMPLES: &str = "Examples:
   windlass signal approve --task order-17 --payload '{\"by\":\"ada\"}'
   windlass signal approve --token - --source ada < token.txt
-  WINDLASS_TOKEN=wl1... windlass signal approve --key answer-1
+  WINDLASS_TOKEN=wl1... windlass signal approve --idempotency-key answer-1
   windlass signal remind --task order-17 --after 1h
 
 A token on the command line can be seen by others on this machine: give it on standard input, or

@@ -16,8 +16,8 @@ pub(crate) struct SignalArgs {
     #[arg(long, default_value = "command line")]
     source: String,
     /// An idempotency key: the same message again within a day gets the number of the first.
-    #[arg(long)]
-    key: Option<String>,
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
     /// The delay before the message becomes visible, as in 5m.
     #[arg(long, value_parser = crate::duration::parse)]
     after: Option<Duration>,
@@ -42,7 +42,7 @@ impl SignalArgs {
         payload: Option<Payload>,
     ) -> SignalBuilder<'e> {
         let mut posting = posting.source(&self.source);
-        if let Some(key) = &self.key {
+        if let Some(key) = &self.idempotency_key {
             posting = posting.idempotency_key(key.as_str());
         }
         if let Some(after) = self.after {

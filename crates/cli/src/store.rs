@@ -13,15 +13,16 @@ pub(crate) struct StoreCommand {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Start a new incarnation of the log, after restoring a backup and before anything opens it
+    /// Expire all cursors after restoring a backup, before anything opens the store: start a new
+    /// incarnation of the log
     ///
     /// The restored log reuses the sequence numbers given after the backup, for other events.
     /// Readers with such a cursor then get `cursor_expired`, instead of missing events silently.
-    Renew(Renew),
+    ResetCursors(ResetCursors),
 }
 
 #[derive(Debug, Args)]
-struct Renew {
+struct ResetCursors {
     #[command(flatten)]
     target: Target,
 }
@@ -29,12 +30,12 @@ struct Renew {
 impl StoreCommand {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         match self.what {
-            What::Renew(renew) => renew.run().await,
+            What::ResetCursors(reset) => reset.run().await,
         }
     }
 }
 
-impl Renew {
+impl ResetCursors {
     async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
         engine.shutdown().await?;

@@ -102,7 +102,7 @@ impl List {
             say("There is no waitpoint.");
         } else {
             let rows = found.iter().map(|waitpoint| row(waitpoint, now)).collect();
-            say_table(["id", "task", "state", "key", "fingerprint", "expires"], rows);
+            say_table(["id", "task", "state", "signing key", "fingerprint", "expires"], rows);
         }
         if let (true, false, Some(last)) = (more, self.target.json, found.last()) {
             say(&format!("There are more: --after {}", last.id));
@@ -125,7 +125,7 @@ fn described(waitpoint: &Waitpoint) -> Value {
         "task": waitpoint.task,
         "state": waitpoint.state.as_str(),
         "message": message(waitpoint),
-        "key": waitpoint.key_id,
+        "signing_key": waitpoint.key_id,
         "fingerprint": waitpoint.fingerprint.to_string(),
         "created_at": time(waitpoint.created_at),
         "expires_at": time(waitpoint.expires_at),

@@ -51,7 +51,7 @@ impl FromStr for CodeVersion {
     fn from_str(text: &str) -> Result<Self, Rejection> {
         limits::VERSION.check(text)?;
         let field = limits::VERSION.field;
-        read(text).ok_or(Rejection::Invalid { field, problem: Problem::NotAVersion })
+        read(text).ok_or(Rejection::Invalid { field, problem: Problem::InvalidVersion })
     }
 }
 

@@ -132,7 +132,7 @@ impl LimitKey {
 impl LimitKind {
     pub const fn as_str(self) -> &'static str {
         match self {
-            LimitKind::Concurrency => "key",
+            LimitKind::Concurrency => "concurrency",
             LimitKind::Session => "session",
             LimitKind::Affinity => "affinity",
             LimitKind::Lane => "lane",

@@ -86,7 +86,7 @@ pub enum Change {
     ContinuedAsNew {
         generation: u32,
     },
-    Reaped,
+    Deleted,
     LaneStateChanged {
         state: LaneState,
     },
@@ -210,7 +210,7 @@ pub enum AfterTurn {
     /// The lease ends. The workflow becomes claimable when a message arrives.
     Waits,
     /// The lease ends and the next execution begins: a `continued_as_new` event follows.
-    StartsOver,
+    ContinuesAsNew,
     /// The lease and the workflow end: the event of that end follows.
     Ends,
 }
@@ -220,7 +220,7 @@ impl AfterTurn {
         match self {
             AfterTurn::KeepsLease => "keeps_lease",
             AfterTurn::Waits => "waits",
-            AfterTurn::StartsOver => "starts_over",
+            AfterTurn::ContinuesAsNew => "continues_as_new",
             AfterTurn::Ends => "ends",
         }
     }
@@ -286,7 +286,7 @@ impl Change {
             Change::PriorityChanged { .. } => "priority_changed",
             Change::Replayed { .. } => "replayed",
             Change::ContinuedAsNew { .. } => "continued_as_new",
-            Change::Reaped => "reaped",
+            Change::Deleted => "deleted",
             Change::LaneStateChanged { .. } => "lane_state_changed",
             Change::LaneLimited { .. } => "lane_limited",
             Change::WaitingChildren { .. } => "waiting_children",
@@ -316,7 +316,7 @@ impl Change {
         serde_json::to_string(self).expect("core types serialize to JSON")
     }
 
-    pub const fn family(&self) -> EventCategory {
+    pub const fn category(&self) -> EventCategory {
         match self {
             Change::Created
             | Change::Progressed { .. }
@@ -325,7 +325,7 @@ impl Change {
             | Change::PriorityChanged { .. }
             | Change::Replayed { .. }
             | Change::ContinuedAsNew { .. }
-            | Change::Reaped
+            | Change::Deleted
             | Change::WaitingChildren { .. } => EventCategory::Task,
             Change::Claimed { .. }
             | Change::Begun { .. }
@@ -411,7 +411,7 @@ pub struct LogEvent {
     pub task: Option<TaskId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
-    pub family: String,
+    pub category: String,
     pub name: String,
     /// The change, as JSON.
     pub body: String,
@@ -426,7 +426,7 @@ impl LogEvent {
             lane: event.lane.clone(),
             task: event.task.as_ref().map(|(id, _)| id.clone()),
             kind: event.task.as_ref().map(|(_, kind)| kind.clone()),
-            family: event.change.family().as_str().to_owned(),
+            category: event.change.category().as_str().to_owned(),
             name: event.change.name().to_owned(),
             body: event.body(),
         }

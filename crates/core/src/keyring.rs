@@ -43,7 +43,7 @@ impl Secret {
     /// Whether it is hexadecimal and long enough.
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         let Some(bytes) = token::bytes(&self.0) else {
-            return Err(Rejection::Invalid { field: "secret", problem: Problem::NotHex });
+            return Err(Rejection::Invalid { field: "secret", problem: Problem::InvalidHex });
         };
         limits::SECRET_BYTES.check(bytes.len())
     }

@@ -178,7 +178,7 @@ impl Message {
     pub(crate) fn check_source(source: &str) -> Result<(), Rejection> {
         limits::MESSAGE_SOURCE.check(source)?;
         if source == Self::ENGINE {
-            let (field, problem) = (limits::MESSAGE_SOURCE.field, Problem::OfTheEngine);
+            let (field, problem) = (limits::MESSAGE_SOURCE.field, Problem::Reserved);
             return Err(Rejection::Invalid { field, problem });
         }
         Ok(())

@@ -108,7 +108,7 @@ impl IdempotencyKey {
         let problem = if self.reveal().len() < limits::PLAIN_KEY_MIN as usize {
             Problem::TooShort { min_bytes: limits::PLAIN_KEY_MIN }
         } else if !self.reveal().chars().all(is_plain) {
-            Problem::NotAPlainKey
+            Problem::InvalidCharacters { allowed: "_ . : -" }
         } else {
             return Ok(());
         };
@@ -165,10 +165,10 @@ mod tests {
             ("0123456789abcdef", None),
             ("0123456789abcde", Some(Problem::TooShort { min_bytes: 16 })),
             ("", Some(Problem::Empty)),
-            ("0123456789abcde/", Some(Problem::NotAPlainKey)),
-            ("0123456789abcde+", Some(Problem::NotAPlainKey)),
-            ("0123456789 abcdef", Some(Problem::NotAPlainKey)),
-            ("0123456789abcd\u{e9}f", Some(Problem::NotAPlainKey)),
+            ("0123456789abcde/", Some(Problem::InvalidCharacters { allowed: "_ . : -" })),
+            ("0123456789abcde+", Some(Problem::InvalidCharacters { allowed: "_ . : -" })),
+            ("0123456789 abcdef", Some(Problem::InvalidCharacters { allowed: "_ . : -" })),
+            ("0123456789abcd\u{e9}f", Some(Problem::InvalidCharacters { allowed: "_ . : -" })),
             ("0123456789abcdef\n", Some(Problem::ControlCharacter)),
             (&long, Some(Problem::TooLong { max_bytes: 255 })),
         ] {

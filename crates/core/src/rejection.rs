@@ -17,19 +17,19 @@ pub enum Rejection {
     #[error("this id or idempotency key was used before for a different request")]
     Conflict,
     #[error("the lease is held under epoch {current}; this fence is stale")]
-    Stale { current: u64 },
+    StaleFence { current: u64 },
     #[error("the lease expired before this write")]
     LeaseExpired,
     #[error("the task is not leased")]
     NotLeased,
     #[error("this lease was already settled with a different result")]
-    SettledOtherwise,
+    AlreadySettled,
     #[error("the task has ended as {state}; an ended task changes only by replay")]
-    Ended { state: PublicState },
+    AlreadyTerminal { state: PublicState },
     #[error("the task has not ended; only an ended task can be replayed")]
-    NotEnded,
+    NotTerminal,
     #[error("the task is at generation {current}, not at the one to be replayed")]
-    OtherGeneration { current: u32 },
+    GenerationMismatch { current: u32 },
     #[error("the task has used its {max} attempts")]
     AttemptsExhausted { max: u32 },
     #[error("the task has used its {max} replays")]
@@ -41,23 +41,23 @@ pub enum Rejection {
     #[error("the task is {state}; only a waiting task can be granted to a worker")]
     NotWaiting { state: PublicState },
     #[error("the task is granted to worker {worker}")]
-    Kept { worker: WorkerId },
+    GrantedToOther { worker: WorkerId },
     #[error("the task is not granted to this worker")]
     NotGranted,
     #[error("lane {lane} leases no tasks: it is paused or disabled")]
-    LaneHandsOutNone { lane: LaneName },
+    LanePaused { lane: LaneName },
     #[error("lane {lane} has reached its concurrency limit of {limit}")]
     LaneFull { lane: LaneName, limit: u32 },
     #[error("the concurrency limit is reached, or another worker owns the session")]
-    GateShut,
+    ConcurrencyLimitReached,
     #[error("a quota of lane {lane} or of its tenant is exceeded")]
-    QuotaSpent { lane: LaneName },
+    QuotaExceeded { lane: LaneName },
     #[error("this version cannot read a required {table} record; it is left unchanged")]
     Quarantined { table: &'static str },
     #[error("no such parent task")]
     ParentNotFound,
     #[error("the parent task has ended; it cannot have more children")]
-    ParentEnded,
+    ParentTerminal,
     #[error("{open} children of the task have not ended; it cannot be deleted before them")]
     ChildrenOpen { open: u32 },
     #[error("the parent workflow has not ended; the task is deleted with it")]
@@ -89,7 +89,7 @@ pub enum Rejection {
     #[error("the response under this idempotency key has expired")]
     IdempotencyExpired,
     #[error("this owner does not hold the request: it timed out or was released")]
-    RequestReleased,
+    RequestLost,
     #[error("the rate limit is exceeded")]
     RateLimited { retry_after_ms: u64 },
     #[error("the effect was not claimed before the call")]
@@ -97,9 +97,9 @@ pub enum Rejection {
     #[error("the task is not a workflow")]
     NotAWorkflow,
     #[error("an ended workflow cannot be replayed; start another one with its input")]
-    WorkflowEnded,
+    WorkflowNotReplayable,
     #[error("the history of the workflow has {turns} rows: this turn is not the next one")]
-    OtherTurn { turns: u32 },
+    TurnMismatch { turns: u32 },
     #[error("the workflow has no visible message {seq}")]
     MessageNotFound { seq: u64 },
 }
@@ -116,26 +116,23 @@ pub enum Problem {
     TooLong { max_bytes: usize },
     #[error("has a control character")]
     ControlCharacter,
-    #[error("has a character other than letters, digits and _ . : / - +")]
-    NotAToken,
-    #[error("has a character other than letters, digits and _ . : -")]
-    NotAPlainKey,
+    /// `allowed` are the characters that are accepted beside letters and digits.
+    #[error("has a character other than letters, digits and {allowed}")]
+    InvalidCharacters { allowed: &'static str },
     #[error("is outside {min} to {max}")]
     OutOfRange { min: i64, max: i64 },
     #[error("is named twice")]
     Repeated,
-    #[error("has a character other than letters, digits and _ : -")]
-    NotATokenPart,
     #[error("is not a sequence of two-digit hexadecimal bytes")]
-    NotHex,
-    #[error("needs a timeout")]
-    NoTime,
+    InvalidHex,
+    #[error("requires a timeout")]
+    TimeoutRequired,
     #[error("is reserved for the engine")]
-    OfTheEngine,
+    Reserved,
     #[error("is not allowed for workflows")]
-    NotOfAWorkflow,
+    NotForWorkflows,
     #[error("is not a version such as 1.2.0")]
-    NotAVersion,
+    InvalidVersion,
 }
 
 impl Rejection {
@@ -146,27 +143,27 @@ impl Rejection {
             Rejection::TaskNotFound => "task_not_found",
             Rejection::LaneNotFound => "lane_not_found",
             Rejection::Conflict => "conflict",
-            Rejection::Stale { .. } => "stale",
+            Rejection::StaleFence { .. } => "stale_fence",
             Rejection::LeaseExpired => "lease_expired",
             Rejection::NotLeased => "not_leased",
-            Rejection::SettledOtherwise => "settled_otherwise",
-            Rejection::Ended { .. } => "ended",
-            Rejection::NotEnded => "not_ended",
-            Rejection::OtherGeneration { .. } => "other_generation",
+            Rejection::AlreadySettled => "already_settled",
+            Rejection::AlreadyTerminal { .. } => "already_terminal",
+            Rejection::NotTerminal => "not_terminal",
+            Rejection::GenerationMismatch { .. } => "generation_mismatch",
             Rejection::AttemptsExhausted { .. } => "attempts_exhausted",
             Rejection::ReplaysExhausted { .. } => "replays_exhausted",
             Rejection::LaneClosed { .. } => "lane_closed",
             Rejection::TooManyRoutes { .. } => "too_many_routes",
             Rejection::NotWaiting { .. } => "not_waiting",
-            Rejection::Kept { .. } => "kept",
+            Rejection::GrantedToOther { .. } => "granted_to_other",
             Rejection::NotGranted => "not_granted",
-            Rejection::LaneHandsOutNone { .. } => "lane_hands_out_none",
+            Rejection::LanePaused { .. } => "lane_paused",
             Rejection::LaneFull { .. } => "lane_full",
-            Rejection::GateShut => "gate_shut",
-            Rejection::QuotaSpent { .. } => "quota_spent",
+            Rejection::ConcurrencyLimitReached => "concurrency_limit_reached",
+            Rejection::QuotaExceeded { .. } => "quota_exceeded",
             Rejection::Quarantined { .. } => "quarantined",
             Rejection::ParentNotFound => "parent_not_found",
-            Rejection::ParentEnded => "parent_ended",
+            Rejection::ParentTerminal => "parent_terminal",
             Rejection::ChildrenOpen { .. } => "children_open",
             Rejection::ParentOpen => "parent_open",
             Rejection::TokenInvalid => "token_invalid",
@@ -182,12 +179,12 @@ impl Rejection {
             Rejection::IdempotencyConflict => "idempotency_conflict",
             Rejection::IdempotencyInFlight { .. } => "idempotency_in_flight",
             Rejection::IdempotencyExpired => "idempotency_expired",
-            Rejection::RequestReleased => "request_released",
+            Rejection::RequestLost => "request_lost",
             Rejection::RateLimited { .. } => "rate_limited",
             Rejection::EffectNotClaimed => "effect_not_claimed",
             Rejection::NotAWorkflow => "not_a_workflow",
-            Rejection::WorkflowEnded => "workflow_ended",
-            Rejection::OtherTurn { .. } => "other_turn",
+            Rejection::WorkflowNotReplayable => "workflow_not_replayable",
+            Rejection::TurnMismatch { .. } => "turn_mismatch",
             Rejection::MessageNotFound { .. } => "message_not_found",
         }
     }

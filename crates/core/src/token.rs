@@ -118,7 +118,7 @@ pub(crate) fn check_token_part(field: &'static str, text: &str) -> Result<(), Re
     if is_token_part(text) {
         return Ok(());
     }
-    Err(Rejection::Invalid { field, problem: Problem::NotATokenPart })
+    Err(Rejection::Invalid { field, problem: Problem::InvalidCharacters { allowed: "_ : -" } })
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -13,14 +13,15 @@ use crate::time::Timestamp;
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Why {
     /// Only tasks ahead of it delay the task: the next free worker claims it.
-    InLine,
+    Queued,
     /// Neither the task nor its lane blocks it. Whether a worker polls for it is unknown, because
     /// no worker has claimed through this engine.
     Ready {
         capabilities: Vec<String>,
         tag: Option<String>,
     },
-    LaneHandsNothingOut {
+    /// The lane is paused or disabled.
+    LanePaused {
         lane: LaneName,
         state: LaneState,
     },
@@ -38,47 +39,47 @@ pub enum Why {
     NoWorker {
         lane: LaneName,
     },
-    DelayedUntil {
+    Delayed {
         until: Timestamp,
         after: Option<FailureClass>,
     },
     /// The task is blocked by its concurrency limit or rate limit, which has no free slot.
-    Gated {
-        gate: Option<LimitKey>,
+    ConcurrencyLimitReached {
+        key: Option<LimitKey>,
         limit: Option<u32>,
         rate: Option<Rate>,
         /// Running tasks, and admitted tasks that are about to run.
         running: u32,
         waiting: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        opens_at: Option<Timestamp>,
+        retry_at: Option<Timestamp>,
     },
     /// A quota of the lane or the tenant is exceeded.
-    QuotaSpent {
+    QuotaExceeded {
         kind: LimitKind,
         limit: Option<u32>,
         rate: Option<Rate>,
         running: u32,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        opens_at: Option<Timestamp>,
+        retry_at: Option<Timestamp>,
     },
     /// Only this worker may claim it.
-    KeptFor {
+    Granted {
         worker: WorkerId,
         until: Option<Timestamp>,
     },
     Suspended(Suspension),
     /// `children` are the counts, where known.
-    WaitsForChildren {
+    WaitingChildren {
         since: Timestamp,
         children: Option<ChildCounts>,
     },
-    HeldBy {
+    Leased {
         worker: WorkerId,
         until: Timestamp,
         attempt: Option<u32>,
     },
-    Ended {
+    Terminal {
         state: PublicState,
         at: Timestamp,
     },
@@ -99,18 +100,16 @@ pub struct WhyContext<'a> {
 pub fn why(task: &Task, around: &WhyContext<'_>) -> Why {
     match &task.lifecycle {
         Lifecycle::Waiting(_) => why_waiting(task, around),
-        Lifecycle::Gated(_) => why_gated(task, around),
-        Lifecycle::Reserved { worker, until, .. } => {
-            Why::KeptFor { worker: worker.clone(), until: *until }
+        Lifecycle::Blocked(_) => why_blocked(task, around),
+        Lifecycle::Granted { worker, until, .. } => {
+            Why::Granted { worker: worker.clone(), until: *until }
         }
         Lifecycle::Suspended(suspension) => Why::Suspended(suspension.clone()),
         Lifecycle::WaitingChildren { since, .. } => {
-            Why::WaitsForChildren { since: *since, children: None }
+            Why::WaitingChildren { since: *since, children: None }
         }
-        Lifecycle::Delayed { until, after, .. } => {
-            Why::DelayedUntil { until: *until, after: *after }
-        }
-        Lifecycle::Active(lease) => Why::HeldBy {
+        Lifecycle::Delayed { until, after, .. } => Why::Delayed { until: *until, after: *after },
+        Lifecycle::Active(lease) => Why::Leased {
             worker: lease.worker.clone(),
             until: lease.expires_at,
             attempt: lease.run.as_ref().map(|run| run.attempt),
@@ -118,24 +117,24 @@ pub fn why(task: &Task, around: &WhyContext<'_>) -> Why {
         ended @ (Lifecycle::Completed { at }
         | Lifecycle::Failed { at, .. }
         | Lifecycle::Cancelled { at, .. }
-        | Lifecycle::Expired { at }) => Why::Ended { state: ended.public(), at: *at },
+        | Lifecycle::Expired { at }) => Why::Terminal { state: ended.public(), at: *at },
     }
 }
 
-fn why_gated(task: &Task, around: &WhyContext<'_>) -> Why {
+fn why_blocked(task: &Task, around: &WhyContext<'_>) -> Why {
     let own = around.gates.iter().find(|gate| gate.gate_key() == task.gate);
-    Why::Gated {
-        gate: task.gate.clone(),
+    Why::ConcurrencyLimitReached {
+        key: task.gate.clone(),
         limit: own.and_then(|gate| gate.limit),
         rate: own.and_then(|gate| gate.rate),
         running: own.map_or(0, |gate| gate.running.saturating_add(gate.admitted)),
         waiting: own.map_or(0, |gate| gate.waiting),
-        opens_at: own.and_then(|gate| gate.opens_at(around.now)),
+        retry_at: own.and_then(|gate| gate.opens_at(around.now)),
     }
 }
 
 /// The quota that keeps a task from being claimed, if any.
-fn spent<'a>(task: &Task, around: &WhyContext<'a>) -> Option<&'a ConcurrencyLimit> {
+fn exceeded<'a>(task: &Task, around: &WhyContext<'a>) -> Option<&'a ConcurrencyLimit> {
     around.gates.iter().find(|gate| {
         let counts = match gate.kind {
             LimitKind::Lane => gate.name == task.lane.as_str(),
@@ -151,7 +150,7 @@ fn why_waiting(task: &Task, around: &WhyContext<'_>) -> Why {
     if let Some(lane) = around.lane {
         let name = lane.name.clone();
         if !lane.state.hands_out() {
-            return Why::LaneHandsNothingOut { lane: name, state: lane.state };
+            return Why::LanePaused { lane: name, state: lane.state };
         }
         if let Some(LaneGate { limit: Some(limit), running }) = lane.gate
             && running >= limit
@@ -159,14 +158,14 @@ fn why_waiting(task: &Task, around: &WhyContext<'_>) -> Why {
             return Why::LaneFull { lane: name, limit, running };
         }
     }
-    if let Some(quota) = spent(task, around) {
+    if let Some(quota) = exceeded(task, around) {
         let ConcurrencyLimit { kind, limit, rate, running, .. } = *quota;
-        return Why::QuotaSpent {
+        return Why::QuotaExceeded {
             kind,
             limit,
             rate,
             running,
-            opens_at: quota.opens_at(around.now),
+            retry_at: quota.opens_at(around.now),
         };
     }
     let tag = task.route.tag().map(String::from);
@@ -177,7 +176,7 @@ fn why_waiting(task: &Task, around: &WhyContext<'_>) -> Why {
         };
     };
     if offers.iter().any(|offer| offer.meets(&task.route)) {
-        return Why::InLine;
+        return Why::Queued;
     }
     let fewest = offers.iter().map(|offer| offer.missing(&task.route).collect::<Vec<_>>());
     match fewest.min_by_key(Vec::len) {
@@ -214,16 +213,16 @@ mod tests {
     fn lanes() {
         let plain = [WorkerCapabilities::default()];
         let plain = Some(&plain[..]);
-        let closed = |state| Why::LaneHandsNothingOut { lane: lane(), state };
+        let closed = |state| Why::LanePaused { lane: lane(), state };
         for (state, offers, expected) in [
-            ("active", plain, Why::InLine),
+            ("active", plain, Why::Queued),
             ("active", Some(&[][..]), Why::NoWorker { lane: lane() }),
             ("active", None, Why::Ready { capabilities: Vec::new(), tag: None }),
             ("paused", plain, closed(LaneState::Paused)),
             ("paused", None, closed(LaneState::Paused)),
             ("disabled", plain, closed(LaneState::Disabled)),
-            ("draining", plain, Why::InLine),
-            ("limited", plain, Why::InLine),
+            ("draining", plain, Why::Queued),
+            ("limited", plain, Why::Queued),
         ] {
             let stage = Stage::with_lane(state);
             let found = why_of(&stage, "t", offers);
@@ -256,16 +255,17 @@ mod tests {
     #[test]
     fn states() {
         for (state, expected) in [
-            ("gated", "gated"),
-            ("reserved", "kept_for"),
-            ("delayed", "delayed_until"),
-            ("claimed", "held_by"),
-            ("active", "held_by"),
-            ("completed", "ended"),
-            ("failed", "ended"),
-            ("cancelled", "ended"),
-            ("expired", "ended"),
-            ("waiting_children", "waits_for_children"),
+            ("blocked", "concurrency_limit_reached"),
+            ("granted", "granted"),
+            ("owned", "granted"),
+            ("delayed", "delayed"),
+            ("claimed", "leased"),
+            ("active", "leased"),
+            ("completed", "terminal"),
+            ("failed", "terminal"),
+            ("cancelled", "terminal"),
+            ("expired", "terminal"),
+            ("waiting_children", "waiting_children"),
         ] {
             let stage = Stage::with_task(state);
             let found = why_of(&stage, "t", None);
@@ -275,20 +275,27 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_task_names_its_limit_and_when_it_opens() {
-        let mut stage = Stage::with_task("gated");
-        let gate = Some(LimitKey::Concurrency("k".into()));
+    fn a_blocked_task_names_its_limit_and_when_to_retry() {
+        let mut stage = Stage::with_task("blocked");
+        let key = Some(LimitKey::Concurrency("k".into()));
         let (limit, rate, waiting) = (Some(1), None, 1);
-        let (running, opens_at) = (1, None);
-        let full = Why::Gated { gate: gate.clone(), limit, rate, running, waiting, opens_at };
+        let (running, retry_at) = (1, None);
+        let full = Why::ConcurrencyLimitReached {
+            key: key.clone(),
+            limit,
+            rate,
+            running,
+            waiting,
+            retry_at,
+        };
         assert_eq!(why_of(&stage, "t", None), full);
         let (limit, rate) = (None, Some(Rate { starts: 1, window_ms: 10_000 }));
-        let (tenant, scope) = (Tenant::default(), QuotaScope::Key("k".into()));
+        let (tenant, scope) = (Tenant::default(), QuotaScope::Concurrency("k".into()));
         stage.must(SetQuota { tenant, scope, limit, rate });
         stage.must(Claim { lanes: vec!["other".into()], ..claim() });
-        let opens_at = stage.gates()[0].due_at;
-        assert!(opens_at > Some(stage.now.plus_ms(10_000)), "slices are rounded up");
-        let shut = Why::Gated { gate, limit, rate, running, waiting, opens_at };
+        let retry_at = stage.gates()[0].due_at;
+        assert!(retry_at > Some(stage.now.plus_ms(10_000)), "slices are rounded up");
+        let shut = Why::ConcurrencyLimitReached { key, limit, rate, running, waiting, retry_at };
         assert_eq!(why_of(&stage, "t", None), shut);
     }
 
@@ -298,11 +305,11 @@ mod tests {
             let mut stage = Stage::with_task("waiting");
             let (kind, limit, rate) = (scope.kind(), Some(1), None);
             stage.must(SetQuota { tenant: Tenant::default(), scope, limit, rate });
-            assert_eq!(why_of(&stage, "t", Some(&[WorkerCapabilities::default()])), Why::InLine);
+            assert_eq!(why_of(&stage, "t", Some(&[WorkerCapabilities::default()])), Why::Queued);
             stage.must(claim());
             stage.must(Create::one(new_task("u")));
-            let spent = Why::QuotaSpent { kind, limit, rate, running: 1, opens_at: None };
-            assert_eq!(why_of(&stage, "u", Some(&[WorkerCapabilities::default()])), spent);
+            let exceeded = Why::QuotaExceeded { kind, limit, rate, running: 1, retry_at: None };
+            assert_eq!(why_of(&stage, "u", Some(&[WorkerCapabilities::default()])), exceeded);
         }
     }
 }

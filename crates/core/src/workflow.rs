@@ -41,7 +41,7 @@ pub struct WorkflowState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sticky {
     pub worker: WorkerId,
-    /// How long the next turn is reserved for it; then any worker may claim it.
+    /// How long the next turn is granted to it; then any worker may claim it.
     pub for_ms: u64,
 }
 

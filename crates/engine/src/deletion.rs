@@ -73,10 +73,12 @@ impl Engine {
             let known = self.task(key).await?;
             let is_open = |task: &Task| task.lifecycle.ended_at().is_none();
             let open = known.is_some_and(|task| is_open(&task));
-            return if open { Err(Rejection::NotEnded.into()) } else { Ok(()) };
+            return if open { Err(Rejection::NotTerminal.into()) } else { Ok(()) };
         }
         match self.submit(Cancel { task: key.clone(), reason: REASON.to_owned() }).await {
-            Err(Error::Rejected(Rejection::Ended { .. } | Rejection::TaskNotFound)) => Ok(()),
+            Err(Error::Rejected(Rejection::AlreadyTerminal { .. } | Rejection::TaskNotFound)) => {
+                Ok(())
+            }
             ended => ended.map(drop),
         }
     }

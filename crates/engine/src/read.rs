@@ -152,7 +152,7 @@ impl Engine {
             now: self.clock().now(),
         };
         let mut why = why(&task, &around);
-        if let Why::WaitsForChildren { children, .. } = &mut why {
+        if let Why::WaitingChildren { children, .. } = &mut why {
             *children = Some(self.child_counts(key).await?);
         }
         Ok(Some(why))

@@ -25,7 +25,7 @@ pub(crate) fn shut(random: &mut Random, percent: u64, tasks: &mut [TaskSpec]) {
 
 fn scope(number: u8) -> QuotaScope {
     match usize::from(number) % 8 {
-        key @ (0 | 1) => QuotaScope::Key(KEYS[key].to_owned()),
+        key @ (0 | 1) => QuotaScope::Concurrency(KEYS[key].to_owned()),
         session @ (2 | 3) => QuotaScope::Session(SESSIONS[session - 2].to_owned()),
         lane @ 4..7 => QuotaScope::Lane(LANES[lane - 4].into()),
         _ => QuotaScope::Tenant,

@@ -378,7 +378,7 @@ fn judge(watch: &Watch, place: Place, plea: &Plea<'_>, handler: Option<&Handler>
         }
         Err(AdmitError::Refused(Error::Rejected(rejection))) => {
             let just = match (&rejection, handler) {
-                (Rejection::RequestReleased, Some(Handler { giver: Some(giver), moment, .. })) => {
+                (Rejection::RequestLost, Some(Handler { giver: Some(giver), moment, .. })) => {
                     seen.model.may_be_released(plea.key, *moment, giver)
                 }
                 _ => seen.model.may_refuse_plea(plea, &rejection),

@@ -24,7 +24,7 @@ pub(crate) fn logged(row: &Row) -> Result<LogEvent, Error> {
         lane: LaneName::from(text(3)?),
         task: maybe(4)?.map(Into::into),
         kind: maybe(5)?.map(Into::into),
-        family: text(6)?.to_owned(),
+        category: text(6)?.to_owned(),
         name: text(7)?.to_owned(),
         body: text(8)?.to_owned(),
     })

@@ -133,7 +133,7 @@ fn columns_of<'c>(events: &'c [Event], bodies: &'c [String]) -> Vec<Param<'c>> {
         Param::Texts(events.iter().map(|event| Some(event.lane.as_str())).collect()),
         Param::Texts(events.iter().map(|event| task(event).map(|(id, _)| id.as_str())).collect()),
         Param::Texts(events.iter().map(|event| task(event).map(|(_, k)| k.as_str())).collect()),
-        Param::Texts(events.iter().map(|e| Some(e.change.family().as_str())).collect()),
+        Param::Texts(events.iter().map(|e| Some(e.change.category().as_str())).collect()),
         Param::Texts(events.iter().map(|event| Some(event.change.name())).collect()),
         Param::Texts(bodies.iter().map(|body| Some(body.as_str())).collect()),
     ]

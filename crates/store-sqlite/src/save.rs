@@ -135,9 +135,9 @@ fn append(conn: &Connection, events: &[Event], last_seq: i64) -> Done {
         let Event { at, tenant, lane, task, change, .. } = event;
         let id = task.as_ref().map(|(id, _)| id.as_str());
         let kind = task.as_ref().map(|(_, kind)| kind.as_str());
-        let (family, name, body) = (change.family().as_str(), change.name(), event.body());
+        let (category, name, body) = (change.category().as_str(), change.name(), event.body());
         let (at, tenant, lane) = (at.micros(), tenant.as_str(), lane.as_str());
-        stmt.execute((seq, at, tenant, lane, id, kind, family, name, body))?;
+        stmt.execute((seq, at, tenant, lane, id, kind, category, name, body))?;
     }
     Ok(())
 }

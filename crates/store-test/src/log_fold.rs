@@ -184,10 +184,12 @@ impl Folded {
                 Some(match then {
                     AfterTurn::KeepsLease => held,
                     AfterTurn::Waits => Phase::Ready,
-                    AfterTurn::StartsOver | AfterTurn::Ends => Phase::TurnEnds { epoch: *epoch },
+                    AfterTurn::ContinuesAsNew | AfterTurn::Ends => {
+                        Phase::TurnEnds { epoch: *epoch }
+                    }
                 })
             }
-            Change::Reaped => matches!(self.phase, Phase::Ended(_)).then_some(Phase::Absent),
+            Change::Deleted => matches!(self.phase, Phase::Ended(_)).then_some(Phase::Absent),
             Change::Replayed { generation } => {
                 matches!(self.phase, Phase::Ended(_)).then(|| self.start_over(*generation))?
             }
@@ -310,7 +312,7 @@ mod tests {
             lane: "mail".into(),
             task: Some("t".into()),
             kind: Some("send".into()),
-            family: change.family().as_str().into(),
+            category: change.category().as_str().into(),
             name: change.name().into(),
             body: body.into(),
         }
@@ -341,7 +343,8 @@ mod tests {
     fn an_ended_task_is_replayed_and_an_open_workflow_continues_as_new() {
         const REPLAYED: &str = r#"{"change":"replayed","generation":1}"#;
         const CONTINUED: &str = r#"{"change":"continued_as_new","generation":1}"#;
-        const OVER: &str = r#"{"change":"turn_committed","epoch":5,"turn":0,"then":"starts_over"}"#;
+        const OVER: &str =
+            r#"{"change":"turn_committed","epoch":5,"turn":0,"then":"continues_as_new"}"#;
         const ENDED: &str = r#"{"change":"completed","epoch":5}"#;
         assert!(reads(&[CREATED, CLAIMED, OVER, CONTINUED, AGAIN]));
         assert!(!reads(&[CREATED, CLAIMED, OVER, REPLAYED]));

@@ -108,7 +108,7 @@ where
     let guard = match layer.engine.begin_request(&scope, key, &body).await {
         Ok(RequestAdmission::Owner(guard)) => guard,
         Ok(RequestAdmission::Replay(kept)) => {
-            return replay(&kept).map(Ok).ok_or(Problem::AnswerUnreadable);
+            return replay(&kept).map(Ok).ok_or(Problem::ResponseUnreadable);
         }
         Err(refused) => return Err(Problem::Refused(refused)),
     };
@@ -171,10 +171,10 @@ fn is_done(status: StatusCode) -> bool {
 async fn too_long(guard: RequestGuard, is_done: bool) -> Problem {
     if !is_done {
         give_up(guard).await;
-        return Problem::AnswerTooLong;
+        return Problem::ResponseTooLong;
     }
-    let kept = guard.complete(keep(&Problem::AnswerTooLong.answer())).await;
-    kept.map_or_else(Problem::Refused, |()| Problem::AnswerTooLong)
+    let kept = guard.complete(keep(&Problem::ResponseTooLong.answer())).await;
+    kept.map_or_else(Problem::Refused, |()| Problem::ResponseTooLong)
 }
 
 async fn give_up(guard: RequestGuard) {

@@ -144,7 +144,7 @@ impl Attempt {
         if Instant::now() >= self.lease.deadline() {
             tracing::warn!(task = %task.id, "claim took as long as its lease");
             self.lease.give_up().await;
-            return (None, SettleResult::LeaseOver);
+            return (None, SettleResult::LeaseExpired);
         }
         if !self.team.worker.handlers.contains_key(&task.kind) {
             return self.snooze().await;
@@ -176,7 +176,7 @@ impl Attempt {
                 LeaseEnd::Expired => {
                     self.stop(&mut handler).await;
                     self.lease.give_up().await;
-                    (None, SettleResult::LeaseOver)
+                    (None, SettleResult::LeaseExpired)
                 }
                 LeaseEnd::Revoked(rejection) => match self.stop(&mut handler).await {
                     Some(Ok(Err(failure))) if failure.is_suspended() => {
@@ -223,7 +223,7 @@ impl Attempt {
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => Err(Failure::transient(panic_reason(&*panic))),
                 // The runtime is shutting down: nothing can be settled.
-                Err(_) => return Some((None, SettleResult::LeaseOver)),
+                Err(_) => return Some((None, SettleResult::LeaseExpired)),
             },
         };
         let asked = SettleRequest::by(handled);
@@ -269,7 +269,7 @@ impl Attempt {
                     handler.shutdown().await;
                     lease.give_up().await;
                 });
-                (None, SettleResult::LeaseOver)
+                (None, SettleResult::LeaseExpired)
             }
         }
     }

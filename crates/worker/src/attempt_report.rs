@@ -53,7 +53,7 @@ pub enum SettleResult {
     /// The request was rejected, for example because the task was cancelled meanwhile.
     Refused(Error),
     /// The lease expired before there was a response. The request may be committed or not.
-    LeaseOver,
+    LeaseExpired,
     /// The lease was lost while the handler ran. The handler was stopped; nothing was requested.
     Lost(Rejection),
 }
@@ -68,7 +68,7 @@ impl SettleResult {
         match self {
             SettleResult::Settled => None,
             SettleResult::Refused(error) => Some(error.code()),
-            SettleResult::LeaseOver => Some("lease_over"),
+            SettleResult::LeaseExpired => Some("lease_expired"),
             SettleResult::Lost(rejection) => Some(rejection.code()),
         }
     }
@@ -79,7 +79,9 @@ impl fmt::Display for SettleResult {
         match self {
             SettleResult::Settled => f.write_str("settled"),
             SettleResult::Refused(error) => error.fmt(f),
-            SettleResult::LeaseOver => f.write_str("the lease expired before it could be settled"),
+            SettleResult::LeaseExpired => {
+                f.write_str("the lease expired before it could be settled")
+            }
             SettleResult::Lost(rejection) => rejection.fmt(f),
         }
     }

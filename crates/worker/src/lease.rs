@@ -136,12 +136,12 @@ impl Lease {
         match self.engine.task(&self.fence.task).await {
             Ok(None) => Some(Rejection::TaskNotFound),
             Ok(Some(task)) if task.epoch != self.fence.epoch => {
-                Some(Rejection::Stale { current: task.epoch })
+                Some(Rejection::StaleFence { current: task.epoch })
             }
             Ok(Some(task)) => match &task.lifecycle {
                 Lifecycle::Active(_) => None,
                 ended if ended.ended_at().is_some() => {
-                    Some(Rejection::Ended { state: ended.public() })
+                    Some(Rejection::AlreadyTerminal { state: ended.public() })
                 }
                 _ => Some(Rejection::NotLeased),
             },
@@ -263,7 +263,7 @@ impl Lease {
         }
         tracing::warn!(%task, "lease expired before it could be settled");
         self.give_up().await;
-        Err(SettleResult::LeaseOver)
+        Err(SettleResult::LeaseExpired)
     }
 
     /// Releases a lease that this worker stopped acting under, because it could not renew it or
@@ -317,8 +317,8 @@ pub(crate) struct SettledWith {
 fn ends_lease(rejection: &Rejection) -> bool {
     matches!(
         rejection,
-        Rejection::Stale { .. }
-            | Rejection::Ended { .. }
+        Rejection::StaleFence { .. }
+            | Rejection::AlreadyTerminal { .. }
             | Rejection::LeaseExpired
             | Rejection::NotLeased
             | Rejection::TaskNotFound

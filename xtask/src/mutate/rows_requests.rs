@@ -79,7 +79,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a settled effect rejects a different answer",
         file: "crates/core/src/command/settle_effect.rs",
-        from: "Some(_) => return Err(Rejection::SettledOtherwise.into()),",
+        from: "Some(_) => return Err(Rejection::AlreadySettled.into()),",
         to: "Some(_) => {}",
     },
     Mutation {

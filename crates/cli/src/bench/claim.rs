@@ -214,7 +214,7 @@ impl ClaimCost {
         }
         report.set("claims", rows);
         report.number("worst_ratio", worst);
-        report.number("worst_ratio_beside", worst_beside);
+        report.number("worst_ratio_interleaved", worst_beside);
         if self.common.json {
             report.print(true);
         }
@@ -337,7 +337,7 @@ impl Row {
 
     fn line(&self) -> String {
         let Self { shape, waiting, p50_ms, p99_ms, ratio, .. } = self;
-        let beside = self.ratio_beside.map(|ratio| format!("   in turn {ratio:.2}x"));
+        let beside = self.ratio_beside.map(|ratio| format!("   interleaved {ratio:.2}x"));
         format!(
             "{shape:<17} {waiting:>9} waiting   p50 {p50_ms:.3} ms   p99 {p99_ms:.3} ms   \
              {ratio:.2}x{}",
@@ -352,7 +352,7 @@ impl Row {
             "p50_ms": self.p50_ms,
             "p99_ms": self.p99_ms,
             "ratio": self.ratio,
-            "ratio_beside": self.ratio_beside,
+            "ratio_interleaved": self.ratio_beside,
         })
     }
 }

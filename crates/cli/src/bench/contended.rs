@@ -88,7 +88,7 @@ impl Contended {
         report.work(&before, &after);
         report.latencies(&mut cycles.latencies);
         report.set("stalls", cycles.stalls);
-        report.set("given_up", cycles.given_up);
+        report.set("conflict_errors", cycles.given_up);
         report.maybe("cpu_percent", cpu);
         report.set("durability", after.durability);
         fleet.shutdown().await?;

@@ -237,15 +237,15 @@ fn shares(ledger: &Ledger, said: &[Map<String, Value>]) -> Report {
         one.set("claims", claims);
         one.number("claims_percent", percent);
         one.set("completions", completions);
-        for name in ["stale", "batches", "commands", "conflicts"] {
+        for name in ["not_settled", "batches", "commands", "conflicts"] {
             one.set(name, said.get(name).cloned().unwrap_or_default());
         }
         report.within(&name, one);
     }
-    report.number("least_share_percent", least);
+    report.number("min_share_percent", least);
     report.set("claims", ledger.claims);
     report.set("released", ledger.released);
-    report.set("leases_run_out", ledger.expired);
-    report.set("most_attempts", ledger.most_attempts);
+    report.set("leases_expired", ledger.expired);
+    report.set("max_attempts", ledger.most_attempts);
     report
 }

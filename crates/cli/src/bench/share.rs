@@ -40,7 +40,7 @@ const GRACE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 struct Settles {
     settled: AtomicU64,
-    stale: AtomicU64,
+    not_settled: AtomicU64,
 }
 
 impl DrainShare {
@@ -57,7 +57,7 @@ impl DrainShare {
             .concurrency(self.handlers as usize)
             .on_settled(move |settlement| {
                 let settled = settlement.answer.is_settled();
-                let count = if settled { &counted.settled } else { &counted.stale };
+                let count = if settled { &counted.settled } else { &counted.not_settled };
                 count.fetch_add(1, Ordering::Relaxed);
             })
             .raw_handler(KIND, |_| std::future::ready(Ok::<_, Failure>(None)));
@@ -82,7 +82,7 @@ impl DrainShare {
         engine.shutdown().await?;
         say_json(&json!({
             "settled": settles.settled.load(Ordering::Relaxed),
-            "stale": settles.stale.load(Ordering::Relaxed),
+            "not_settled": settles.not_settled.load(Ordering::Relaxed),
             "batches": stats.batches,
             "commands": stats.commands,
             "conflicts": stats.conflicts,

@@ -53,7 +53,7 @@ impl Sleeping<'_> {
         let mut report = Report::default();
         report.set("bench", "workflows");
         report.set("sleeping", self.workflows);
-        report.number("fell_asleep_per_s", f64::from(self.workflows) / fell_asleep);
+        report.number("suspended_per_s", f64::from(self.workflows) / fell_asleep);
         let each = |bytes: f64| bytes / f64::from(self.workflows);
         let mib = memory_mib().zip(memory).map(|(after, before)| after - before);
         report.maybe("memory_mib_before", memory);
@@ -69,8 +69,8 @@ impl Sleeping<'_> {
         let mut late = lateness(&engine, &tenant, due).await?;
         report.latencies(&mut late);
         let last = late.last().copied().unwrap_or_default().as_secs_f64();
-        report.number("all_awake_after_s", last);
-        report.number("woken_per_s", f64::from(self.workflows) / last);
+        report.number("all_resumed_after_s", last);
+        report.number("resumed_per_s", f64::from(self.workflows) / last);
         report.set("history_rows", engine.stats().history_rows - stats.history_rows);
         report.batches(stats, engine.stats());
         report.maybe("cpu_percent", cpu);

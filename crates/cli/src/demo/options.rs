@@ -121,7 +121,7 @@ impl Demo {
         if let Some(task) = dead {
             teller.tell(&format!("  windlass task why {} --store {store}", task.id))?;
         }
-        teller.tell(&format!("  windlass dead list --store {store}"))?;
+        teller.tell(&format!("  windlass dlq list --store {store}"))?;
         teller.tell(&format!("  windlass events --store {store}"))
     }
 }

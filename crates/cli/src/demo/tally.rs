@@ -128,7 +128,7 @@ impl Facts {
         row("leases expired", self.history.stories().map(|(_, story)| expired(story)).sum());
         row("  lost to the kill", self.killed.held.len());
         row("  of those, claimed again under the next epoch", self.recovered());
-        row("late writes rejected as stale", usize::from(self.stalled.code == "stale"));
+        row("late writes rejected as stale", usize::from(self.stalled.code == "stale_fence"));
         row("effects of handlers", self.written());
         row("  under the fence that completed the task", self.counted());
         for (worker, claims) in self.claims() {
@@ -156,9 +156,9 @@ impl Facts {
                 self.kill_recovered(),
             ),
             check(
-                "stale_refused",
+                "stale_rejected",
                 "the late write was rejected and changed nothing",
-                self.stale_refused(),
+                self.stale_rejected(),
             ),
             check(
                 "duplicate_answered",
@@ -210,11 +210,12 @@ impl Facts {
         !held.is_empty() && self.recovered() == held.len() && held.iter().all(by_others)
     }
 
-    fn stale_refused(&self) -> bool {
+    fn stale_rejected(&self) -> bool {
         let fence = &self.stalled.fence;
         let story = self.history.of(&fence.task.id);
         let by_another = |epochs: &[u64]| matches!(epochs, [epoch] if *epoch != fence.epoch);
-        self.stalled.code == "stale" && story.is_some_and(|story| by_another(&story.completed))
+        self.stalled.code == "stale_fence"
+            && story.is_some_and(|story| by_another(&story.completed))
     }
 
     fn duplicate_answered(&self) -> bool {
@@ -266,7 +267,7 @@ impl Facts {
             "effects": { "written": self.written(), "counted": self.counted() },
             "claims_by_worker": self.claims(),
             "checks": checks,
-            "took_ms": u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX),
+            "duration_ms": u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX),
         })
     }
 }
@@ -397,7 +398,7 @@ mod tests {
                 "kill_recovered",
             ),
             ("no busy worker was killed", |f| f.killed.held.clear(), "kill_recovered"),
-            ("the late write was accepted", |f| f.stalled.code = "x".into(), "stale_refused"),
+            ("the late write was accepted", |f| f.stalled.code = "x".into(), "stale_rejected"),
             (
                 "the second request created a second task",
                 |f| f.twice.second = "e-again".into(),

@@ -5,7 +5,7 @@ use windlass::{AfterTurn, Change, LeaseLoss, LogEvent, ResumeCause, TaskId, Time
 
 use crate::duration::brief;
 use crate::output::{one_line, time, with_times};
-use crate::quota::limits;
+use crate::quota::{limits, noun};
 
 pub(super) fn line(entry: &LogEvent) -> String {
     let subject = match (&entry.task, &entry.kind) {
@@ -14,8 +14,8 @@ pub(super) fn line(entry: &LogEvent) -> String {
         (None, _) if entry.lane.as_str().is_empty() => format!("tenant {}", entry.tenant),
         (None, _) => format!("lane {}", entry.lane),
     };
-    let (at, family, name) = (entry.at, &entry.family, &entry.name);
-    let line = format!("{:>6}  {at}  {family:<10}  {name:<18}  {subject}", entry.seq);
+    let (at, category, name) = (entry.at, &entry.category, &entry.name);
+    let line = format!("{:>6}  {at}  {category:<10}  {name:<18}  {subject}", entry.seq);
     let details = details(entry);
     if details.is_empty() { line } else { format!("{line}  {details}") }
 }
@@ -54,7 +54,7 @@ pub(crate) fn details(entry: &LogEvent) -> String {
         Change::SessionGranted { worker } => format!("for {worker}"),
         Change::GrantReleased { worker } => format!("by {worker}"),
         Change::QuotaSet { scope, limit, rate } => {
-            let (kind, name) = (scope.kind().as_str(), one_line(scope.name()));
+            let (kind, name) = (noun(scope.kind()), one_line(scope.name()));
             format!("{kind} {name}: {}", limits(limit, rate))
         }
         Change::Resumed { cause, messages, by } => resumed(cause, &messages, by.as_deref()),
@@ -85,7 +85,7 @@ pub(crate) fn details(entry: &LogEvent) -> String {
         | Change::Released { .. }
         | Change::Promoted
         | Change::Expired
-        | Change::Reaped => String::new(),
+        | Change::Deleted => String::new(),
     }
 }
 
@@ -95,7 +95,7 @@ fn turn_committed(turn: u32, then: AfterTurn, activities: &[TaskId]) -> String {
     let then = match then {
         AfterTurn::KeepsLease => "keeps the lease",
         AfterTurn::Waits => "waits",
-        AfterTurn::StartsOver => "starts over",
+        AfterTurn::ContinuesAsNew => "continues as new",
         AfterTurn::Ends => "ends",
     };
     let line = format!("turn {turn}, {then}");
@@ -134,7 +134,7 @@ pub(crate) fn entry_json(entry: &LogEvent, incarnation: &str) -> Value {
         "lane": entry.lane,
         "task": entry.task,
         "kind": entry.kind,
-        "family": entry.family,
+        "category": entry.category,
         "change": entry.name,
         "details": body(&entry.body),
     })
@@ -159,7 +159,7 @@ mod tests {
             lane: "mail".into(),
             task: Some("t".into()),
             kind: Some("send".into()),
-            family: "task".into(),
+            category: "task".into(),
             name: name.into(),
             body: body.into(),
         }

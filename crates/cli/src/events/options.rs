@@ -14,7 +14,7 @@ use crate::output::{reader_left, say, say_json};
 use crate::target::Target;
 use crate::task::label;
 
-const FAMILIES: [&str; 5] = [
+const CATEGORIES: [&str; 5] = [
     EventCategory::Task.as_str(),
     EventCategory::Lease.as_str(),
     EventCategory::Completion.as_str(),
@@ -31,12 +31,12 @@ const EXAMPLES: &str = "Examples:
   windlass events --task 0199... --limit 1000
   windlass events --after 0199...:1234      all changes after a cursor
   windlass events --follow --json | jq -c 'select(.change == \"failed\")'
-  windlass events --kind email --family completion --label customer=42
-  windlass events --as audit --follow --json   from the cursor of `--as audit`
+  windlass events --kind email --category completion --label customer=42
+  windlass events --subscription audit --follow --json
 
-With --lane, --kind or --family given several times, events that match any are shown; with --label,
-those that match all. The last line, and the field `cursor` of every JSON object, is the cursor
-for --after.";
+With --lane, --kind or --category given several times, events that match any are shown; with
+--label, those that match all. The last line, and the field `cursor` of every JSON object, is the
+cursor for --after.";
 
 /// Show the log, in commit order.
 #[derive(Debug, Args)]
@@ -48,10 +48,10 @@ pub(crate) struct Events {
     /// All changes after this cursor, instead of the last ones.
     #[arg(long, value_name = "CURSOR", value_parser = parse)]
     after: Option<Cursor>,
-    /// All changes after the cursor stored under this name, which advances with what is shown. The
-    /// first use starts at the oldest event.
-    #[arg(long = "as", value_name = "NAME")]
-    name: Option<String>,
+    /// All changes after the cursor of this durable subscription, which advances with what is
+    /// shown. The first use starts at the oldest event.
+    #[arg(long, value_name = "NAME")]
+    subscription: Option<String>,
     /// The maximum number, not counting --follow [default: the last 50; with --after, all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -64,9 +64,10 @@ pub(crate) struct Events {
     /// Only events of tasks of this kind.
     #[arg(long = "kind", value_name = "KIND", help_heading = "Which")]
     kinds: Vec<Kind>,
-    /// Only events of this family.
-    #[arg(long = "family", value_name = "FAMILY", value_parser = family(), help_heading = "Which")]
-    families: Vec<EventCategory>,
+    /// Only events of this category.
+    #[arg(long = "category", value_name = "CATEGORY", help_heading = "Which")]
+    #[arg(value_parser = category())]
+    categories: Vec<EventCategory>,
     /// Only events of tasks that had this label at the time.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label, help_heading = "Which")]
     labels: Vec<(String, String)>,
@@ -74,9 +75,9 @@ pub(crate) struct Events {
     target: Target,
 }
 
-fn family() -> impl clap::builder::TypedValueParser<Value = EventCategory> {
-    PossibleValuesParser::new(FAMILIES).map(|name| {
-        serde_json::from_value(Value::String(name)).expect("the possible values are family names")
+fn category() -> impl clap::builder::TypedValueParser<Value = EventCategory> {
+    PossibleValuesParser::new(CATEGORIES).map(|name| {
+        serde_json::from_value(Value::String(name)).expect("the possible values are category names")
     })
 }
 
@@ -97,7 +98,7 @@ impl Filter {
 impl Events {
     fn filter(&self) -> Filter {
         let rest = windlass::Filter {
-            families: self.families.iter().copied().collect(),
+            categories: self.categories.iter().copied().collect(),
             tenant: Some(self.target.tenant.clone()),
             lanes: self.lanes.iter().cloned().collect(),
             kinds: self.kinds.iter().cloned().collect(),
@@ -109,7 +110,7 @@ impl Events {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
         let (filter, json) = (self.filter(), self.target.json);
-        let place = Place::new(&engine, &self.target.tenant, self.name.as_deref());
+        let place = Place::new(&engine, &self.target.tenant, self.subscription.as_deref());
         let start = match &self.after {
             Some(cursor) => Some(cursor.clone()),
             None => place.start().await.map_err(named)?,
@@ -136,7 +137,7 @@ impl Events {
 }
 
 fn named(error: Error) -> CliError {
-    CliError::from(error).named(&[("name", "--as")])
+    CliError::from(error).named(&[("name", "--subscription")])
 }
 
 fn show(entry: &LogEvent, incarnation: &str, json: bool) {

@@ -7,7 +7,7 @@ use crate::duration;
 use crate::error::CliError;
 use crate::output::{printable, say, say_json, say_pairs, say_table};
 use crate::quota::options::Scope;
-use crate::quota::told::{described, limits, opens};
+use crate::quota::told::{described, limits, noun, retry_at};
 use crate::target::Target;
 
 const PAGE: usize = 1_000;
@@ -23,7 +23,7 @@ pub(super) struct List {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Kind {
-    Key,
+    Concurrency,
     Session,
     Lane,
     Tenant,
@@ -32,7 +32,7 @@ enum Kind {
 impl From<Kind> for LimitKind {
     fn from(kind: Kind) -> Self {
         match kind {
-            Kind::Key => LimitKind::Concurrency,
+            Kind::Concurrency => LimitKind::Concurrency,
             Kind::Session => LimitKind::Session,
             Kind::Lane => LimitKind::Lane,
             Kind::Tenant => LimitKind::Tenant,
@@ -57,11 +57,11 @@ impl List {
                     gate.running.to_string(),
                     gate.admitted.to_string(),
                     gate.waiting.to_string(),
-                    opens(gate, now).unwrap_or_default(),
+                    retry_at(gate, now).unwrap_or_default(),
                     limits(gate.limit, gate.rate),
                 ]
             });
-            let header = ["kind", "name", "running", "next", "behind", "opens", "limit"];
+            let header = ["kind", "name", "running", "admitted", "waiting", "retry_at", "limit"];
             say_table(header, rows.collect());
         };
         let found = show_all(&engine, &self.target.tenant, kind, show).await?;
@@ -109,14 +109,14 @@ impl Show {
         } else {
             let set = if gate.configured { "" } else { " (not set)" };
             let mut pairs = vec![
-                (kind.as_str(), printable(name)),
+                (noun(kind), printable(name)),
                 ("limit", format!("{}{set}", limits(gate.limit, gate.rate))),
                 ("running", gate.running.to_string()),
-                ("next", gate.admitted.to_string()),
-                ("behind", gate.waiting.to_string()),
+                ("admitted", gate.admitted.to_string()),
+                ("waiting", gate.waiting.to_string()),
             ];
             pairs.extend(gate.rate.map(|_| ("started", gate.started(now).to_string())));
-            pairs.extend(opens(&gate, now).map(|opens| ("opens", opens)));
+            pairs.extend(retry_at(&gate, now).map(|at| ("retry at", at)));
             pairs.extend(gate.owner.as_ref().map(|owner| ("owner", owner.worker.to_string())));
             say_pairs(&pairs);
         }
@@ -127,6 +127,6 @@ impl Show {
 fn told(kind: LimitKind, name: &str) -> String {
     match kind {
         LimitKind::Tenant => "the tenant".to_owned(),
-        other => format!("{} {name}", other.as_str()),
+        other => format!("{} {name}", noun(other)),
     }
 }

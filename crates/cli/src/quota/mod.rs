@@ -7,4 +7,4 @@ mod told;
 
 pub(crate) use list::show_all;
 pub(crate) use options::QuotaCommand;
-pub(crate) use told::{described, limits, window};
+pub(crate) use told::{described, limits, noun, window};

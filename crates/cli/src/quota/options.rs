@@ -21,7 +21,8 @@ enum Verb {
     Show(Show),
     /// Set how many tasks may run at once, how many may start per time, or both.
     Set(Set),
-    /// Clear a limit: a key or a session then runs one task at a time, others without limit.
+    /// Clear a limit: a concurrency key or a session then runs one task at a time, a lane or a
+    /// tenant any number.
     Clear(Clear),
 }
 
@@ -42,7 +43,7 @@ impl QuotaCommand {
 pub(super) struct Scope {
     /// Tasks with this concurrency key.
     #[arg(long, value_name = "KEY")]
-    key: Option<String>,
+    concurrency_key: Option<String>,
     /// Tasks of this session.
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
@@ -56,8 +57,8 @@ pub(super) struct Scope {
 
 impl Scope {
     pub(super) fn scope(&self) -> QuotaScope {
-        match (&self.key, &self.session, &self.lane) {
-            (Some(key), ..) => QuotaScope::Key(key.clone()),
+        match (&self.concurrency_key, &self.session, &self.lane) {
+            (Some(key), ..) => QuotaScope::Concurrency(key.clone()),
             (_, Some(session), _) => QuotaScope::Session(session.clone()),
             (.., Some(lane)) => QuotaScope::Lane(lane.clone()),
             (None, None, None) => QuotaScope::Tenant,
@@ -65,10 +66,10 @@ impl Scope {
     }
 }
 
-/// `Key customer-7`, `Lane mail`, `The tenant`.
+/// `Concurrency key customer-7`, `Lane mail`, `The tenant`.
 pub(super) fn subject(kind: LimitKind, name: &str) -> String {
     match kind {
-        LimitKind::Concurrency => format!("Key {name}"),
+        LimitKind::Concurrency => format!("Concurrency key {name}"),
         LimitKind::Session => format!("Session {name}"),
         LimitKind::Affinity => format!("Affinity {name}"),
         LimitKind::Lane => format!("Lane {name}"),

@@ -11,8 +11,8 @@ use crate::quota::told::limits;
 use crate::target::Target;
 
 const EXAMPLES: &str = "Examples:
-  windlass quota set --key customer-7 --limit 3
-  windlass quota set --key smtp.example.com --limit 10 --rate 100/1m
+  windlass quota set --concurrency-key customer-7 --limit 3
+  windlass quota set --concurrency-key smtp.example.com --limit 10 --rate 100/1m
   windlass quota set --lane mail --rate 20/1s
   windlass quota set --all --limit 500
 
@@ -20,7 +20,7 @@ A rate is a sliding window: it holds for every interval of that length. Running 
 
 /// The options of fields with another name.
 const OPTIONS: &[(&str, &str)] = &[
-    ("key", "--key"),
+    ("concurrency_key", "--concurrency-key"),
     ("session", "--session"),
     ("lane", "--lane"),
     ("limit", "--limit"),
@@ -77,7 +77,9 @@ async fn change(
     } else {
         let subject = subject(scope.kind(), &printable(scope.name()));
         let set = match (limit, rate, &scope) {
-            (None, None, QuotaScope::Key(_) | QuotaScope::Session(_)) => "one at a time".to_owned(),
+            (None, None, QuotaScope::Concurrency(_) | QuotaScope::Session(_)) => {
+                "one at a time".to_owned()
+            }
             (None, None, _) => "without limit".to_owned(),
             (limit, rate, _) => limits(limit, rate),
         };

@@ -1,7 +1,7 @@
 //! Limits as text and as JSON.
 
 use serde_json::{Value, json};
-use windlass::{ConcurrencyLimit, Rate, Timestamp};
+use windlass::{ConcurrencyLimit, LimitKind, Rate, Timestamp};
 
 use crate::duration::{brief, distance, parse};
 use crate::output::time;
@@ -26,8 +26,16 @@ pub(crate) fn window(rate: Rate) -> String {
     if ms == Ok(u128::from(rate.window_ms)) { short } else { format!("{}ms", rate.window_ms) }
 }
 
+/// What a limit counts the tasks of: `concurrency key`, `session`, `lane`.
+pub(crate) fn noun(kind: LimitKind) -> &'static str {
+    match kind {
+        LimitKind::Concurrency => "concurrency key",
+        other => other.as_str(),
+    }
+}
+
 /// When a limit next admits a task, if only time is needed: `in 4s`.
-pub(crate) fn opens(gate: &ConcurrencyLimit, now: Timestamp) -> Option<String> {
+pub(super) fn retry_at(gate: &ConcurrencyLimit, now: Timestamp) -> Option<String> {
     gate.opens_at(now).map(|at| distance(at, now))
 }
 
@@ -37,12 +45,12 @@ pub(crate) fn described(gate: &ConcurrencyLimit, now: Timestamp) -> Value {
         "name": gate.name,
         "limit": gate.limit,
         "rate": gate.rate,
-        "set": gate.configured,
+        "configured": gate.configured,
         "running": gate.running,
         "admitted": gate.admitted,
         "waiting": gate.waiting,
         "started": gate.started(now),
-        "opens_at": time(gate.opens_at(now)),
+        "retry_at": time(gate.opens_at(now)),
         "owner": gate.owner.as_ref().map(|owner| &owner.worker),
         "owned_until": time(gate.owner.as_ref().map(|owner| owner.until)),
     })

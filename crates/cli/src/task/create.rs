@@ -19,7 +19,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("lane", "--lane"),
     ("parent", "--parent"),
     ("priority", "--priority"),
-    ("key", "--key"),
+    ("concurrency_key", "--concurrency-key"),
     ("session", "--session"),
     ("capability", "--requires"),
     ("capabilities", "the number of --requires"),
@@ -77,10 +77,10 @@ pub(crate) struct Create {
     #[arg(long, help_heading = "When and where it runs")]
     tag: Option<String>,
     /// The concurrency key: its tasks run one at a time, or as windlass quota sets.
-    #[arg(long, help_heading = "When and where it runs")]
-    key: Option<String>,
+    #[arg(long, value_name = "KEY", help_heading = "When and where it runs")]
+    concurrency_key: Option<String>,
     /// The session: its tasks run on one worker, one at a time, or as windlass quota sets.
-    #[arg(long, conflicts_with = "key", help_heading = "When and where it runs")]
+    #[arg(long, conflicts_with = "concurrency_key", help_heading = "When and where it runs")]
     session: Option<String>,
 
     /// The maximum number of attempts [default: a reported failure is final]
@@ -188,7 +188,7 @@ impl Create {
         if let Some(tag) = &self.tag {
             creation = creation.tag(tag);
         }
-        if let Some(key) = &self.key {
+        if let Some(key) = &self.concurrency_key {
             creation = creation.concurrency_key(key);
         }
         if let Some(session) = &self.session {

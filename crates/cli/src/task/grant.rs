@@ -17,7 +17,7 @@ pub(crate) struct Grant {
     /// sessions, or whose program claims the task by its id.
     worker: WorkerId,
     /// How long the grant lasts.
-    #[arg(long = "for", value_name = "DURATION", default_value = "30s")]
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
     #[arg(value_parser = duration::parse)]
     ttl: Duration,
     #[command(flatten)]

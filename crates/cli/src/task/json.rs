@@ -43,32 +43,32 @@ pub(crate) fn task_json(task: &Task) -> Value {
 /// The fields of the current state only.
 fn lifecycle(lifecycle: &Lifecycle) -> Value {
     match lifecycle {
-        Lifecycle::Waiting(turn) | Lifecycle::Gated(turn) => {
+        Lifecycle::Waiting(turn) | Lifecycle::Blocked(turn) => {
             json!({ "ready_at": time(turn.ready_at) })
         }
-        Lifecycle::Reserved { turn, worker, until } => json!({
+        Lifecycle::Granted { turn, worker, until } => json!({
             "ready_at": time(turn.ready_at),
-            "kept_for": worker,
+            "granted_to": worker,
             "until": time(*until),
         }),
         Lifecycle::Suspended(suspension) => json!({ "suspended": {
             "since": time(suspension.since),
             "reason": suspension.reason,
             "condition": suspension.condition,
-            "times_out_at": time(suspension.timeout.map(|timeout| timeout.at)),
-            "then": suspension.timeout.map(|timeout| timeout.then),
+            "timeout_at": time(suspension.timeout.map(|timeout| timeout.at)),
+            "on_timeout": suspension.timeout.map(|timeout| timeout.then),
             "escalated_at": time(suspension.escalated_at),
         } }),
         Lifecycle::WaitingChildren { since, .. } => json!({ "since": time(*since) }),
         Lifecycle::Delayed { until, after, .. } => {
-            json!({ "until": time(*until), "retry_after": after })
+            json!({ "until": time(*until), "after_failure": after })
         }
         Lifecycle::Active(lease) => json!({ "lease": {
             "worker": lease.worker,
             "until": time(lease.expires_at),
             "attempt": lease.run.as_ref().map(|run| run.attempt),
             "began_at": time(lease.run.as_ref().map(|run| run.began_at)),
-            "times_out_at": time(lease.run.as_ref().and_then(|run| run.timeout_at)),
+            "timeout_at": time(lease.run.as_ref().and_then(|run| run.timeout_at)),
         } }),
         Lifecycle::Completed { at } | Lifecycle::Expired { at } => json!({ "ended_at": time(*at) }),
         Lifecycle::Failed { at, class, reason } => {

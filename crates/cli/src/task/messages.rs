@@ -41,7 +41,7 @@ impl Messages {
             say("There is no message.");
         } else {
             let rows = found.iter().map(|received| row(received, now)).collect();
-            say_table(["seq", "name", "source", "posted", "state", "carries"], rows);
+            say_table(["seq", "name", "source", "posted", "state", "payload"], rows);
         }
         if let (true, false, Some(last)) = (more, self.target.json, found.last()) {
             say(&format!("There are more: --after {}", last.message.seq));
@@ -59,7 +59,7 @@ fn described(received: &ReceivedMessage) -> Value {
         "waitpoint": message.waitpoint,
         "posted_at": time(message.posted_at),
         "visible_at": time(message.visible_at),
-        "went_on": message.taken_by.is_some(),
+        "resumed_attempt": message.taken_by.is_some(),
         "payload": received.payload.as_ref().map(payload_json),
     })
 }
@@ -67,11 +67,11 @@ fn described(received: &ReceivedMessage) -> Value {
 fn row(received: &ReceivedMessage, now: Timestamp) -> [String; 6] {
     let message = &received.message;
     let state = if message.visible_at > now {
-        format!("seen {}", duration::distance(message.visible_at, now))
+        format!("visible {}", duration::distance(message.visible_at, now))
     } else if message.taken_by.is_some() {
-        "resumed with it".to_owned()
+        "resumed the attempt".to_owned()
     } else {
-        "kept".to_owned()
+        "pending".to_owned()
     };
     [
         message.seq.to_string(),

@@ -4,6 +4,7 @@ use windlass::{ChildCounts, Lifecycle, Task, Timestamp};
 
 use crate::duration::{brief, distance};
 use crate::output::one_line;
+use crate::quota::noun;
 
 /// The attempts so far, and the maximum if the task has one.
 pub(crate) fn attempts(task: &Task) -> String {
@@ -30,7 +31,7 @@ pub(crate) fn child_counts(counts: &ChildCounts) -> String {
 /// Since when the task is in its state, or until when.
 pub(crate) fn since(task: &Task, now: Timestamp) -> String {
     match &task.lifecycle {
-        Lifecycle::Waiting(turn) | Lifecycle::Gated(turn) | Lifecycle::Reserved { turn, .. } => {
+        Lifecycle::Waiting(turn) | Lifecycle::Blocked(turn) | Lifecycle::Granted { turn, .. } => {
             distance(turn.ready_at, now)
         }
         Lifecycle::Suspended(suspension) => distance(suspension.since, now),
@@ -54,10 +55,10 @@ pub(crate) fn since(task: &Task, now: Timestamp) -> String {
 pub(crate) fn first_line(task: &Task) -> String {
     match &task.lifecycle {
         Lifecycle::Waiting(turn) if turn.lost.is_some() => "its last lease expired".to_owned(),
-        Lifecycle::Gated(_) => task.gate.as_ref().map_or_else(String::new, |gate| {
-            format!("blocked by {} {}", gate.kind().as_str(), gate.name())
+        Lifecycle::Blocked(_) => task.gate.as_ref().map_or_else(String::new, |gate| {
+            format!("blocked by {} {}", noun(gate.kind()), gate.name())
         }),
-        Lifecycle::Reserved { worker, .. } => format!("granted to {worker}"),
+        Lifecycle::Granted { worker, .. } => format!("granted to {worker}"),
         Lifecycle::Suspended(suspension) => suspension.reason.as_str().replace('_', " "),
         Lifecycle::Delayed { after: Some(class), .. } => {
             format!("retry after a {} failure", class.as_str())

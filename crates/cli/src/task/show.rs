@@ -72,7 +72,7 @@ fn whole_json(task: &Task, kept: &Kept) -> Value {
     fields["children"] = json!(kept.children);
     let events = kept.events.entries.iter().map(|entry| entry_json(entry, &kept.incarnation));
     fields["events"] = events.collect();
-    fields["events_cut"] = kept.events.cut.into();
+    fields["events_truncated"] = kept.events.cut.into();
     fields
 }
 
@@ -91,7 +91,7 @@ fn print(task: &Task, kept: &Kept, now: Timestamp) {
     pairs.push(("attempts", tries(task)));
     pairs.push(("policy", policy(&task.policy)));
     if !task.route.as_str().is_empty() {
-        pairs.push(("demands", demands(task)));
+        pairs.push(("requires", requirements(task)));
     }
     if !task.labels.is_empty() {
         let labels = task.labels.iter().map(|(name, value)| format!("{name}={}", one_line(value)));
@@ -125,7 +125,7 @@ fn print(task: &Task, kept: &Kept, now: Timestamp) {
 fn standing(task: &Task, now: Timestamp) -> String {
     let state = task.lifecycle.public();
     match &task.lifecycle {
-        Lifecycle::Waiting(turn) | Lifecycle::Gated(turn) | Lifecycle::Reserved { turn, .. } => {
+        Lifecycle::Waiting(turn) | Lifecycle::Blocked(turn) | Lifecycle::Granted { turn, .. } => {
             format!("{state} since {}", moment(turn.ready_at, now))
         }
         Lifecycle::Suspended(suspension) => {
@@ -213,7 +213,7 @@ fn policy(policy: &Policy) -> String {
     parts.join("; ")
 }
 
-fn demands(task: &Task) -> String {
+fn requirements(task: &Task) -> String {
     let mut parts: Vec<String> = task.route.capabilities().map(String::from).collect();
     parts.extend(task.route.tag().map(|tag| format!("tag {tag}")));
     parts.join(", ")

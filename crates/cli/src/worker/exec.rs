@@ -49,7 +49,7 @@ pub(crate) struct Exec {
     sessions: Option<Duration>,
     /// Claim tasks granted to this worker by `windlass task grant`; --sessions does so too.
     #[arg(long)]
-    grants: bool,
+    accept_grants: bool,
     /// Claim tasks with this tag, and none without; may be given several times [default: untagged]
     #[arg(long = "tag", value_name = "TAG", conflicts_with = "any_tag")]
     tags: Vec<String>,
@@ -150,7 +150,7 @@ impl Exec {
         if let Some(idle) = self.sessions {
             worker = worker.sessions().session_idle(idle);
         }
-        if self.grants {
+        if self.accept_grants {
             worker = worker.accept_grants();
         }
         for kind in &self.kinds {

@@ -28,7 +28,7 @@ impl List {
             say("There is no worker: none is registered.");
         } else {
             let rows = workers.iter().map(|worker| row(worker, now)).collect();
-            say_table(["worker", "lanes", "offers", "since", "last seen"], rows);
+            say_table(["worker", "lanes", "capabilities", "since", "last seen"], rows);
         }
         Ok(engine.shutdown().await?)
     }
@@ -47,7 +47,7 @@ async fn all(engine: &Engine, tenant: &Tenant) -> Result<Vec<Arc<RegisteredWorke
 }
 
 /// How long the next heartbeat has been overdue, by the clock of this machine.
-fn late_ms(worker: &RegisteredWorker, now: Timestamp) -> u64 {
+fn overdue_ms(worker: &RegisteredWorker, now: Timestamp) -> u64 {
     worker.seen_at.plus_ms(worker.every_ms).ms_until(now)
 }
 
@@ -59,9 +59,9 @@ fn described(worker: &RegisteredWorker, now: Timestamp) -> Value {
         "tags": tags(&worker.offer.tags),
         "registered_at": time(worker.registered_at),
         "seen_at": time(worker.seen_at),
-        "every_ms": worker.every_ms,
-        "late_ms": late_ms(worker, now),
-        "missed_at": time(worker.missed_at),
+        "heartbeat_interval_ms": worker.every_ms,
+        "overdue_ms": overdue_ms(worker, now),
+        "suspect_since": time(worker.missed_at),
     })
 }
 
@@ -80,12 +80,12 @@ fn tags(filter: &TagFilter) -> String {
 }
 
 fn row(worker: &RegisteredWorker, now: Timestamp) -> [String; 5] {
-    let late = match late_ms(worker, now) {
+    let overdue = match overdue_ms(worker, now) {
         // A heartbeat may take up to a second.
         0..1_000 => String::new(),
-        ms => format!(", {} late", duration::brief(ms)),
+        ms => format!(", {} overdue", duration::brief(ms)),
     };
-    let missed = if worker.missed_at.is_some() { ", missed" } else { "" };
+    let suspect = if worker.missed_at.is_some() { ", suspect" } else { "" };
     let lanes: Vec<String> = worker.lanes.iter().map(|lane| printable(lane.as_str())).collect();
     let mut offers: Vec<&str> = worker.offer.capabilities.iter().map(String::as_str).collect();
     let tags = format!("tags: {}", tags(&worker.offer.tags));
@@ -97,7 +97,7 @@ fn row(worker: &RegisteredWorker, now: Timestamp) -> [String; 5] {
         lanes.join(", "),
         printable(&offers.join(", ")),
         duration::moment(worker.registered_at, now),
-        format!("{}{late}{missed}", duration::distance(worker.seen_at, now)),
+        format!("{}{overdue}{suspect}", duration::distance(worker.seen_at, now)),
     ]
 }
 
@@ -130,20 +130,23 @@ mod tests {
         for (tags, missed_at, now_ms, offers, seen) in [
             (TagFilter::Untagged, None, 60_000, "gpu", "just now"),
             (TagFilter::Any, None, 70_500, "gpu, tags: any", "10s ago"),
-            (TagFilter::None, None, 72_000, "gpu, tags: none", "12s ago, 2s late"),
+            (TagFilter::None, None, 72_000, "gpu, tags: none", "12s ago, 2s overdue"),
             (
                 TagFilter::UntaggedAnd(["a".to_owned(), "b".to_owned()].into()),
                 Some(at(95_000)),
                 95_000,
                 "gpu, tags: untagged, a, b",
-                "35s ago, 25s late, missed",
+                "35s ago, 25s overdue, suspect",
             ),
         ] {
             let worker = worker(tags, missed_at);
             let found = row(&worker, at(now_ms));
             let expected = ["w", "bulk, mail", offers, &found[3], seen];
             assert_eq!(found, expected);
-            assert_eq!(described(&worker, at(now_ms))["late_ms"], late_ms(&worker, at(now_ms)));
+            assert_eq!(
+                described(&worker, at(now_ms))["overdue_ms"],
+                overdue_ms(&worker, at(now_ms))
+            );
         }
     }
 }

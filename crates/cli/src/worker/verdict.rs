@@ -34,8 +34,9 @@ Environment of CMD:
   every claim: task and epoch identify this run), WINDLASS_STORE
 
 Fields reported for a settled task with --json: task, tenant, kind, lane, attempt, epoch,
-outcome (done, failure, released, put_off; lost when it could not be settled), asked, settled, code
-(why it was not settled), class, gives_up, reason, result_bytes, took_ms.
+outcome (completed, failed, released, snoozed; not_settled if the settle was rejected or not made),
+requested, settled, code (why it was not settled), class, non_retryable, reason, result_bytes,
+duration_ms.
 
 If CMD cannot be started, its task is snoozed without counting the attempt: for one second at
 first, then longer, up to 30 seconds. After five failed starts in a row the worker exits with 1,
@@ -127,13 +128,13 @@ fn requested(asked: Option<&SettleRequest>, is_settled: bool) -> String {
 }
 
 pub(crate) fn object(came: &AttemptReport) -> Value {
-    let (asked, outcome) = match &came.asked {
-        None => (None, "lost"),
-        Some(SettleRequest::Complete(_)) => (Some("complete"), "done"),
-        Some(SettleRequest::Fail(_)) => (Some("fail"), "failure"),
+    let (requested, outcome) = match &came.asked {
+        None => (None, "not_settled"),
+        Some(SettleRequest::Complete(_)) => (Some("complete"), "completed"),
+        Some(SettleRequest::Fail(_)) => (Some("fail"), "failed"),
         Some(SettleRequest::Release) => (Some("release"), "released"),
-        Some(SettleRequest::Snooze { .. }) => (Some("delay"), "put_off"),
-        Some(SettleRequest::WaitChildren) => (Some("wait_children"), "waits"),
+        Some(SettleRequest::Snooze { .. }) => (Some("snooze"), "snoozed"),
+        Some(SettleRequest::WaitChildren) => (Some("wait_children"), "waiting_children"),
         Some(SettleRequest::Suspend) => (Some("suspend"), "suspended"),
     };
     let settled = came.answer.is_settled();
@@ -156,15 +157,15 @@ pub(crate) fn object(came: &AttemptReport) -> Value {
         "lane": came.lane,
         "attempt": came.attempt,
         "epoch": came.fence.epoch,
-        "outcome": if settled { outcome } else { "lost" },
-        "asked": asked,
+        "outcome": if settled { outcome } else { "not_settled" },
+        "requested": requested,
         "settled": settled,
         "code": came.answer.code(),
         "class": failure.map(|failure| failure.class().as_str()),
-        "gives_up": failure.is_some_and(|failure| failure.retry() == Retry::Never),
+        "non_retryable": failure.is_some_and(|failure| failure.retry() == Retry::Never),
         "reason": reason,
         "result_bytes": result_bytes,
-        "took_ms": u64::try_from(came.took.as_millis()).unwrap_or(u64::MAX),
+        "duration_ms": u64::try_from(came.took.as_millis()).unwrap_or(u64::MAX),
     })
 }
 

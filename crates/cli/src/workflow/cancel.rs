@@ -41,12 +41,14 @@ impl Cancel {
         let after = self.target.workflow(&engine, &self.id).await?;
         let (state, id) = (after.lifecycle.public(), &self.id);
         if self.target.json {
-            let asked = state != PublicState::Cancelled;
-            say_json(&json!({ "id": id, "state": state, "asked": asked }));
+            let cancel_requested = state != PublicState::Cancelled;
+            say_json(&json!({ "id": id, "state": state, "cancel_requested": cancel_requested }));
         } else if state == PublicState::Cancelled {
             say(&format!("Workflow {id} is cancelled."));
         } else {
-            say(&format!("Workflow {id} is asked to cancel: a worker with its code does that."));
+            say(&format!(
+                "Cancellation of workflow {id} is requested: a worker with its code handles it."
+            ));
         }
         Ok(engine.shutdown().await?)
     }

@@ -9,7 +9,7 @@ use crate::workflow::made::{named, step_of};
 
 /// An inconsistency in a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Flaw {
+pub(super) struct HistoryProblem {
     /// The row, from 0; none for the whole history.
     pub(super) turn: Option<usize>,
     pub(super) what: String,
@@ -18,7 +18,7 @@ pub(super) struct Flaw {
 /// The result of a check.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
-    pub(super) flaws: Vec<Flaw>,
+    pub(super) problems: Vec<HistoryProblem>,
     /// The number after the last step, if known.
     pub(super) next_step: Option<u64>,
 }
@@ -36,7 +36,7 @@ struct Checker<'h> {
     /// Completions of steps that are not created yet: a turn committed in several rows has its
     /// inputs in the first, and its local activities perhaps in a later one.
     early: BTreeMap<u64, usize>,
-    flaws: Vec<Flaw>,
+    problems: Vec<HistoryProblem>,
 }
 
 /// Checks the rows of an execution. `first_step` is the number of its first step, if known.
@@ -51,7 +51,7 @@ pub(super) fn check(rows: &[TurnRecord], first_step: Option<u64>) -> Checked {
         given_up: BTreeSet::new(),
         patches: BTreeSet::new(),
         early: BTreeMap::new(),
-        flaws: Vec::new(),
+        problems: Vec::new(),
     };
     for (turn, row) in rows.iter().enumerate() {
         checker.turn = turn;
@@ -59,21 +59,21 @@ pub(super) fn check(rows: &[TurnRecord], first_step: Option<u64>) -> Checked {
     }
     for (step, turn) in std::mem::take(&mut checker.early) {
         let what = format!("step {step} has ended, but was never created");
-        checker.flaws.push(Flaw { turn: Some(turn), what });
+        checker.problems.push(HistoryProblem { turn: Some(turn), what });
     }
-    Checked { flaws: checker.flaws, next_step: checker.next_step }
+    Checked { problems: checker.problems, next_step: checker.next_step }
 }
 
 impl<'h> Checker<'h> {
-    fn flaw(&mut self, what: String) {
-        self.flaws.push(Flaw { turn: Some(self.turn), what });
+    fn problem(&mut self, what: String) {
+        self.problems.push(HistoryProblem { turn: Some(self.turn), what });
     }
 
     fn row(&mut self, row: &'h TurnRecord) {
         // A row without inputs and commands has the time of its reader.
         if !row.arrived.is_empty() || !row.made.is_empty() {
             if row.at < self.at {
-                self.flaw(format!("its time {} is before that of the previous turn", row.at));
+                self.problem(format!("its time {} is before that of the previous turn", row.at));
             }
             self.at = row.at;
         }
@@ -93,14 +93,17 @@ impl<'h> Checker<'h> {
             return;
         }
         if !self.reported.insert(step) {
-            return self.flaw(format!("step {step} has ended a second time"));
+            return self.problem(format!("step {step} has ended a second time"));
         }
         let here = row.made.iter().find(|made| step_of(made) == Some(step));
         match (self.made.get(&step).copied(), here) {
             (Some(made), _) => self.fits(step, made, outcome),
             (None, Some(made @ RecordedCommand::Local { .. })) => self.fits(step, made, outcome),
             (None, Some(made)) => {
-                self.flaw(format!("{}, step {step}, has ended before it was created", named(made)));
+                self.problem(format!(
+                    "{}, step {step}, has ended before it was created",
+                    named(made)
+                ));
             }
             (None, None) => drop(self.early.insert(step, self.turn)),
         }
@@ -118,7 +121,7 @@ impl<'h> Checker<'h> {
             // Not awaited by code: only a failure is reported.
             RecordedCommand::Start { .. } | RecordedCommand::Signal { .. }
                 if matches!(outcome, StepOutcome::Failed { .. }) => {}
-            _ => self.flaw(format!("{}, step {step}, cannot end as {outcome:?}", named(made))),
+            _ => self.problem(format!("{}, step {step}, cannot end as {outcome:?}", named(made))),
         }
     }
 
@@ -126,7 +129,7 @@ impl<'h> Checker<'h> {
         match made {
             RecordedCommand::Patch { id } => {
                 if !self.patches.insert(id) {
-                    self.flaw(format!("patch {id} is recorded a second time"));
+                    self.problem(format!("patch {id} is recorded a second time"));
                 }
             }
             RecordedCommand::Cancel { step } => self.give_up(*step),
@@ -134,14 +137,14 @@ impl<'h> Checker<'h> {
                 let Some(step) = step_of(made) else { return };
                 let due = self.next_step.unwrap_or(step);
                 if step != due {
-                    self.flaw(format!("{} is step {step}, but step {due} is next", named(made)));
+                    self.problem(format!("{} is step {step}, but step {due} is next", named(made)));
                 }
                 self.next_step = Some(step + 1);
                 self.made.insert(step, made);
                 if self.early.remove(&step).is_some()
                     && !matches!(made, RecordedCommand::Local { .. })
                 {
-                    self.flaw(format!(
+                    self.problem(format!(
                         "{}, step {step}, has ended before it was created",
                         named(made)
                     ));
@@ -152,16 +155,16 @@ impl<'h> Checker<'h> {
 
     fn give_up(&mut self, step: u64) {
         match self.made.get(&step) {
-            None => self.flaw(format!("step {step} is cancelled, but was never created")),
+            None => self.problem(format!("step {step} is cancelled, but was never created")),
             Some(
                 RecordedCommand::Wait { .. }
                 | RecordedCommand::Start { .. }
                 | RecordedCommand::Signal { .. },
             ) => {
-                self.flaw(format!("step {step} is cancelled, but cannot be"));
+                self.problem(format!("step {step} is cancelled, but cannot be"));
             }
             Some(_) if !self.given_up.insert(step) => {
-                self.flaw(format!("step {step} is cancelled a second time"));
+                self.problem(format!("step {step} is cancelled a second time"));
             }
             Some(_) => {}
         }
@@ -208,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn flaws() {
+    fn problems() {
         for (first, rows, expected) in [
             (Some(0), "a0 t1 | +0 a2 x1 | +2", &[][..]),
             (Some(0), "a0 t1 | +0 x1 | +1", &["cannot end as"]),
@@ -240,7 +243,8 @@ mod tests {
         ] {
             let rows: Vec<TurnRecord> = rows.split('|').map(row).collect();
             let checked = check(&rows, first);
-            let found: Vec<&str> = checked.flaws.iter().map(|flaw| flaw.what.as_str()).collect();
+            let found: Vec<&str> =
+                checked.problems.iter().map(|problem| problem.what.as_str()).collect();
             assert_eq!(found.len(), expected.len(), "{rows:?}: {found:?}");
             for (found, expected) in found.iter().zip(expected) {
                 assert!(found.contains(expected), "{found}: {expected}");

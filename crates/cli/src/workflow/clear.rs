@@ -169,7 +169,7 @@ impl Tally {
             let more = if refused == 0 { "." } else { "; refused:" };
             say(&format!("Deleted {workflows}, {tasks} in all{more}"));
             if refused > 0 {
-                say_table(["id", "code", "why"], self.refused);
+                say_table(["id", "code", "reason"], self.refused);
             }
         }
         if refused == 0 { Ok(()) } else { Err(CliError::NotDeleted(refused)) }

@@ -83,8 +83,8 @@ pub(super) fn workflow_json(task: &Task) -> Value {
     fields["turns"] = state.turns.into();
     fields["first_step"] = state.first_step.into();
     fields["next_step"] = state.next_step.into();
-    fields["cancelling"] = json!(state.cancelling);
-    fields["in_memory_of"] = json!(state.sticky.as_ref().map(|sticky| &sticky.worker));
+    fields["cancel_reason"] = json!(state.cancelling);
+    fields["sticky_worker"] = json!(state.sticky.as_ref().map(|sticky| &sticky.worker));
     fields
 }
 

@@ -8,7 +8,7 @@ use windlass::{Engine, Error, PublicState, Task, TaskId};
 use crate::error::CliError;
 use crate::output::{counted, say, say_json};
 use crate::target::Target;
-use crate::workflow::check::{Checked, Flaw, check};
+use crate::workflow::check::{Checked, HistoryProblem, check};
 use crate::workflow::past::{Chapter, chapter, chapters};
 
 const EXAMPLES: &str = "Examples:
@@ -46,7 +46,7 @@ struct Finding {
     /// None if a file does not contain it.
     execution: Option<u32>,
     turns: usize,
-    flaws: Vec<Flaw>,
+    problems: Vec<HistoryProblem>,
 }
 
 impl ReplayCheck {
@@ -63,8 +63,8 @@ impl ReplayCheck {
                 finding.lines().iter().for_each(|line| say(line));
             }
         }
-        let flaws = findings.iter().map(|finding| finding.flaws.len() as u64).sum();
-        if flaws > 0 { Err(CliError::Unhealthy(flaws)) } else { Ok(()) }
+        let problems = findings.iter().map(|finding| finding.problems.len() as u64).sum();
+        if problems > 0 { Err(CliError::Unhealthy(problems)) } else { Ok(()) }
     }
 
     async fn of_store(&self, id: &TaskId) -> Result<Vec<Finding>, CliError> {
@@ -99,18 +99,18 @@ async fn of_chapter(
     let rows = match chapter.rows(engine).await {
         Ok(rows) => rows,
         Err(error @ (Error::NoHistory { .. } | Error::BadHistory { .. })) => {
-            let flaws = vec![Flaw { turn: None, what: error.to_string() }];
-            return Ok((Finding { execution, turns: 0, flaws }, None));
+            let problems = vec![HistoryProblem { turn: None, what: error.to_string() }];
+            return Ok((Finding { execution, turns: 0, problems }, None));
         }
         Err(error) => return Err(error.into()),
     };
     let state = task.workflow.as_deref().filter(|_| matches!(chapter, Chapter::Present(_)));
     let first_step = first_step.or(state.map(|state| state.first_step));
-    let Checked { mut flaws, next_step } = check(&rows, first_step);
+    let Checked { mut problems, next_step } = check(&rows, first_step);
     if let Some(state) = state {
         let mut disagree = |what: &str, store: u64, history: u64| {
             let what = format!("the store says {what} {store}, the history {history}");
-            flaws.push(Flaw { turn: None, what });
+            problems.push(HistoryProblem { turn: None, what });
         };
         let next = next_step.unwrap_or(state.first_step);
         // A turn that is being committed in parts has allocated all its numbers already.
@@ -123,7 +123,7 @@ async fn of_chapter(
             disagree("that the first step is", state.first_step, first_step.unwrap_or_default());
         }
     }
-    Ok((Finding { execution, turns: rows.len(), flaws }, next_step.or(first_step)))
+    Ok((Finding { execution, turns: rows.len(), problems }, next_step.or(first_step)))
 }
 
 /// Whether it was ended from outside, perhaps during a turn.
@@ -171,16 +171,17 @@ fn of_rows(
         row.map_err(|error| format!("row {turn} is not a history row: {error}"))
     };
     let rows = rows.into_iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
-    let Checked { flaws, .. } = check(&rows, first_step);
-    Ok(Finding { execution, turns: rows.len(), flaws })
+    let Checked { problems, .. } = check(&rows, first_step);
+    Ok(Finding { execution, turns: rows.len(), problems })
 }
 
 impl Finding {
     fn json(&self) -> Value {
-        let flaws = self.flaws.iter();
-        let flaws = flaws.map(|flaw| json!({ "turn": flaw.turn, "what": flaw.what }));
-        let flaws: Vec<Value> = flaws.collect();
-        json!({ "execution": self.execution, "turns": self.turns, "flaws": flaws })
+        let problems = self.problems.iter();
+        let problems =
+            problems.map(|problem| json!({ "turn": problem.turn, "what": problem.what }));
+        let problems: Vec<Value> = problems.collect();
+        json!({ "execution": self.execution, "turns": self.turns, "problems": problems })
     }
 
     fn lines(&self) -> Vec<String> {
@@ -188,13 +189,13 @@ impl Finding {
             Some(number) => format!("execution {number}"),
             None => "history".to_owned(),
         };
-        if self.flaws.is_empty() {
+        if self.problems.is_empty() {
             return vec![format!("{name}: {}, well formed", counted(self.turns as u64, "turn"))];
         }
-        let line = |flaw: &Flaw| match flaw.turn {
-            Some(turn) => format!("{name}, turn {turn}: {}", flaw.what),
-            None => format!("{name}: {}", flaw.what),
+        let line = |problem: &HistoryProblem| match problem.turn {
+            Some(turn) => format!("{name}, turn {turn}: {}", problem.what),
+            None => format!("{name}: {}", problem.what),
         };
-        self.flaws.iter().map(line).collect()
+        self.problems.iter().map(line).collect()
     }
 }

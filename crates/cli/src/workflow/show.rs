@@ -96,9 +96,9 @@ fn whole_json(task: &Task, kept: &Kept) -> Value {
     let waits = kept.open(task).into_iter().map(
         |open| json!({ "step": open.step, "what": awaited(open.made), "since": time(open.since) }),
     );
-    fields["waits_for"] = waits.collect();
+    fields["waiting_for"] = waits.collect();
     if let Some(damage) = &kept.damage {
-        fields["history"] = json!(damage.to_string());
+        fields["history_error"] = json!(damage.to_string());
     }
     fields["input"] = kept.input.as_ref().map_or(Value::Null, payload_json);
     fields["result"] = kept.result.as_ref().map_or(Value::Null, payload_json);
@@ -130,8 +130,10 @@ fn pairs(task: &Task, kept: &Kept, now: Timestamp) -> Vec<(&'static str, String)
         format!("{}, step {}, since {}", awaited(open.made), open.step, distance(open.since, now))
     });
     let waits = waits.collect::<Vec<_>>().join("\n");
-    pairs.extend((!waits.is_empty()).then_some(("waits for", waits)));
-    pairs.extend(kept.damage.as_ref().map(|damage| ("history", printable(&damage.to_string()))));
+    pairs.extend((!waits.is_empty()).then_some(("waiting for", waits)));
+    pairs.extend(
+        kept.damage.as_ref().map(|damage| ("history error", printable(&damage.to_string()))),
+    );
     let labels = task.labels.iter().map(|(name, value)| format!("{name}={}", one_line(value)));
     let labels = labels.collect::<Vec<_>>().join("\n");
     pairs.extend((!labels.is_empty()).then_some(("labels", labels)));

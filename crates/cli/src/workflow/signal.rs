@@ -13,7 +13,6 @@ const OPTIONS: &[(&str, &str)] = &[
     ("id", "ID"),
     ("name", "NAME"),
     ("source", "--source"),
-    ("idempotency_key", "--key"),
     ("buffer_ms", "--before-start in milliseconds"),
     ("kind", "--start"),
     ("lane", "--lane"),

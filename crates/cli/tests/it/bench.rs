@@ -177,7 +177,7 @@ fn sleeping_workflows_are_measured_and_woken() {
         args.extend(store.iter().flat_map(|url| ["--store", url]));
         let found = json(&windlass(&args));
         assert_eq!((&found["sleeping"], &found["history_rows"]), (&60.into(), &60.into()));
-        for key in ["row_bytes_each", "all_awake_after_s", "woken_per_s", "fell_asleep_per_s"] {
+        for key in ["row_bytes_each", "all_resumed_after_s", "resumed_per_s", "suspended_per_s"] {
             assert!(found[key].as_f64().unwrap() > 0.0, "{key}: {found}");
         }
         assert!(found["memory_bytes_each"].is_number(), "{found}");
@@ -237,7 +237,7 @@ fn two_processes_share_a_backlog_and_nothing_runs_twice() {
         assert_eq!(both("completions"), 3_000, "{found}");
         assert_eq!(both("claims"), number("/claims"), "{found}");
         assert_eq!(number("/one_process/process-1/completions"), 3_000, "{found}");
-        assert_eq!(both("stale"), 0, "{found}");
+        assert_eq!(both("not_settled"), 0, "{found}");
     }
 }
 

@@ -42,7 +42,7 @@ async fn a_running_worker_skips_a_paused_lane() {
     place.ok("task replay free");
     place.ok("task wait free");
     assert_eq!(place.one("task show held")["state"], "waiting");
-    assert_eq!(place.one("task why held")["why"], "lane_hands_nothing_out");
+    assert_eq!(place.one("task why held")["why"], "lane_paused");
 
     place.ok("lane resume held");
     place.ok("task wait held");

@@ -42,7 +42,7 @@ async fn children_are_listed_and_waited_for() {
     let why = place.one("task why o");
     assert_eq!(
         (&why["why"], &why["state"]),
-        (&json!("waits_for_children"), &json!("waiting_children"))
+        (&json!("waiting_children"), &json!("waiting_children"))
     );
     assert_eq!(why["facts"]["children"]["open"], 1);
     let shown = place.one("task show o");
@@ -60,7 +60,7 @@ async fn children_are_listed_and_waited_for() {
     assert_eq!(order.attempts, 1);
     complete(&engine, &order).await;
     let said = place.run("task create pack --parent o");
-    assert!(said.code != 0 && said.err.ends_with("[parent_ended]\n"), "{said:?}");
+    assert!(said.code != 0 && said.err.ends_with("[parent_terminal]\n"), "{said:?}");
     engine.shutdown().await.unwrap();
 }
 

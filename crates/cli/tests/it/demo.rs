@@ -45,7 +45,7 @@ fn the_demo_passes_its_checks_and_leaves_nothing_behind() {
     let killed = &found["killed"];
     assert!(killed["leases_held"].as_u64().unwrap() > 0, "{found}");
     assert_eq!(killed["leases_recovered"], killed["leases_held"]);
-    assert_eq!(found["stale_write"]["code"], "stale");
+    assert_eq!(found["stale_write"]["code"], "stale_fence");
     let checks = found["checks"].as_object().unwrap();
     assert!(checks.len() == 9 && checks.values().all(|holds| holds == true), "{found}");
     assert!(is_empty(folder.path()));
@@ -68,7 +68,7 @@ fn the_demo_prints_its_steps_and_may_retain_the_file() {
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }
-    assert!(told.contains("windlass dead list --store"), "{told}");
+    assert!(told.contains("windlass dlq list --store"), "{told}");
     assert!(!told.contains("NOT"), "{told}");
     let kept = folder.path().read_dir().unwrap().next().unwrap().unwrap().path().join("demo.db");
     assert!(told.contains(&format!("--store sqlite://{}", kept.display())), "{told}");

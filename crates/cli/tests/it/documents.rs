@@ -66,8 +66,8 @@ async fn every_field_is_in_the_guide() {
     fail(&engine, &task, FailureClass::Transient, "no").await;
     for line in [
         "task list",
-        "dead list",
-        "dead replay a b",
+        "dlq list",
+        "dlq replay a b",
         "task why a",
         "task priority a 1",
         "task cancel a",

@@ -18,7 +18,7 @@ fn the_last_changes_and_the_cursor_after_them() {
     assert_eq!(seqs("events"), (12..=61).collect::<Vec<_>>());
     assert_eq!(seqs("events --limit 2"), [60, 61]);
     assert_eq!(seqs("events --limit 0").len(), 0);
-    assert_eq!(seqs("events --family lane"), [61]);
+    assert_eq!(seqs("events --category lane"), [61]);
     assert_eq!(seqs("events --lane b --limit 3"), [56, 58, 60]);
     assert_eq!(seqs("events --task t00"), [1]);
     assert_eq!(seqs("events --tenant other").len(), 0);
@@ -63,7 +63,7 @@ fn events_are_filtered() {
         ("events --label customer=42", "a b"),
         ("events --label customer=42 --label region=eu", "a"),
         ("events --label customer=7", ""),
-        ("events --family lane --family completion", "-"),
+        ("events --category lane --category completion", "-"),
         ("events --lane mail --lane bulk", "a b c -"),
     ] {
         assert_eq!(tasks(line), expected, "{line}");
@@ -81,27 +81,33 @@ async fn a_named_cursor_is_stored() {
         let rows = place.json(line);
         rows.iter().map(|row| row["seq"].as_u64().unwrap()).collect::<Vec<_>>()
     };
-    assert_eq!(seqs("events --as audit --limit 2"), [1, 2]);
-    assert_eq!(seqs("events --as audit"), [3]);
-    assert!(seqs("events --as audit").is_empty());
-    assert_eq!(seqs("events --as other"), [1, 2, 3]);
+    assert_eq!(seqs("events --subscription audit --limit 2"), [1, 2]);
+    assert_eq!(seqs("events --subscription audit"), [3]);
+    assert!(seqs("events --subscription audit").is_empty());
+    assert_eq!(seqs("events --subscription other"), [1, 2, 3]);
     assert_eq!(seqs("events"), [1, 2, 3], "without a name no cursor is stored");
     engine.create("k").id("d").lane("mail").await.unwrap();
 
-    let mut mail = place.start("events --as audit --lane mail --follow");
+    let mut mail = place.start("events --subscription audit --lane mail --follow");
     mail.until("d (k in mail)");
     engine.create("k").id("e").await.unwrap();
     engine.create("k").id("f").lane("mail").await.unwrap();
     mail.until("f (k in mail)");
     let (rest, code) = mail.interrupt();
     assert_eq!((code, rest.last().unwrap().ends_with(":6")), (0, true), "{rest:?}");
-    assert!(seqs("events --as audit").is_empty(), "events hidden by the filter were read as well");
+    assert!(
+        seqs("events --subscription audit").is_empty(),
+        "events hidden by the filter were read as well"
+    );
 
     let cursor = place.json("events")[3]["cursor"].as_str().unwrap().to_owned();
-    assert_eq!(seqs(&format!("events --as audit --after {cursor}")), [5, 6]);
-    assert!(seqs("events --as audit").is_empty(), "the cursor only moves forward");
-    let said = place.run_words(&["events", "--as", ""]);
-    assert_eq!((said.code, said.err.as_str()), (2, "windlass: --as is empty [invalid]\n"));
+    assert_eq!(seqs(&format!("events --subscription audit --after {cursor}")), [5, 6]);
+    assert!(seqs("events --subscription audit").is_empty(), "the cursor only moves forward");
+    let said = place.run_words(&["events", "--subscription", ""]);
+    assert_eq!(
+        (said.code, said.err.as_str()),
+        (2, "windlass: --subscription is empty [invalid]\n")
+    );
     engine.shutdown().await.unwrap();
 }
 
@@ -132,7 +138,7 @@ async fn an_expired_cursor_is_reported_with_the_oldest_one() {
     assert_eq!(rows.last().unwrap()["change"], "cancelled");
 
     // Events of a task whose log was trimmed are not presented as complete.
-    assert_eq!(place.one("task show t")["events_cut"], true);
+    assert_eq!(place.one("task show t")["events_truncated"], true);
     assert!(place.ok("task show t").contains("Older events were trimmed from the log"));
     engine.shutdown().await.unwrap();
 }

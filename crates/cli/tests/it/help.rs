@@ -17,8 +17,8 @@ const COMMANDS: &[&str] = &[
     "signal",
     "waitpoint create",
     "waitpoint list",
-    "key rotate",
-    "key list",
+    "signing-key rotate",
+    "signing-key list",
     "task grant",
     "task revoke",
     "worker list",
@@ -45,8 +45,8 @@ const COMMANDS: &[&str] = &[
     "session list",
     "session release",
     "node list",
-    "dead list",
-    "dead replay",
+    "dlq list",
+    "dlq replay",
     "events",
     "stats",
     "migrate",
@@ -68,7 +68,7 @@ fn every_command_has_help() {
             assert!(words > 1, "{command}: {option} has a description");
         }
     }
-    for command in ["task create", "task list", "quota set", "dead replay", "events", "signal"] {
+    for command in ["task create", "task list", "quota set", "dlq replay", "events", "signal"] {
         assert!(place.ok(&format!("{command} --help")).contains("Examples:"), "{command}");
     }
 }
@@ -79,7 +79,7 @@ fn lists_of_commands_describe_each_of_them() {
     for (line, names) in [
         (
             "--help",
-            &["task", "lane", "node", "dead", "events", "stats", "migrate", "doctor", "bench"][..],
+            &["task", "lane", "node", "dlq", "events", "stats", "migrate", "doctor", "bench"][..],
         ),
         (
             "task --help",
@@ -94,7 +94,7 @@ fn lists_of_commands_describe_each_of_them() {
         ("session --help", &["list", "release"]),
         ("node --help", &["list"]),
         ("worker --help", &["exec", "list"]),
-        ("dead --help", &["list", "replay"]),
+        ("dlq --help", &["list", "replay"]),
     ] {
         let help = place.ok(line);
         for name in names {
@@ -128,7 +128,7 @@ fn wrong_arguments_are_named() {
         ("task priority t high", "invalid digit"),
         ("task wait t --timeout 5", "a duration is"),
         ("task grant t", "<WORKER>"),
-        ("task grant t w --for 5", "a duration is"),
+        ("task grant t w --ttl 5", "a duration is"),
         ("events --label customer", "a label is NAME=VALUE"),
         ("task explode t", "unrecognized subcommand"),
         ("task list --stat x", "'--stat' found; a similar argument exists: '--state'"),
@@ -148,12 +148,12 @@ fn wrong_arguments_are_named() {
         ("signal go --task t --payload {broken", "this is not JSON"),
         ("waitpoint create t", "<ID>"),
         ("waitpoint list --limit 0", "0 is not in 1..=1000"),
-        ("key rotate --grace soon", "a duration is"),
+        ("signing-key rotate --grace soon", "a duration is"),
         ("lane limit mail 0", "a limit is a number from 1 on, or none"),
-        ("dead replay", "--all"),
-        ("dead replay t --all", "cannot be used with"),
+        ("dlq replay", "--all"),
+        ("dlq replay t --all", "cannot be used with"),
         ("events --after 17", "a cursor is INCARNATION:NUMBER"),
-        ("events --family tasks", "task, lease, completion, lane, signal"),
+        ("events --category tasks", "task, lease, completion, lane, signal"),
         ("stats --store /tmp/x.db", "a store is sqlite://PATH"),
         ("stats --store postgres://app:hidden@h/d?nonsense=1", "'postgres://app@h/d?nonsense=1'"),
         ("stats --store postgress://app:hidden@h/d", "'postgress://app@h/d'"),
@@ -209,7 +209,7 @@ fn errors_are_json_for_programs() {
         ("waitpoint create nope p", "task_not_found", 4),
         ("waitpoint create t not.so", "invalid", 2),
         ("task grant nope w", "task_not_found", 4),
-        ("task grant t w --for 1ms", "invalid", 2),
+        ("task grant t w --ttl 1ms", "invalid", 2),
         ("task revoke nope", "task_not_found", 4),
         ("task revoke t", "not_leased", 3),
         ("workflow show nope", "task_not_found", 4),
@@ -217,11 +217,11 @@ fn errors_are_json_for_programs() {
         ("workflow start k --input @nowhere.json", "payload_file", 1),
         ("lane pause nope", "lane_not_found", 4),
         ("lane limit nope 1", "lane_not_found", 4),
-        ("task replay t", "not_ended", 3),
+        ("task replay t", "not_terminal", 3),
         ("task wait t --timeout 1ms", "timed_out", 1),
         ("events --after elsewhere:1", "cursor_expired", 1),
-        ("dead replay t", "not_replayed", 3),
-        ("dead replay nope", "not_replayed", 4),
+        ("dlq replay t", "not_replayed", 3),
+        ("dlq replay nope", "not_replayed", 4),
         ("stats --store sqlite:///nowhere/x.db", "no_database", 4),
     ] {
         let said = place.run(&format!("{line} --json"));

@@ -72,11 +72,11 @@ fn figures() {
 #[test]
 fn a_restored_store_gets_a_new_incarnation() {
     let place = Place::empty();
-    assert_eq!(place.run("store renew").code, 4, "there is nothing to restore");
+    assert_eq!(place.run("store reset-cursors").code, 4, "there is nothing to restore");
     place.ok("task create k");
     let stats = |place: &Place| place.one("stats")["log"]["incarnation"].clone();
     let before = stats(&place);
-    let renewed = place.one("store renew");
+    let renewed = place.one("store reset-cursors");
     assert_ne!(renewed["incarnation"], before);
     assert_eq!(renewed["incarnation"], stats(&place));
     let cursor = format!("{}:1", before.as_str().unwrap());

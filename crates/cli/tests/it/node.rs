@@ -36,7 +36,7 @@ async fn the_engines_on_a_database_are_listed() {
     assert_eq!((&node["name"], &node["pid"]), (&"app-1".into(), &std::process::id().into()));
     assert_eq!(node["format"], windlass_store_postgres::FORMAT);
     assert!(node["started_at"].is_string() && node["seen_at"].is_string(), "{node}");
-    assert!(node["late_ms"].is_u64() && node["id"].is_string(), "{node}");
+    assert!(node["overdue_ms"].is_u64() && node["id"].is_string(), "{node}");
     let table = place.ok(&list);
     for part in ["id", "last seen", "app-1", &std::process::id().to_string()] {
         assert!(table.contains(part), "{part}: {table}");

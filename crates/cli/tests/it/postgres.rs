@@ -21,7 +21,7 @@ async fn tasks_lanes_and_the_log() {
     assert_eq!(place.run("task show nope").code, 4);
 
     assert_eq!(place.one("lane pause default"), json!({ "lane": "default", "state": "paused" }));
-    assert_eq!(place.one("task why a")["why"], "lane_hands_nothing_out");
+    assert_eq!(place.one("task why a")["why"], "lane_paused");
     place.ok("lane resume default");
     place.ok("lane limit default 5");
 
@@ -30,8 +30,8 @@ async fn tasks_lanes_and_the_log() {
         let task = claim(&engine, "w", "default").await;
         fail(&engine, &task, FailureClass::Permanent, "bounced").await;
     }
-    assert_eq!(place.json("dead list").len(), 2);
-    assert_eq!(place.ok("dead replay --all"), "Replayed 2 tasks.\n");
+    assert_eq!(place.json("dlq list").len(), 2);
+    assert_eq!(place.ok("dlq replay --all"), "Replayed 2 tasks.\n");
     engine.shutdown().await.unwrap();
 
     let events = place.json("events --limit 100");
@@ -46,7 +46,7 @@ async fn tasks_lanes_and_the_log() {
     assert_eq!(stats["durability"], "fsync=on, synchronous_commit=on");
     assert_eq!(stats["store"], server.url());
 
-    let renewed = place.one("store renew");
+    let renewed = place.one("store reset-cursors");
     assert_ne!(renewed["incarnation"], stats["log"]["incarnation"]);
     assert!(place.run(&format!("events --after {cursor}")).err.contains("cursor_expired"));
 }

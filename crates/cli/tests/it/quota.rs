@@ -19,27 +19,31 @@ async fn keys_are_listed_with_running_and_blocked_tasks() {
     let engine = place.application().await;
     assert_eq!(place.ok("quota list"), "There is no limit: see windlass quota set --help.\n");
     for id in ["a", "b", "c", "d"] {
-        place.ok(&format!("task create k --id {id} --key customer-7"));
+        place.ok(&format!("task create k --id {id} --concurrency-key customer-7"));
     }
     let first = claim(&engine, "w", "default").await;
-    let shown = place.one("quota show --key customer-7");
+    let shown = place.one("quota show --concurrency-key customer-7");
     assert_eq!(counts(&shown), (1, 0, 3));
-    assert_eq!((&shown["limit"], &shown["set"]), (&json!(1), &json!(false)));
+    assert_eq!((&shown["limit"], &shown["configured"]), (&json!(1), &json!(false)));
     let table = place.ok("quota list");
     assert!(table.contains("customer-7") && table.contains("1 at once at most"), "{table}");
     let why = place.ok("task why d");
-    for part in ["Task d is blocked by key customer-7", "1 at once at most", "2 more wait there"] {
+    let blocked = "Task d is blocked by concurrency key customer-7";
+    for part in [blocked, "1 at once at most", "2 more wait there"] {
         assert!(why.contains(part), "{part}: {why}");
     }
     assert_eq!(place.json("task list --state blocked").len(), 3);
 
-    let said = place.ok("quota set --key customer-7 --limit 3");
-    assert_eq!(said, "Key customer-7 runs 3 at once at most.\n");
-    assert_eq!(counts(&place.one("quota show --key customer-7")), (1, 2, 1));
+    let said = place.ok("quota set --concurrency-key customer-7 --limit 3");
+    assert_eq!(said, "Concurrency key customer-7 runs 3 at once at most.\n");
+    assert_eq!(counts(&place.one("quota show --concurrency-key customer-7")), (1, 2, 1));
     complete(&engine, &first).await;
-    assert_eq!(counts(&place.one("quota show --key customer-7")), (0, 3, 0));
-    assert_eq!(place.ok("quota clear --key customer-7"), "Key customer-7 runs one at a time.\n");
-    assert_eq!(counts(&place.one("quota show --key customer-7")), (0, 1, 2));
+    assert_eq!(counts(&place.one("quota show --concurrency-key customer-7")), (0, 3, 0));
+    assert_eq!(
+        place.ok("quota clear --concurrency-key customer-7"),
+        "Concurrency key customer-7 runs one at a time.\n"
+    );
+    assert_eq!(counts(&place.one("quota show --concurrency-key customer-7")), (0, 1, 2));
     assert_eq!(place.json("quota list --kind key").len(), 1);
     assert_eq!(place.json("quota list --kind lane").len(), 0);
     engine.shutdown().await.unwrap();
@@ -56,10 +60,10 @@ async fn a_rate_limit_shows_when_it_admits_the_next_task() {
     claim(&engine, "w", "default").await;
     let shown = place.one("quota show --lane default");
     assert_eq!((&shown["started"], &shown["running"]), (&json!(1), &json!(1)));
-    assert!(shown["opens_at"].is_string(), "{shown}");
+    assert!(shown["retry_at"].is_string(), "{shown}");
     let why = place.one("task why b");
-    assert_eq!((&why["why"], &why["facts"]["kind"]), (&json!("quota_spent"), &json!("lane")));
-    assert!(why["facts"]["opens_at"].is_string(), "{why}");
+    assert_eq!((&why["why"], &why["facts"]["kind"]), (&json!("quota_exceeded"), &json!("lane")));
+    assert!(why["facts"]["retry_at"].is_string(), "{why}");
     let why = place.ok("task why b");
     assert!(why.contains("the next may start in "), "{why}");
     let log = place.ok("events --limit 100");
@@ -103,16 +107,20 @@ fn wrong_limits_are_named() {
     let place = Place::empty();
     place.ok("task create k");
     for (line, code, expected) in [
-        ("quota set --limit 1", 2, "--key <KEY>"),
-        ("quota set --key k", 2, "--limit <N>"),
-        ("quota set --key k --lane l --limit 1", 2, "cannot be used with"),
-        ("quota set --key k --limit -1", 2, "invalid value '-1' for '--limit <N>'"),
-        ("quota set --key k --rate 20", 2, "as in 20/1s"),
-        ("quota set --key k --rate 20/soon", 2, "a duration is"),
-        ("quota set --key k --limit 9999999", 2, "--limit is outside 0 to 1000000"),
-        ("quota set --key k --rate 1/1ms", 2, "the window of --rate is outside 100ms to 31d"),
+        ("quota set --limit 1", 2, "--concurrency-key <KEY>"),
+        ("quota set --concurrency-key k", 2, "--limit <N>"),
+        ("quota set --concurrency-key k --lane l --limit 1", 2, "cannot be used with"),
+        ("quota set --concurrency-key k --limit -1", 2, "invalid value '-1' for '--limit <N>'"),
+        ("quota set --concurrency-key k --rate 20", 2, "as in 20/1s"),
+        ("quota set --concurrency-key k --rate 20/soon", 2, "a duration is"),
+        ("quota set --concurrency-key k --limit 9999999", 2, "--limit is outside 0 to 1000000"),
+        (
+            "quota set --concurrency-key k --rate 1/1ms",
+            2,
+            "the window of --rate is outside 100ms to 31d",
+        ),
         ("quota set --lane nowhere --limit 1", 4, "there is no lane nowhere"),
-        ("task create k --key a --session b", 2, "cannot be used with"),
+        ("task create k --concurrency-key a --session b", 2, "cannot be used with"),
         ("worker exec --kind k --sessions=1ms -- true", 2, "between 100ms and 1d"),
     ] {
         let said = place.run(line);

@@ -23,23 +23,23 @@ async fn a_task_is_signaled_by_its_id() {
     let place = Place::empty();
     let engine = suspended(&place, Condition::signal("go")).await;
     assert_eq!(place.ok("signal other --task t"), "Task t has message 1 in its mailbox.\n");
-    let line = r#"signal go --task t --source ada --key k --payload {"ok":true}"#;
+    let line = r#"signal go --task t --source ada --idempotency-key k --payload {"ok":true}"#;
     assert_eq!(place.ok(line), "Task t resumes with message 2.\n");
     assert_eq!(place.ok(line), "Duplicate: sent before as message 2 of task t.\n");
     let again = place.one(line);
     let expected =
-        json!({ "task": "t", "seq": 2, "duplicate": true, "resumed": false, "kept": false });
+        json!({ "task": "t", "seq": 2, "duplicate": true, "resumed": false, "buffered": false });
     assert_eq!(again, expected);
     assert_eq!(place.one("task show t")["state"], "resumable");
     place.ok("signal later --task t --after 1h");
     let listed = place.ok("task messages t --limit 2");
     let lines: Vec<&str> = listed.lines().collect();
-    assert!(lines[2].contains("other") && lines[2].contains("kept"), "{listed}");
-    assert!(lines[3].contains(r#"resumed with it   {"ok":true}"#), "{listed}");
+    assert!(lines[2].contains("other") && lines[2].contains("pending"), "{listed}");
+    assert!(lines[3].contains(r#"resumed the attempt   {"ok":true}"#), "{listed}");
     assert_eq!(lines[4..], ["There are more: --after 2"], "{listed}");
     let rest = place.one("task messages t --after 2");
-    assert_eq!((&rest["name"], &rest["went_on"]), (&"later".into(), &false.into()));
-    assert!(place.ok("task messages t --after 2").contains("seen in "));
+    assert_eq!((&rest["name"], &rest["resumed_attempt"]), (&"later".into(), &false.into()));
+    assert!(place.ok("task messages t --after 2").contains("visible in "));
     assert_eq!(place.ok("task messages t --after 3"), "There is no message.\n");
     let to_whom = place.run("signal go");
     assert_eq!(to_whom.code, 2);
@@ -77,7 +77,7 @@ async fn a_waitpoint_accepts_one_message_with_its_token() {
     assert_eq!(code, Some(0));
     let said: Value = serde_json::from_str(&said).unwrap();
     let expected =
-        json!({ "task": "t", "seq": 1, "duplicate": false, "resumed": true, "kept": false });
+        json!({ "task": "t", "seq": 1, "duplicate": false, "resumed": true, "buffered": false });
     assert_eq!(said, expected);
     let mut command = place.command(["signal", "yes"]);
     let again = command.env("WINDLASS_TOKEN", token.trim()).output().unwrap();
@@ -120,21 +120,21 @@ async fn waitpoints_are_listed_in_pages() {
 async fn keys_are_listed_and_rotated_without_their_secrets() {
     let place = Place::empty();
     place.ok("task create k --id t");
-    assert!(place.ok("key list").starts_with("There is no key"));
+    assert!(place.ok("signing-key list").starts_with("There is no signing key"));
     let token = place.ok("waitpoint create t p");
-    assert_eq!(place.one("key list")["signs"], true);
-    let fresh = place.one("key rotate --grace 0s");
-    let keys = place.json("key list");
+    assert_eq!(place.one("signing-key list")["active"], true);
+    let fresh = place.one("signing-key rotate --grace 0s");
+    let keys = place.json("signing-key list");
     assert_eq!(keys.last().unwrap()["id"], fresh["id"]);
-    let row = place.ok("key list");
-    assert!(row.contains("signs"), "{row}");
+    let row = place.ok("signing-key list");
+    assert!(row.contains("active"), "{row}");
     for key in &keys {
         assert_eq!(key["fingerprint"].as_str().unwrap().len(), 32);
         assert!(key.get("secret").is_none(), "{key}");
     }
     let (code, _) = piped(&place, &["signal", "go", "--token", "-"], &token);
     assert_eq!(code, Some(3), "the grace period of its key is over");
-    assert!(place.ok("key rotate").contains("from here on"));
+    assert!(place.ok("signing-key rotate").contains("New tokens are signed"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,7 +171,7 @@ async fn an_operator_resumes_a_task() {
     assert!(why.contains("windlass task resume t"), "{why}");
     assert_eq!(place.ok("task resume t --by ada"), "Task t resumes on the next free worker.\n");
     assert_eq!(place.run("task resume t").code, 3);
-    let told = place.ok("events --family signal");
+    let told = place.ok("events --category signal");
     assert!(told.contains("by an operator, ada"), "{told}");
     engine.shutdown().await.unwrap();
 }

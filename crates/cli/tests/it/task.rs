@@ -111,7 +111,7 @@ async fn shows_everything() {
     }
     let changes = |id: &str| {
         let task = place.one(&format!("task show {id}"));
-        assert_eq!(task["events_cut"], false, "{id}");
+        assert_eq!(task["events_truncated"], false, "{id}");
         let events = task["events"].as_array().unwrap().clone();
         events.iter().map(|event| event["change"].clone()).collect::<Vec<Value>>()
     };

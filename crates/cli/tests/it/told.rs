@@ -23,7 +23,7 @@ fn check(printed: &str, expected: &[(&str, Value)]) {
 #[tokio::test]
 async fn a_cancelled_task_is_not_reported_as_done() {
     // It is stopped, or exits before its worker is notified of the cancellation.
-    for (lease, goes, asked) in [("1s", false, json!(null)), ("1h", true, json!("complete"))] {
+    for (lease, goes, requested) in [("1s", false, json!(null)), ("1h", true, json!("complete"))] {
         let stage = Stage::new().await;
         let worker = stage.run_scripts(&["--json", "--once", "--lease", lease]);
         let task = stage.script(PATIENT).await.unwrap();
@@ -34,9 +34,16 @@ async fn a_cancelled_task_is_not_reported_as_done() {
         }
         let (status, printed, _) = worker.wait().await;
         assert!(status.success());
-        let lost = [("outcome", json!("lost")), ("settled", json!(false))];
+        let lost = [("outcome", json!("not_settled")), ("settled", json!(false))];
         check(&printed, &lost);
-        check(&printed, &[("code", json!("ended")), ("asked", asked), ("task", json!(task.id()))]);
+        check(
+            &printed,
+            &[
+                ("code", json!("already_terminal")),
+                ("requested", requested),
+                ("task", json!(task.id())),
+            ],
+        );
     }
 }
 
@@ -51,7 +58,7 @@ async fn a_rejected_settle_is_reported_to_people() {
     let (_, _, told) = worker.wait().await;
     let line = told.lines().last().unwrap();
     assert!(line.contains("not settled, the task has ended as cancelled"), "{told}");
-    assert!(line.contains("[ended]; it was done, a result of 2 bytes"), "{told}");
+    assert!(line.contains("[already_terminal]; it was done, a result of 2 bytes"), "{told}");
 }
 
 #[tokio::test]
@@ -72,8 +79,8 @@ async fn a_lost_lease_is_reported() {
     worker.signal(Signal::CONT);
     let (status, printed, _) = worker.wait().await;
     assert!(status.success());
-    check(&printed, &[("outcome", json!("lost")), ("settled", json!(false))]);
-    check(&printed, &[("code", json!("lease_over")), ("asked", json!(null))]);
+    check(&printed, &[("outcome", json!("not_settled")), ("settled", json!(false))]);
+    check(&printed, &[("code", json!("lease_expired")), ("requested", json!(null))]);
     assert!(!is_running(&stage.path("it")));
     assert_eq!(ended(&task).await.lifecycle.public(), PublicState::Completed);
 }
@@ -91,7 +98,7 @@ async fn released_and_snoozed_tasks_are_reported() {
     let stranger = stage.engine.create("unknown").await.unwrap();
     let worker = stage.run_scripts(&["--json", "--exit-when-idle=50ms"]);
     let (_, printed, _) = worker.wait().await;
-    check(&printed, &[("outcome", json!("put_off")), ("task", json!(stranger.id()))]);
+    check(&printed, &[("outcome", json!("snoozed")), ("task", json!(stranger.id()))]);
 }
 
 #[tokio::test]

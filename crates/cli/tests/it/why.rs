@@ -44,7 +44,7 @@ async fn waiting() {
     let json = check(
         &place,
         "t",
-        "lane_hands_nothing_out",
+        "lane_paused",
         &["lane mail is paused (set", "windlass lane resume mail"],
     );
     assert_eq!(json["facts"], json!({ "lane": "mail", "state": "paused" }));
@@ -64,21 +64,20 @@ async fn delayed() {
     let place = Place::empty();
     let engine = place.application().await;
     place.ok("task create k --id later --lane a --after 1d");
-    let json =
-        check(&place, "later", "delayed_until", &["starts in 23h", "created to start later"]);
+    let json = check(&place, "later", "delayed", &["starts in 23h", "created to start later"]);
     assert!(json["facts"]["until"].as_str().unwrap().ends_with('Z'));
 
     place.ok("task create k --id retry --lane b --attempts 3 --backoff 1d");
     let task = claim(&engine, "w", "b").await;
     fail(&engine, &task, FailureClass::Transient, "the other side\nis away").await;
     let parts = ["starts in 23h", "attempt 1 of 3 failed (transient: the other side is away)"];
-    check(&place, "retry", "delayed_until", &parts);
+    check(&place, "retry", "delayed", &parts);
 
     place.ok("task create odd --id odd --lane c");
     let task = claim(&engine, "w", "c").await;
     engine.submit(Snooze { fence: task.fence(), delay_ms: 3_600_000 }).await.unwrap();
     let parts = ["a worker snoozed it", "does one exist for odd on lane c?"];
-    check(&place, "odd", "delayed_until", &parts);
+    check(&place, "odd", "delayed", &parts);
     engine.shutdown().await.unwrap();
 }
 
@@ -89,7 +88,7 @@ async fn held_and_ended() {
     place.ok("task create k --id t --attempts 1");
     let task = claim(&engine, "worker-1", "default").await;
     let parts = ["worker-1 runs task t: attempt 1 of 1 began", "Its lease expires in"];
-    let json = check(&place, "t", "held_by", &parts);
+    let json = check(&place, "t", "leased", &parts);
     assert_eq!(
         (&json["facts"]["worker"], &json["facts"]["attempt"]),
         (&json!("worker-1"), &json!(1))
@@ -100,9 +99,9 @@ async fn held_and_ended() {
         "Task t failed",
         "in attempt 1 of 1.",
         "attempts are used up (transient): no route to host",
-        "windlass dead replay t",
+        "windlass dlq replay t",
     ];
-    check(&place, "t", "ended", &parts);
+    check(&place, "t", "terminal", &parts);
 
     for (class, says) in [
         (FailureClass::Transient, "no retry policy, so the failure was final (transient): boom"),
@@ -113,17 +112,17 @@ async fn held_and_ended() {
         place.ok(&format!("task create k --id {}", class.as_str()));
         let task = claim(&engine, "w", "default").await;
         fail(&engine, &task, class, "boom").await;
-        check(&place, class.as_str(), "ended", &[says]);
+        check(&place, class.as_str(), "terminal", &[says]);
     }
 
     place.ok("task create k --id done");
     let task = claim(&engine, "w", "default").await;
     complete(&engine, &task).await;
-    check(&place, "done", "ended", &["was completed", "windlass task show done"]);
+    check(&place, "done", "terminal", &["was completed", "windlass task show done"]);
     place.ok("task create k --id gone");
     place.ok("task cancel gone --reason enough");
     let parts = ["was cancelled", ": enough", "windlass task replay gone"];
-    check(&place, "gone", "ended", &parts);
+    check(&place, "gone", "terminal", &parts);
     engine.shutdown().await.unwrap();
 }
 
@@ -153,11 +152,11 @@ async fn overdue_tasks_are_explained_while_no_engine_runs() {
     }
     let running = "is your application running?";
     check(&place, "late", "ready", &["past its deadline", running]);
-    check(&place, "due", "delayed_until", &["was due", running]);
-    check(&place, "held", "held_by", &["was held by worker-1, whose lease expired", running]);
+    check(&place, "due", "delayed", &["was due", running]);
+    check(&place, "held", "leased", &["was held by worker-1, whose lease expired", running]);
 
     engine.sweep().await.unwrap();
-    check(&place, "late", "ended", &["expired", ": its deadline of 1ms had passed"]);
+    check(&place, "late", "terminal", &["expired", ": its deadline of 1ms had passed"]);
     check(&place, "due", "ready", &["is ready"]);
     check(&place, "held", "ready", &["by worker-1"]);
     engine.shutdown().await.unwrap();

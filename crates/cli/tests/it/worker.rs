@@ -187,7 +187,7 @@ async fn once_and_until_idle() {
         ("kind", json!("script")),
         ("attempt", json!(1)),
         ("epoch", json!(first.task().await.unwrap().epoch)),
-        ("outcome", json!("done")),
+        ("outcome", json!("completed")),
         ("settled", json!(true)),
         ("code", json!(null)),
         ("reason", json!(null)),

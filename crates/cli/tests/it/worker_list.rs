@@ -26,7 +26,7 @@ async fn running_workers_are_listed() {
     let row = place.one("worker list");
     assert_eq!((&row["worker"], &row["tags"]), (&"mailer-1".into(), &"any".into()));
     assert_eq!(row["lanes"], serde_json::json!(["bulk", "mail"]));
-    assert_eq!((&row["every_ms"], &row["missed_at"]), (&5_000.into(), &().into()));
+    assert_eq!((&row["heartbeat_interval_ms"], &row["suspect_since"]), (&5_000.into(), &().into()));
     assert!(row["seen_at"].is_string() && row["registered_at"].is_string(), "{row}");
     let text = place.ok("worker ls");
     for part in ["mailer-1", "bulk, mail", "gpu, tags: any", "just now"] {
@@ -51,7 +51,7 @@ async fn a_task_is_granted_and_revoked() {
     let place = Place::empty();
     let engine = place.application().await;
     place.ok("task create k --id t");
-    let said = place.ok("task grant t mailer-1 --for 1h");
+    let said = place.ok("task grant t mailer-1 --ttl 1h");
     assert!(said.starts_with("Task t is granted to mailer-1 until "), "{said}");
     let row = place.one("task grant t mailer-1");
     assert_eq!((&row["id"], &row["worker"]), (&"t".into(), &"mailer-1".into()));
@@ -59,12 +59,12 @@ async fn a_task_is_granted_and_revoked() {
     assert!(place.ok("task why t").contains("is granted to worker mailer-1 until"));
     let refused = place.run("task grant t mailer-2");
     assert_eq!(refused.code, 3, "{refused:?}");
-    assert!(refused.err.ends_with("[kept]\n"), "{refused:?}");
+    assert!(refused.err.ends_with("[granted_to_other]\n"), "{refused:?}");
     let said = place.ok("task revoke t");
     assert_eq!(said, "Task t is revoked from mailer-1, and waits in its lane.\n");
     place.ok("task create k --id granted --lane granted");
-    place.ok("task grant granted mailer-3 --for 1h");
-    place.ok("worker exec --kind k --lane granted --name mailer-3 --grants --once -- true");
+    place.ok("task grant granted mailer-3 --ttl 1h");
+    place.ok("worker exec --kind k --lane granted --name mailer-3 --accept-grants --once -- true");
     assert_eq!(place.one("task show granted")["state"], "completed");
 
     let held = claim(&engine, "mailer-2", "default").await;

@@ -99,8 +99,8 @@ async fn from_start_to_end() {
     assert_eq!(shown["status"], "waiting for approval");
     assert_eq!(shown["values"], json!({ "paid": "paid 500" }));
     assert_eq!(shown["input"]["json"], 500);
-    assert_eq!(shown["waits_for"][0]["what"], "message approved");
-    let waits = shown["waits_for"].as_array().unwrap();
+    assert_eq!(shown["waiting_for"][0]["what"], "message approved");
+    let waits = shown["waiting_for"].as_array().unwrap();
     let steps: Vec<&Value> = waits.iter().map(|open| &open["step"]).collect();
     assert_eq!(steps, [1, 2]);
     let words = place.ok("workflow show o");
@@ -110,7 +110,7 @@ async fn from_start_to_end() {
         "execution 0: 2 turns, 3 steps",
         "status waiting for approval",
         "values paid = \"paid 500\"",
-        "waits for message approved, step 1, since just now timer until 20",
+        "waiting for message approved, step 1, since just now timer until 20",
         "labels customer=42",
     ] {
         assert!(words.contains(part), "{part}: {words}");
@@ -124,7 +124,7 @@ async fn from_start_to_end() {
     place.ok("task wait o --timeout 1m");
     let shown = place.one("workflow show o");
     assert_eq!(shown["result"]["json"], "paid 500, approved by ada");
-    assert_eq!(shown["waits_for"], json!([]));
+    assert_eq!(shown["waiting_for"], json!([]));
     running.drain(Duration::from_secs(10)).await;
     engine.shutdown().await.unwrap();
     has_a_history(&place);
@@ -169,8 +169,8 @@ fn has_a_history(place: &Place) {
     let lines: Vec<&str> = text.lines().collect();
     std::fs::write(place.file("cut.jsonl"), format!("{}\n{}", lines[0], lines[2])).unwrap();
     let found = place.one_of("workflow replay-check --file cut.jsonl", 1);
-    assert_eq!(found["flaws"][0]["what"], "step 2 is cancelled, but was never created");
-    assert_eq!(found["flaws"][0]["turn"], 1);
+    assert_eq!(found["problems"][0]["what"], "step 2 is cancelled, but was never created");
+    assert_eq!(found["problems"][0]["turn"], 1);
     std::fs::write(place.file("other.json"), "{\"a\":1}").unwrap();
     for file in ["other.json", "nowhere.json"] {
         let said = place.run(&format!("workflow replay-check --file {file}"));
@@ -224,7 +224,7 @@ async fn executions_and_children() {
     assert!(first.contains("<- child order as order-100, step 0, completed after"), "{first}");
     assert!(first.lines().last().unwrap().starts_with("continued as execution 1"), "{first}");
     let findings = place.json("workflow replay-check s");
-    let found: Vec<_> = findings.iter().map(|one| (&one["execution"], &one["flaws"])).collect();
+    let found: Vec<_> = findings.iter().map(|one| (&one["execution"], &one["problems"])).collect();
     let none = json!([]);
     assert_eq!(found, [(&json!(0), &none), (&json!(1), &none), (&json!(2), &none)]);
     let second = place.one("workflow replay-check s --execution 1");
@@ -303,7 +303,7 @@ async fn a_workflow_is_cancelled_politely_or_by_force() {
         until_paid(&engine, id).await;
     }
     let said = place.run("workflow delete polite --yes");
-    assert!(said.code == 3 && said.err.ends_with("[not_ended]\n"), "{said:?}");
+    assert!(said.code == 3 && said.err.ends_with("[not_terminal]\n"), "{said:?}");
     assert!(said.err.contains("windlass workflow cancel polite"), "{said:?}");
     place.ok("workflow cancel polite --reason enough");
     until(&engine, "polite", |task| task.lifecycle.ended_at().is_some()).await;
@@ -314,17 +314,17 @@ async fn a_workflow_is_cancelled_politely_or_by_force() {
     assert!(history.contains("-> activity refund, step 3: 700"), "{history}");
 
     let forced = place.one("workflow cancel forced --force");
-    assert_eq!(forced, json!({ "id": "forced", "state": "cancelled", "asked": false }));
+    assert_eq!(forced, json!({ "id": "forced", "state": "cancelled", "cancel_requested": false }));
     assert!(!place.ok("workflow history forced").contains("refund"));
     assert_eq!(place.ok("workflow replay-check forced"), "execution 0: 2 turns, well formed\n");
     let late = place.run("workflow signal forced approved");
-    assert!(late.code == 3 && late.err.ends_with("[ended]\n"), "{late:?}");
+    assert!(late.code == 3 && late.err.ends_with("[already_terminal]\n"), "{late:?}");
     running.drain(Duration::from_secs(10)).await;
     engine.shutdown().await.unwrap();
 
     // No worker has its code.
-    let asked = place.ok("workflow cancel left");
-    assert!(asked.starts_with("Workflow left is asked to cancel"), "{asked}");
+    let said = place.ok("workflow cancel left");
+    assert!(said.starts_with("Cancellation of workflow left is requested"), "{said}");
     let shown = place.ok("workflow show left");
     assert!(shown.contains("cancel reason  cancelled from the command line"), "{shown}");
     // A workflow that has not run yet is cancelled at once: it has nothing to clean up.
@@ -365,16 +365,17 @@ async fn an_invalid_history_is_reported() {
         engine.submit(commit).await.unwrap();
     }
     let found = place.one_of("workflow replay-check o", 1);
-    let flaws = found["flaws"].as_array().unwrap();
-    let flaws: Vec<_> = flaws.iter().map(|flaw| flaw["what"].as_str().unwrap()).collect();
-    assert_eq!(flaws.len(), 4, "{flaws:?}");
-    for (flaw, part) in flaws.iter().zip([
+    let problems = found["problems"].as_array().unwrap();
+    let problems: Vec<_> =
+        problems.iter().map(|problem| problem["what"].as_str().unwrap()).collect();
+    assert_eq!(problems.len(), 4, "{problems:?}");
+    for (problem, part) in problems.iter().zip([
         "activity charge is step 1, but step 0 is next",
         "is before that of the previous turn",
         "step 9 has ended, but was never created",
         "the store says that the next step is 3, the history 2",
     ]) {
-        assert!(flaw.contains(part), "{flaw}: {part}");
+        assert!(problem.contains(part), "{problem}: {part}");
     }
     let said = place.run("workflow replay-check o");
     assert!(said.out.starts_with("execution 0, turn 0: "), "{said:?}");
@@ -385,7 +386,7 @@ async fn an_invalid_history_is_reported() {
         .execute("UPDATE payload SET bytes = x'7b' WHERE task = 'o' AND slot LIKE 'turn/%1'", []);
     assert_eq!(spoilt.unwrap(), 1);
     let found = place.one_of("workflow replay-check o", 1);
-    assert!(found["flaws"][0]["what"].as_str().unwrap().contains("EOF"), "{found}");
+    assert!(found["problems"][0]["what"].as_str().unwrap().contains("EOF"), "{found}");
 
     // Everything except the damaged row is shown.
     let shown = place.run("workflow show o");
@@ -394,7 +395,10 @@ async fn an_invalid_history_is_reported() {
     assert!(shown.out.contains("row 1 of the history cannot be read: EOF"), "{shown:?}");
     assert!(!shown.out.contains("waits for"), "{shown:?}");
     let shown = place.one_of("workflow show o", 0);
-    assert!(shown["history"].as_str().unwrap().starts_with("row 1 of the history"), "{shown}");
+    assert!(
+        shown["history_error"].as_str().unwrap().starts_with("row 1 of the history"),
+        "{shown}"
+    );
     let told = place.run("workflow history o");
     assert_ne!(told.code, 0, "{told:?}");
     assert!(told.out.contains(", execution 0, 1 turn\nturn    0 "), "{told:?}");
@@ -459,10 +463,10 @@ async fn a_failed_workflow_is_a_dead_letter_and_cannot_be_replayed() {
     let told = history.lines().find(|line| line.contains("<- activity charge")).unwrap();
     assert!(told.contains("failed after ") && told.ends_with(": permanent: nothing to pay"));
     assert!(history.lines().last().unwrap().starts_with("failed after "), "{history}");
-    assert_eq!(place.one("dead list")["id"], "o");
+    assert_eq!(place.one("dlq list")["id"], "o");
     let said = place.run("task replay o");
-    assert!(said.code == 3 && said.err.ends_with("[workflow_ended]\n"), "{said:?}");
-    assert_eq!(place.run("dead replay --all").code, 3);
+    assert!(said.code == 3 && said.err.ends_with("[workflow_not_replayable]\n"), "{said:?}");
+    assert_eq!(place.run("dlq replay --all").code, 3);
     assert_eq!(place.ok("workflow delete o --yes"), "Workflow o is deleted.\n");
     let sqlite = rusqlite::Connection::open(place.file("app.db")).unwrap();
     let left = "SELECT count(*) FROM payload";

@@ -69,23 +69,23 @@ mod tests {
         check_task(
             "
             absent    |         | absent          | ! task_not_found    |
-            waiting   |         | waiting e0 a0   | ! stale             |
-            delayed   |         | delayed e0 a0   | ! stale             |
-            granted   |         | granted e0 a0   | ! stale             |
+            waiting   |         | waiting e0 a0   | ! stale_fence       |
+            delayed   |         | delayed e0 a0   | ! stale_fence       |
+            granted   |         | granted e0 a0   | ! stale_fence       |
             claimed   |         | claimed e1 a0   | ! not_a_workflow    |
             active    |         | active e1 a1    | ! not_a_workflow    |
-            active    | epoch=2 | active e1 a1    | ! stale             |
+            active    | epoch=2 | active e1 a1    | ! stale_fence       |
             active    | ms=999999999999 | active e1 a1 | ! invalid       |
             lapsed    |         | active e1 a1    | ! not_a_workflow    |
-            completed |         | completed e1 a1 | ! settled_otherwise |
-            failed    |         | failed e1 a1    | ! settled_otherwise |
-            cancelled |         | cancelled e1 a1 | ! ended             |
-            expired   |         | expired e1 a1   | ! ended             |
-            suspended |         | suspended e1 a1 | ! settled_otherwise |
-            resumable |         | resumable e1 a1 | ! settled_otherwise |
-            waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
-            gated     | | blocked e0 a0 | ! stale |
-            reserved  | | reserved e0 a0 | ! stale |
+            completed |         | completed e1 a1 | ! already_settled |
+            failed    |         | failed e1 a1    | ! already_settled |
+            cancelled |         | cancelled e1 a1 | ! already_terminal  |
+            expired   |         | expired e1 a1   | ! already_terminal  |
+            suspended |         | suspended e1 a1 | ! already_settled |
+            resumable |         | resumable e1 a1 | ! already_settled |
+            waiting_children | | waiting_children e1 a1 | ! already_settled |
+            blocked   | | blocked e0 a0 | ! stale_fence |
+            owned     | | owned e0 a0    | ! stale_fence |
             ",
             |args| AbandonTurn {
                 fence: args.fence(),
@@ -165,7 +165,7 @@ mod tests {
         stage.must(decline(2, 5_000, true));
         assert_eq!((attempts(&stage, 1), hidden(&stage)), (2, 0), "the sweep had ended the lease");
         take(&mut stage);
-        assert_eq!(stage.run(decline(2, 0, true)).unwrap_err().code(), "stale");
+        assert_eq!(stage.run(decline(2, 0, true)).unwrap_err().code(), "stale_fence");
     }
 
     #[test]

@@ -38,20 +38,20 @@ mod tests {
         check_task(
             "
             absent    |         | absent          | ! task_not_found |
-            waiting   |         | waiting e0 a0   | ! stale          |
-            delayed   |         | delayed e0 a0   | ! stale          |
-            granted   |         | granted e0 a0   | ! stale          |
+            waiting   |         | waiting e0 a0   | ! stale_fence    |
+            delayed   |         | delayed e0 a0   | ! stale_fence    |
+            granted   |         | granted e0 a0   | ! stale_fence    |
             claimed   |         | active e1 a1    | attempt 1        | begun
-            claimed   | epoch=2 | claimed e1 a0   | ! stale          |
+            claimed   | epoch=2 | claimed e1 a0   | ! stale_fence    |
             active    |         | active e1 a1    | attempt 1        |
             lapsed    |         | active e1 a1    | ! lease_expired  |
-            completed |         | completed e1 a1 | ! ended          |
-            failed    |         | failed e1 a1    | ! ended          |
-            cancelled |         | cancelled e1 a1 | ! ended          |
-            expired   |         | expired e1 a1   | ! ended          |
+            completed |         | completed e1 a1 | ! already_terminal |
+            failed    |         | failed e1 a1    | ! already_terminal |
+            cancelled |         | cancelled e1 a1 | ! already_terminal |
+            expired   |         | expired e1 a1   | ! already_terminal |
             waiting_children | | waiting_children e1 a1 | ! not_leased |
-            gated     | | blocked e0 a0 | ! stale |
-            reserved  | | reserved e0 a0 | ! stale |
+            blocked   | | blocked e0 a0 | ! stale_fence |
+            owned     | | owned e0 a0    | ! stale_fence |
             suspended | | suspended e1 a1 | ! not_leased |
             resumable | | resumable e1 a1 | ! not_leased |
             ",

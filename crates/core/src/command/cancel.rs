@@ -34,7 +34,7 @@ pub(super) fn open_task(
     match &known.lifecycle {
         Lifecycle::Cancelled { .. } => Ok(None),
         other if other.ended_at().is_some() => {
-            Err(Rejection::Ended { state: other.public() }.into())
+            Err(Rejection::AlreadyTerminal { state: other.public() }.into())
         }
         _ => Ok(Some(known)),
     }
@@ -59,13 +59,13 @@ mod tests {
             claimed   |      | cancelled e1 a0 | cancelled        | cancelled
             active    |      | cancelled e1 a1 | cancelled        | cancelled
             lapsed    |      | cancelled e1 a1 | cancelled        | cancelled
-            completed |      | completed e1 a1 | ! ended          |
-            failed    |      | failed e1 a1    | ! ended          |
+            completed |      | completed e1 a1 | ! already_terminal |
+            failed    |      | failed e1 a1    | ! already_terminal |
             cancelled |      | cancelled e1 a1 | cancelled        |
-            expired   |      | expired e1 a1   | ! ended          |
+            expired   |      | expired e1 a1   | ! already_terminal |
             waiting_children | | cancelled e1 a1 | cancelled | cancelled
-            gated     |      | cancelled e0 a0 | cancelled        | cancelled
-            reserved  |      | cancelled e0 a0 | cancelled        | cancelled
+            blocked   |      | cancelled e0 a0 | cancelled        | cancelled
+            owned     |      | cancelled e0 a0 | cancelled        | cancelled
             suspended | | cancelled e1 a1 | cancelled | cancelled
             resumable | | cancelled e1 a1 | cancelled | cancelled
             ",

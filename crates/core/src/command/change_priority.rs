@@ -18,7 +18,7 @@ impl ChangePriority {
         limits::PRIORITY.check(self.priority)?;
         let known = require_task(world, &self.task)?;
         if known.lifecycle.ended_at().is_some() {
-            return Err(Rejection::Ended { state: known.lifecycle.public() }.into());
+            return Err(Rejection::AlreadyTerminal { state: known.lifecycle.public() }.into());
         }
         if known.priority != self.priority {
             let priority = self.priority;
@@ -49,13 +49,13 @@ mod tests {
             claimed   |            | claimed e1 a0   | changed          | priority_changed
             active    |            | active e1 a1    | changed          | priority_changed
             lapsed    |            | active e1 a1    | changed          | priority_changed
-            completed |            | completed e1 a1 | ! ended          |
-            failed    |            | failed e1 a1    | ! ended          |
-            cancelled |            | cancelled e1 a1 | ! ended          |
-            expired   |            | expired e1 a1   | ! ended          |
+            completed |            | completed e1 a1 | ! already_terminal |
+            failed    |            | failed e1 a1    | ! already_terminal |
+            cancelled |            | cancelled e1 a1 | ! already_terminal |
+            expired   |            | expired e1 a1   | ! already_terminal |
             waiting_children | | waiting_children e1 a1 | changed | priority_changed
-            gated     |            | blocked e0 a0   | changed          | priority_changed
-            reserved  |            | reserved e0 a0  | changed          | priority_changed
+            blocked   |            | blocked e0 a0   | changed          | priority_changed
+            owned     |            | owned e0 a0     | changed          | priority_changed
             suspended | | suspended e1 a1 | changed | priority_changed
             resumable | | resumable e1 a1 | changed | priority_changed
             ",

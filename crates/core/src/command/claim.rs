@@ -133,7 +133,7 @@ impl Claim {
     /// The queue of tasks granted to this worker.
     fn kept(&self, lane: &LaneName) -> Option<Range> {
         let looks = self.grants || self.offer.takes_sessions();
-        let route = looks.then(|| Route::kept_for(&self.worker))?;
+        let route = looks.then(|| Route::granted_to(&self.worker))?;
         Some(Task::ready_in(&self.tenant, lane, &route))
     }
 
@@ -249,7 +249,7 @@ impl Claim {
         let known = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane))?;
         let lane = known.ok_or(Rejection::LaneNotFound)?;
         if !lane.state.hands_out() {
-            return Err(Rejection::LaneHandsOutNone { lane: lane.name.clone() }.into());
+            return Err(Rejection::LanePaused { lane: lane.name.clone() }.into());
         }
         if let Some(LaneGate { limit: Some(limit), .. }) = lane.gate
             && lane.remaining(1) == 0
@@ -260,10 +260,10 @@ impl Claim {
             return Err(Rejection::Quarantined { table: "gate" }.into());
         };
         if meters.remaining(1, world.now()) == 0 {
-            return Err(Rejection::QuotaSpent { lane: lane.name.clone() }.into());
+            return Err(Rejection::QuotaExceeded { lane: lane.name.clone() }.into());
         }
         if startable(world, std::slice::from_ref(task), &self.worker)? != [true] {
-            return Err(Rejection::GateShut.into());
+            return Err(Rejection::ConcurrencyLimitReached.into());
         }
         self.count(world, &lane, 1);
         let metered = meters.charge(world, 1)?;
@@ -381,10 +381,10 @@ mod tests {
             cancelled |         | cancelled e1 a1 | claimed 0 |
             expired   |         | expired e1 a1   | claimed 0 |
             waiting_children | | waiting_children e1 a1 | claimed 0 |
-            gated     |         | blocked e0 a0   | claimed 0 |
-            reserved  |         | reserved e0 a0  | claimed 0 |
-            reserved  | sessions=w | active e1 a1 | claimed 1 | claimed
-            reserved  | sessions=v | reserved e0 a0 | claimed 0 |
+            blocked   |         | blocked e0 a0   | claimed 0 |
+            owned     |         | owned e0 a0     | claimed 0 |
+            owned     | sessions=w | active e1 a1 | claimed 1 | claimed
+            owned     | sessions=v | owned e0 a0    | claimed 0 |
             suspended |         | suspended e1 a1 | claimed 0 |
             resumable |         | active e2 a1    | claimed 1 | claimed
             resumable | nobegin | active e2 a1    | claimed 1 | claimed

@@ -100,25 +100,25 @@ mod tests {
         check_task(
             "
             absent    |          | absent          | ! task_not_found |
-            waiting   |          | waiting e0 a0   | ! stale          |
-            delayed   |          | delayed e0 a0   | ! stale          |
+            waiting   |          | waiting e0 a0   | ! stale_fence    |
+            delayed   |          | delayed e0 a0   | ! stale_fence    |
             claimed   |          | claimed e1 a0   | ! not_begun      |
             active    |          | active e1 a1    | claimed r1       | effect_claimed
-            active    | epoch=2  | active e1 a1    | ! stale          |
+            active    | epoch=2  | active e1 a1    | ! stale_fence    |
             active    | provider= | active e1 a1   | ! invalid        |
             active    | name=    | active e1 a1    | ! invalid        |
             active    | id=      | active e1 a1    | ! invalid        |
             lapsed    |          | active e1 a1    | ! lease_expired  |
-            completed |          | completed e1 a1 | ! ended          |
-            failed    |          | failed e1 a1    | ! ended          |
-            cancelled |          | cancelled e1 a1 | ! ended          |
-            expired   |          | expired e1 a1   | ! ended          |
+            completed |          | completed e1 a1 | ! already_terminal |
+            failed    |          | failed e1 a1    | ! already_terminal |
+            cancelled |          | cancelled e1 a1 | ! already_terminal |
+            expired   |          | expired e1 a1   | ! already_terminal |
             suspended |          | suspended e1 a1 | ! not_leased     |
             resumable |          | resumable e1 a1 | ! not_leased     |
             waiting_children | | waiting_children e1 a1 | ! not_leased |
-            gated     |          | blocked e0 a0   | ! stale          |
-            reserved  |          | reserved e0 a0  | ! stale          |
-            granted   |          | granted e0 a0   | ! stale          |
+            blocked   |          | blocked e0 a0   | ! stale_fence    |
+            owned     |          | owned e0 a0     | ! stale_fence    |
+            granted   |          | granted e0 a0   | ! stale_fence    |
             ",
             |args| ClaimEffect {
                 caller: EffectOwner::Task(args.fence()),
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(claimed(&mut stage, for_task(1, "r2")), ("r1".into(), true, false));
         stage.must(Release { fence: fence(1) });
         stage.must(claim());
-        assert_eq!(stage.run(for_task(1, "r3")).unwrap_err().code(), "stale");
+        assert_eq!(stage.run(for_task(1, "r3")).unwrap_err().code(), "stale_fence");
         assert_eq!(claimed(&mut stage, for_task(2, "r3")), ("r1".into(), true, false));
         let other = ClaimEffect { fingerprint: asks("other"), ..for_task(2, "r4") };
         assert_eq!(stage.run(other), Err(Rejection::Conflict));
@@ -195,12 +195,12 @@ mod tests {
     #[test]
     fn an_effect_outlives_a_released_request() {
         let mut stage = Stage::new();
-        assert_eq!(stage.run(for_request("o1", "r1")), Err(Rejection::RequestReleased));
+        assert_eq!(stage.run(for_request("o1", "r1")), Err(Rejection::RequestLost));
         stage.must(admit("o1"));
         assert_eq!(claimed(&mut stage, for_request("o1", "r1")), ("r1".into(), false, false));
-        assert_eq!(stage.run(for_request("o2", "r2")), Err(Rejection::RequestReleased));
+        assert_eq!(stage.run(for_request("o2", "r2")), Err(Rejection::RequestLost));
         stage.must(ReleaseRequest { request: request(), owner: "o1".into() });
-        assert_eq!(stage.run(for_request("o1", "r1")), Err(Rejection::RequestReleased));
+        assert_eq!(stage.run(for_request("o1", "r1")), Err(Rejection::RequestLost));
         stage.must(admit("o2"));
         assert_eq!(claimed(&mut stage, for_request("o2", "r2")), ("r1".into(), true, false));
         stage.later(31 * 86_400_000);

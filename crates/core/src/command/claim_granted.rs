@@ -36,15 +36,15 @@ impl ClaimGranted {
         world.prefetch(Lane::key_of(&known.tenant, &known.lane));
         world.prefetch(tenant_key(&known.tenant));
         match &known.lifecycle {
-            Lifecycle::Reserved { worker, until, .. }
+            Lifecycle::Granted { worker, until, .. }
                 if *worker == self.worker && until.is_none_or(|until| now < until) => {}
             other if other.ended_at().is_some() => {
-                return Err(Rejection::Ended { state: other.public() }.into());
+                return Err(Rejection::AlreadyTerminal { state: other.public() }.into());
             }
             _ => return Err(Rejection::NotGranted.into()),
         }
         if known.is_past_deadline(now) {
-            return Err(Rejection::Ended { state: PublicState::Expired }.into());
+            return Err(Rejection::AlreadyTerminal { state: PublicState::Expired }.into());
         }
         if !known.is_claimable(now) {
             return Err(Rejection::AttemptsExhausted { max: known.policy.max_attempts() }.into());
@@ -87,13 +87,13 @@ mod tests {
             claimed   |         | claimed e1 a0   | ! not_granted    |
             active    |         | active e1 a1    | ! not_granted    |
             lapsed    |         | active e1 a1    | ! not_granted    |
-            completed |         | completed e1 a1 | ! ended          |
-            failed    |         | failed e1 a1    | ! ended          |
-            cancelled |         | cancelled e1 a1 | ! ended          |
-            expired   |         | expired e1 a1   | ! ended          |
+            completed |         | completed e1 a1 | ! already_terminal |
+            failed    |         | failed e1 a1    | ! already_terminal |
+            cancelled |         | cancelled e1 a1 | ! already_terminal |
+            expired   |         | expired e1 a1   | ! already_terminal |
             waiting_children | | waiting_children e1 a1 | ! not_granted |
-            gated     |         | blocked e0 a0   | ! not_granted |
-            reserved  |         | active e1 a1    | claimed 1        | claimed
+            blocked   |         | blocked e0 a0   | ! not_granted |
+            owned     |         | active e1 a1    | claimed 1        | claimed
             suspended | | suspended e1 a1 | ! not_granted |
             resumable | | resumable e1 a1 | ! not_granted |
             ",
@@ -111,8 +111,8 @@ mod tests {
         for (state, refused) in [
             (LaneState::Active, None),
             (LaneState::Draining, None),
-            (LaneState::Paused, Some(Rejection::LaneHandsOutNone { lane: lane() })),
-            (LaneState::Disabled, Some(Rejection::LaneHandsOutNone { lane: lane() })),
+            (LaneState::Paused, Some(Rejection::LanePaused { lane: lane() })),
+            (LaneState::Disabled, Some(Rejection::LanePaused { lane: lane() })),
         ] {
             let mut stage = Stage::with_task("granted");
             stage.must(set(state));
@@ -140,7 +140,7 @@ mod tests {
         let deadline = NewTask { deadline_ms: Some(1_000), ..new_task("t") };
         let mut stage = Stage::with_new_task("granted", deadline);
         stage.later(1_000);
-        let ended = Rejection::Ended { state: PublicState::Expired };
+        let ended = Rejection::AlreadyTerminal { state: PublicState::Expired };
         assert_eq!(stage.run(ClaimGranted::new("t", "w")), Err(ended));
     }
 

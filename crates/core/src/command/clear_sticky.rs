@@ -7,7 +7,7 @@ use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::{Halt, World, unless_quarantined};
 
 /// Clears the sticky assignment of these workflows to `worker`, for example when it drains. Turns
-/// reserved for it become claimable by any worker. Workflows that are sticky to another worker are
+/// granted to it become claimable by any worker. Workflows that are sticky to another worker are
 /// left unchanged.
 #[derive(Clone, Debug)]
 pub struct ClearSticky {
@@ -43,7 +43,7 @@ impl ClearSticky {
             workflow.sticky = None;
         }
         match &known.lifecycle {
-            Lifecycle::Reserved { turn, worker, until: Some(_) } if *worker == self.worker => {
+            Lifecycle::Granted { turn, worker, until: Some(_) } if *worker == self.worker => {
                 if !are_neighbours_readable(world, &known)? {
                     return Ok(false);
                 }
@@ -86,8 +86,8 @@ mod tests {
             failed    |         | failed e1 a1    | unstuck 0 |
             cancelled |         | cancelled e1 a1 | unstuck 0 |
             expired   |         | expired e1 a1   | unstuck 0 |
-            gated     |         | blocked e0 a0   | unstuck 0 |
-            reserved  |         | reserved e0 a0  | unstuck 0 |
+            blocked   |         | blocked e0 a0   | unstuck 0 |
+            owned     |         | owned e0 a0     | unstuck 0 |
             suspended |         | suspended e1 a1 | unstuck 0 |
             resumable |         | resumable e1 a1 | unstuck 0 |
             waiting_children |  | waiting_children e1 a1 | unstuck 0 |
@@ -131,7 +131,7 @@ mod tests {
             let mut stage = stuck();
             if mail_first {
                 stage.must(SendMessages::one(message("go")));
-                assert_eq!(taken_by(&mut stage, "v"), 0, "it is reserved for w");
+                assert_eq!(taken_by(&mut stage, "v"), 0, "it is granted to w");
             }
             assert_eq!(stage.must(unstick("w", &["t"])), Outcome::Unstuck { workflows: 1 });
             assert_eq!(stage.must(unstick("w", &["t"])), Outcome::Unstuck { workflows: 0 });

@@ -41,7 +41,7 @@ pub struct CommitTurn {
     /// The number of the step after the last one.
     pub next_step: u64,
     pub then: TurnEnd,
-    /// How long the next turn is reserved for this worker (sticky).
+    /// How long the next turn is granted to this worker (sticky).
     pub sticky_ms: Option<u64>,
     /// How to lease activities to the worker of this turn in the same commit, and how many.
     pub eager: Option<Claim>,
@@ -143,7 +143,7 @@ impl CommitTurn {
         }
         let Some(workflow) = &known.workflow else { return Err(Rejection::NotAWorkflow.into()) };
         if workflow.turns != self.turn || self.next_step < workflow.next_step {
-            return Err(Rejection::OtherTurn { turns: workflow.turns }.into());
+            return Err(Rejection::TurnMismatch { turns: workflow.turns }.into());
         }
         if let Some(row) = &self.row {
             world.attach(known.turn_key(self.turn), row.clone());
@@ -417,7 +417,7 @@ impl TurnEnd {
         match self {
             TurnEnd::MoreParts | TurnEnd::AwaitMessages | TurnEnd::Yield => AfterTurn::Waits,
             TurnEnd::Complete(_) | TurnEnd::Fail { .. } | TurnEnd::Cancel { .. } => AfterTurn::Ends,
-            TurnEnd::ContinueAsNew { .. } => AfterTurn::StartsOver,
+            TurnEnd::ContinueAsNew { .. } => AfterTurn::ContinuesAsNew,
         }
     }
 }
@@ -589,22 +589,22 @@ mod tests {
         check_task(
             "
             absent    |         | absent          | ! task_not_found |
-            waiting   |         | waiting e0 a0   | ! stale          |
-            delayed   |         | delayed e0 a0   | ! stale          |
-            granted   |         | granted e0 a0   | ! stale          |
+            waiting   |         | waiting e0 a0   | ! stale_fence    |
+            delayed   |         | delayed e0 a0   | ! stale_fence    |
+            granted   |         | granted e0 a0   | ! stale_fence    |
             claimed   |         | claimed e1 a0   | ! not_a_workflow |
             active    |         | active e1 a1    | ! not_a_workflow |
-            active    | epoch=2 | active e1 a1    | ! stale          |
+            active    | epoch=2 | active e1 a1    | ! stale_fence    |
             lapsed    |         | active e1 a1    | ! lease_expired  |
-            completed |         | completed e1 a1 | ! settled_otherwise |
-            failed    |         | failed e1 a1    | ! settled_otherwise |
-            cancelled |         | cancelled e1 a1 | ! ended          |
-            expired   |         | expired e1 a1   | ! ended          |
-            suspended |         | suspended e1 a1 | ! settled_otherwise |
-            resumable |         | resumable e1 a1 | ! settled_otherwise |
-            waiting_children |  | waiting_children e1 a1 | ! settled_otherwise |
-            gated     |         | blocked e0 a0   | ! stale          |
-            reserved  |         | reserved e0 a0  | ! stale          |
+            completed |         | completed e1 a1 | ! already_settled |
+            failed    |         | failed e1 a1    | ! already_settled |
+            cancelled |         | cancelled e1 a1 | ! already_terminal |
+            expired   |         | expired e1 a1   | ! already_terminal |
+            suspended |         | suspended e1 a1 | ! already_settled |
+            resumable |         | resumable e1 a1 | ! already_settled |
+            waiting_children |  | waiting_children e1 a1 | ! already_settled |
+            blocked   |         | blocked e0 a0   | ! stale_fence    |
+            owned     |         | owned e0 a0     | ! stale_fence    |
             ",
             |args| CommitTurn { fence: args.fence(), ..turn(1, 0, TurnEnd::AwaitMessages) },
         );
@@ -655,13 +655,13 @@ mod tests {
         let mut stage = started();
         assert_eq!(
             stage.run(turn(1, 1, TurnEnd::AwaitMessages)),
-            Err(Rejection::OtherTurn { turns: 0 })
+            Err(Rejection::TurnMismatch { turns: 0 })
         );
         assert!(lease_kept(
             &stage.must(CommitTurn { next_step: 4, ..turn(1, 0, TurnEnd::MoreParts) })
         ));
         let back = CommitTurn { next_step: 3, ..turn(1, 1, TurnEnd::AwaitMessages) };
-        assert_eq!(stage.run(back), Err(Rejection::OtherTurn { turns: 1 }));
+        assert_eq!(stage.run(back), Err(Rejection::TurnMismatch { turns: 1 }));
         assert_eq!(state(&stage), "active");
     }
 
@@ -906,17 +906,17 @@ mod tests {
         };
         let (mut stage, again) = kept();
         let row = Some(Payload::json("[]"));
-        let refused = Err(Rejection::OtherTurn { turns: 1 });
+        let refused = Err(Rejection::TurnMismatch { turns: 1 });
         assert_eq!(stage.run(CommitTurn { row, ..again.clone() }), refused, "a different turn");
         stage.must(CommitTurn { next_step: 1, ..turn(1, 1, TurnEnd::MoreParts) });
-        let refused = Err(Rejection::OtherTurn { turns: 2 });
+        let refused = Err(Rejection::TurnMismatch { turns: 2 });
         assert_eq!(stage.run(again), refused, "another turn was committed since");
 
         let (mut stage, again) = kept();
         stage.must(Release { fence: fence(1) });
-        assert_eq!(stage.run(again.clone()), Err(Rejection::SettledOtherwise), "it is released");
+        assert_eq!(stage.run(again.clone()), Err(Rejection::AlreadySettled), "it is released");
         stage.must(claim());
-        let refused = Err(Rejection::OtherTurn { turns: 1 });
+        let refused = Err(Rejection::TurnMismatch { turns: 1 });
         let next = CommitTurn { fence: fence(2), ..again };
         assert_eq!(stage.run(next), refused, "it was under another lease");
 

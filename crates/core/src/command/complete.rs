@@ -47,26 +47,26 @@ mod tests {
         check_task(
             "
             absent    |             | absent          | ! task_not_found    |
-            waiting   |             | waiting e0 a0   | ! stale             |
-            delayed   |             | delayed e0 a0   | ! stale             |
-            granted   |             | granted e0 a0   | ! stale             |
+            waiting   |             | waiting e0 a0   | ! stale_fence       |
+            delayed   |             | delayed e0 a0   | ! stale_fence       |
+            granted   |             | granted e0 a0   | ! stale_fence       |
             claimed   |             | completed e1 a0 | completed           | completed
             active    |             | completed e1 a1 | completed           | completed
-            active    | epoch=2     | active e1 a1    | ! stale             |
-            active    | epoch=0     | active e1 a1    | ! stale             |
+            active    | epoch=2     | active e1 a1    | ! stale_fence       |
+            active    | epoch=0     | active e1 a1    | ! stale_fence       |
             lapsed    |             | active e1 a1    | ! lease_expired     |
             lapsed    | policy=late | completed e1 a1 | completed           | completed
             completed |             | completed e1 a1 | completed           |
-            completed | result=x    | completed e1 a1 | ! settled_otherwise |
-            completed | epoch=2     | completed e1 a1 | ! stale             |
-            failed    |             | failed e1 a1    | ! settled_otherwise |
-            cancelled |             | cancelled e1 a1 | ! ended             |
-            expired   |             | expired e1 a1   | ! ended             |
-            waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
-            gated     | | blocked e0 a0 | ! stale |
-            reserved  | | reserved e0 a0 | ! stale |
-            suspended | | suspended e1 a1 | ! settled_otherwise |
-            resumable | | resumable e1 a1 | ! settled_otherwise |
+            completed | result=x    | completed e1 a1 | ! already_settled |
+            completed | epoch=2     | completed e1 a1 | ! stale_fence       |
+            failed    |             | failed e1 a1    | ! already_settled |
+            cancelled |             | cancelled e1 a1 | ! already_terminal  |
+            expired   |             | expired e1 a1   | ! already_terminal  |
+            waiting_children | | waiting_children e1 a1 | ! already_settled |
+            blocked   | | blocked e0 a0 | ! stale_fence |
+            owned     | | owned e0 a0    | ! stale_fence |
+            suspended | | suspended e1 a1 | ! already_settled |
+            resumable | | resumable e1 a1 | ! already_settled |
             ",
             |args| {
                 let result = args.has("result").then(|| Payload::json(args.text("result", "")));
@@ -79,7 +79,7 @@ mod tests {
     fn a_late_result_counts_only_if_unraced_and_the_policy_allows() {
         for (accept_expired_lease, taken_again, expected) in [
             (true, false, Ok("completed")),
-            (true, true, Err("stale")),
+            (true, true, Err("stale_fence")),
             (false, false, Err("not_leased")),
         ] {
             let mut new = new_task("t");
@@ -118,7 +118,7 @@ mod tests {
         let complete = |text| Complete { fence: fence(1), result: Some(Payload::json(text)) };
         stage.must(complete("1"));
         stage.must(complete("1"));
-        assert_eq!(stage.run(complete("2")), Err(Rejection::SettledOtherwise));
+        assert_eq!(stage.run(complete("2")), Err(Rejection::AlreadySettled));
         let key = stage.task("t").unwrap().result_key().unwrap();
         assert_eq!(stage.tables.payload(&key), Some(&Payload::json("1")));
     }

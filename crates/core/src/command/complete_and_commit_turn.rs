@@ -95,21 +95,21 @@ mod tests {
         check_task(
             "
             absent    | | absent          | ! task_not_found    |
-            waiting   | | waiting e0 a0   | ! stale             |
-            delayed   | | delayed e0 a0   | ! stale             |
-            granted   | | granted e0 a0   | ! stale             |
-            claimed   | | claimed e1 a0   | ! ended             |
-            active    | | active e1 a1    | ! ended             |
+            waiting   | | waiting e0 a0   | ! stale_fence       |
+            delayed   | | delayed e0 a0   | ! stale_fence       |
+            granted   | | granted e0 a0   | ! stale_fence       |
+            claimed   | | claimed e1 a0   | ! already_terminal  |
+            active    | | active e1 a1    | ! already_terminal  |
             lapsed    | | active e1 a1    | ! lease_expired     |
-            completed | | completed e1 a1 | ! settled_otherwise |
-            failed    | | failed e1 a1    | ! settled_otherwise |
-            cancelled | | cancelled e1 a1 | ! ended             |
-            expired   | | expired e1 a1   | ! ended             |
-            suspended | | suspended e1 a1 | ! settled_otherwise |
-            resumable | | resumable e1 a1 | ! settled_otherwise |
-            waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
-            gated     | | blocked e0 a0   | ! stale             |
-            reserved  | | reserved e0 a0  | ! stale             |
+            completed | | completed e1 a1 | ! already_settled |
+            failed    | | failed e1 a1    | ! already_settled |
+            cancelled | | cancelled e1 a1 | ! already_terminal  |
+            expired   | | expired e1 a1   | ! already_terminal  |
+            suspended | | suspended e1 a1 | ! already_settled |
+            resumable | | resumable e1 a1 | ! already_settled |
+            waiting_children | | waiting_children e1 a1 | ! already_settled |
+            blocked   | | blocked e0 a0   | ! stale_fence       |
+            owned     | | owned e0 a0     | ! stale_fence       |
             ",
             |args| CompleteAndCommitTurn {
                 complete: Complete { fence: args.fence(), result: None },
@@ -160,7 +160,7 @@ mod tests {
         };
         assert_eq!(stage.run(other), Err(Rejection::NotGranted), "it is sticky to another worker");
         let other = advance(&first, turn(2, 2, TurnEnd::AwaitMessages));
-        assert_eq!(stage.run(other), Err(Rejection::OtherTurn { turns: 1 }));
+        assert_eq!(stage.run(other), Err(Rejection::TurnMismatch { turns: 1 }));
         let mut other = advance(&first, next.clone());
         other.turn.taken = vec![Message::of_step(7)];
         let absent = Rejection::MessageNotFound { seq: Message::of_step(7) };
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(stage.run(advance(&first, next.clone())), Err(Rejection::NotGranted));
         stage.must(CommitTurn { taken: vec![1], ..turn(2, 1, TurnEnd::AwaitMessages) });
         let next = advance(&first, next);
-        assert_eq!(stage.run(next), Err(Rejection::SettledOtherwise));
+        assert_eq!(stage.run(next), Err(Rejection::AlreadySettled));
         let state = |id| stage.task(id).expect("it exists").lifecycle.public().as_str();
         assert_eq!((state("t/0"), state("t")), ("active", "suspended"));
         stage.must(advance(&first, turn(3, 2, TurnEnd::Complete(None))));

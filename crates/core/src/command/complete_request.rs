@@ -26,13 +26,13 @@ impl CompleteRequest {
         let known = world.get::<Admission>(&self.request.row_key())?;
         let own = known.filter(|known| known.first == self.owner);
         let state = own.as_ref().and_then(|own| own.request(now)).zip(own.as_ref());
-        let Some((state, own)) = state else { return Err(Rejection::RequestReleased.into()) };
+        let Some((state, own)) = state else { return Err(Rejection::RequestLost.into()) };
         match state {
             RequestState::InFlight => {}
             RequestState::Answered { digest: known, .. } if known == digest => {
                 return Ok(Outcome::Answered(self.request.answer_key()));
             }
-            RequestState::Answered { .. } => return Err(Rejection::SettledOtherwise.into()),
+            RequestState::Answered { .. } => return Err(Rejection::AlreadySettled.into()),
             RequestState::Expired => return Err(Rejection::IdempotencyExpired.into()),
         }
         let state = RequestState::Answered { bytes: self.answer.bytes.len() as u64, digest };
@@ -58,19 +58,19 @@ mod tests {
     fn table() {
         check_request(
             "
-            absent    |          | absent                | ! request_released  |
+            absent    |          | absent                | ! request_lost  |
             in_flight |          | answered o1 +86400000 | answered            |
-            in_flight | owner=o2 | in_flight o1 +60000   | ! request_released  |
+            in_flight | owner=o2 | in_flight o1 +60000   | ! request_lost  |
             in_flight | owner=   | in_flight o1 +60000   | ! invalid           |
             in_flight | says=    | answered o1 +86400000 | answered            |
-            overdue   |          | in_flight o1 +0       | ! request_released  |
-            released  |          | absent                | ! request_released  |
+            overdue   |          | in_flight o1 +0       | ! request_lost  |
+            released  |          | absent                | ! request_lost  |
             answered  |          | answered o1 +86390000 | answered            |
-            answered  | says=2   | answered o1 +86390000 | ! settled_otherwise |
-            answered  | owner=o2 | answered o1 +86390000 | ! request_released  |
+            answered  | says=2   | answered o1 +86390000 | ! already_settled |
+            answered  | owner=o2 | answered o1 +86390000 | ! request_lost  |
             stale     |          | answered o1 +0        | ! idempotency_expired |
             expired   |          | expired o1 +2592000000 | ! idempotency_expired |
-            forgotten |          | absent                | ! request_released  |
+            forgotten |          | absent                | ! request_lost  |
             ",
             |args| answer(&args.text("owner", "o1"), &args.text("says", "1")),
         );
@@ -82,9 +82,9 @@ mod tests {
         stage.must(admit("o1"));
         stage.later(60_000);
         stage.must(admit("o2"));
-        assert_eq!(stage.run(answer("o1", "late")), Err(Rejection::RequestReleased));
+        assert_eq!(stage.run(answer("o1", "late")), Err(Rejection::RequestLost));
         stage.must(answer("o2", "2"));
-        assert_eq!(stage.run(answer("o1", "late")), Err(Rejection::RequestReleased));
+        assert_eq!(stage.run(answer("o1", "late")), Err(Rejection::RequestLost));
         let (request, owner) = (request(), "o1".to_owned());
         stage.must(ReleaseRequest { request, owner });
         let Outcome::Answered(key) = stage.must(admit("o3")) else { panic!() };

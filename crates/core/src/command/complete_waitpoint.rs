@@ -137,16 +137,16 @@ mod tests {
             claimed   | waitpoint | claimed e1 a0   | posted 1        | signaled
             active    | waitpoint | active e1 a1    | posted 1        | signaled
             lapsed    | waitpoint | active e1 a1    | ! token_expired |
-            completed | waitpoint | completed e1 a1 | ! ended         |
-            failed    | waitpoint | failed e1 a1    | ! ended         |
-            cancelled | waitpoint | cancelled e1 a1 | ! ended         |
-            expired   | waitpoint | expired e1 a1   | ! ended         |
+            completed | waitpoint | completed e1 a1 | ! already_terminal |
+            failed    | waitpoint | failed e1 a1    | ! already_terminal |
+            cancelled | waitpoint | cancelled e1 a1 | ! already_terminal |
+            expired   | waitpoint | expired e1 a1   | ! already_terminal |
             suspended | waitpoint | suspended e1 a1 | posted 1        | signaled
             suspended | waitpoint name=go | resumable e1 a1 | resumed 1 | signaled resumed
             resumable | waitpoint | resumable e1 a1 | posted 2        | signaled
             waiting_children | waitpoint | waiting_children e1 a1 | posted 1 | signaled
-            gated     | waitpoint | blocked e0 a0   | posted 1        | signaled
-            reserved  | waitpoint | reserved e0 a0  | posted 1        | signaled
+            blocked   | waitpoint | blocked e0 a0   | posted 1        | signaled
+            owned     | waitpoint | owned e0 a0     | posted 1        | signaled
             granted   | waitpoint | granted e0 a0   | posted 1        | signaled
             ",
             |args| CompleteWaitpoint { name: args.text("name", "yes"), ..complete(&token()) },
@@ -267,7 +267,7 @@ mod tests {
     fn ended_tasks_reject_signals_and_deleted_tasks_their_tokens() {
         let (mut stage, token) = stage();
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
-        assert_eq!(code(&mut stage, complete(&token)), Err("ended"));
+        assert_eq!(code(&mut stage, complete(&token)), Err("already_terminal"));
         stage.must(DeleteTask { task: key("t") });
         assert_eq!(code(&mut stage, complete(&token)), Err("token_invalid"));
     }

@@ -355,7 +355,7 @@ impl NewTask {
         // Its id is the source of the messages that it sends.
         Message::check_source(self.id.as_str())?;
         if self.gate.is_some() {
-            let problem = Problem::NotOfAWorkflow;
+            let problem = Problem::NotForWorkflows;
             return Err(Rejection::Invalid { field: "gate", problem });
         }
         version.as_ref().map_or(Ok(()), |version| version.parse::<CodeVersion>().map(drop))
@@ -455,11 +455,11 @@ mod tests {
             expired   | deadline=1000 | expired e1 a1 | duplicate  |
             expired   |             | expired e1 a1   | ! conflict |
             waiting_children | | waiting_children e1 a1 | duplicate |
-            gated     |             | blocked e0 a0   | ! conflict |
-            gated     | key=k       | blocked e0 a0   | duplicate  |
-            gated     | key=other   | blocked e0 a0   | ! conflict |
-            reserved  |             | reserved e0 a0  | ! conflict |
-            reserved  | session=s   | reserved e0 a0  | duplicate  |
+            blocked   |             | blocked e0 a0   | ! conflict |
+            blocked   | key=k       | blocked e0 a0   | duplicate  |
+            blocked   | key=other   | blocked e0 a0   | ! conflict |
+            owned     |             | owned e0 a0     | ! conflict |
+            owned     | session=s   | owned e0 a0     | duplicate  |
             absent    | key=k       | waiting e0 a0   | created    | created
             absent    | session=s   | waiting e0 a0   | created    | created
             suspended | | suspended e1 a1 | duplicate |
@@ -619,7 +619,10 @@ mod tests {
             ),
             ("deadline_ms", NewTask { deadline_ms: Some(0), ..base() }),
             ("idempotency_key", NewTask { ..keyed("t", "") }),
-            ("key", NewTask { gate: Some(LimitKey::Concurrency(String::new())), ..base() }),
+            (
+                "concurrency_key",
+                NewTask { gate: Some(LimitKey::Concurrency(String::new())), ..base() },
+            ),
             ("session", NewTask { gate: Some(LimitKey::Session("a\0".into())), ..base() }),
             ("max_attempts", policy(|p| p.retry = Some(crate::task::RetryPolicy::fixed(0, 0)))),
             (

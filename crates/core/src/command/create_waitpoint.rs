@@ -36,7 +36,7 @@ impl CreateWaitpoint {
             None => require_task(world, &self.task)?,
         };
         if known.lifecycle.ended_at().is_some() {
-            return Err(Rejection::Ended { state: known.lifecycle.public() }.into());
+            return Err(Rejection::AlreadyTerminal { state: known.lifecycle.public() }.into());
         }
         prefetch_waitpoints(world, &known, &[&self.waitpoint.id]);
         let mut task = (*known).clone();
@@ -76,27 +76,27 @@ mod tests {
             "
             absent    |          | absent          | ! task_not_found |
             absent    | operator | absent          | ! task_not_found |
-            waiting   |          | waiting e0 a0   | ! stale          |
+            waiting   |          | waiting e0 a0   | ! stale_fence    |
             waiting   | operator | waiting e0 a0   | p until +60000   | waitpoint_created
             delayed   | operator | delayed e0 a0   | p until +60000   | waitpoint_created
             claimed   |          | claimed e1 a0   | p until +60000   | waitpoint_created
             active    |          | active e1 a1    | p until +60000   | waitpoint_created
-            active    | epoch=2  | active e1 a1    | ! stale          |
+            active    | epoch=2  | active e1 a1    | ! stale_fence    |
             active    | id=      | active e1 a1    | ! invalid        |
             active    | id=a.b   | active e1 a1    | ! invalid        |
             active    | ms=999   | active e1 a1    | ! invalid        |
             lapsed    |          | active e1 a1    | ! lease_expired  |
-            completed |          | completed e1 a1 | ! ended          |
-            completed | operator | completed e1 a1 | ! ended          |
-            failed    | operator | failed e1 a1    | ! ended          |
-            cancelled | operator | cancelled e1 a1 | ! ended          |
-            expired   | operator | expired e1 a1   | ! ended          |
+            completed |          | completed e1 a1 | ! already_terminal |
+            completed | operator | completed e1 a1 | ! already_terminal |
+            failed    | operator | failed e1 a1    | ! already_terminal |
+            cancelled | operator | cancelled e1 a1 | ! already_terminal |
+            expired   | operator | expired e1 a1   | ! already_terminal |
             suspended |          | suspended e1 a1 | ! not_leased     |
             suspended | operator | suspended e1 a1 | p until +60000   | waitpoint_created
             resumable | operator | resumable e1 a1 | p until +60000   | waitpoint_created
             waiting_children | operator | waiting_children e1 a1 | p until +60000 | waitpoint_created
-            gated     | operator | blocked e0 a0   | p until +60000   | waitpoint_created
-            reserved  | operator | reserved e0 a0  | p until +60000   | waitpoint_created
+            blocked   | operator | blocked e0 a0   | p until +60000   | waitpoint_created
+            owned     | operator | owned e0 a0     | p until +60000   | waitpoint_created
             granted   | operator | granted e0 a0   | p until +60000   | waitpoint_created
             ",
             command,

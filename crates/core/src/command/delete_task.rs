@@ -19,7 +19,7 @@ impl DeleteTask {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let known = require_task(world, &self.task)?;
         if known.lifecycle.ended_at().is_none() {
-            return Err(Rejection::NotEnded.into());
+            return Err(Rejection::NotTerminal.into());
         }
         if is_awaited(world, &known)? {
             return Err(Rejection::ParentOpen.into());
@@ -48,7 +48,7 @@ pub(super) fn reap(world: &mut World, task: &Task, page: usize) -> Result<(), Ha
         return Ok(());
     }
     forget_children(world, task)?;
-    world.emit(Event::of_task(task, world.now(), Change::Reaped));
+    world.emit(Event::of_task(task, world.now(), Change::Deleted));
     world.raise_epoch_floor(task.epoch);
     world.drop_payloads(task.payload_keys());
     world.remove(&task.task_key().row_key());
@@ -73,21 +73,21 @@ mod tests {
         check_task(
             "
             absent    | | absent        | ! task_not_found |
-            waiting   | | waiting e0 a0 | ! not_ended      |
-            delayed   | | delayed e0 a0 | ! not_ended      |
-            granted   | | granted e0 a0 | ! not_ended      |
-            claimed   | | claimed e1 a0 | ! not_ended      |
-            active    | | active e1 a1  | ! not_ended      |
-            lapsed    | | active e1 a1  | ! not_ended      |
-            completed | | absent        | reaped           | reaped
-            failed    | | absent        | reaped           | reaped
-            cancelled | | absent        | reaped           | reaped
-            expired   | | absent        | reaped           | reaped
-            waiting_children | | waiting_children e1 a1 | ! not_ended |
-            gated     | | blocked e0 a0 | ! not_ended |
-            reserved  | | reserved e0 a0 | ! not_ended |
-            suspended | | suspended e1 a1 | ! not_ended |
-            resumable | | resumable e1 a1 | ! not_ended |
+            waiting   | | waiting e0 a0 | ! not_terminal   |
+            delayed   | | delayed e0 a0 | ! not_terminal   |
+            granted   | | granted e0 a0 | ! not_terminal   |
+            claimed   | | claimed e1 a0 | ! not_terminal   |
+            active    | | active e1 a1  | ! not_terminal   |
+            lapsed    | | active e1 a1  | ! not_terminal   |
+            completed | | absent        | reaped           | deleted
+            failed    | | absent        | reaped           | deleted
+            cancelled | | absent        | reaped           | deleted
+            expired   | | absent        | reaped           | deleted
+            waiting_children | | waiting_children e1 a1 | ! not_terminal |
+            blocked   | | blocked e0 a0 | ! not_terminal |
+            owned     | | owned e0 a0    | ! not_terminal |
+            suspended | | suspended e1 a1 | ! not_terminal |
+            resumable | | resumable e1 a1 | ! not_terminal |
             ",
             |_| DeleteTask { task: key("t") },
         );
@@ -120,7 +120,7 @@ mod tests {
         stage.must(Create::one(new_task("t")));
         stage.must(claim());
         let late = stage.run(Complete { fence: fence(1), result: None });
-        assert_eq!(late.unwrap_err().code(), "stale");
+        assert_eq!(late.unwrap_err().code(), "stale_fence");
     }
 
     #[test]

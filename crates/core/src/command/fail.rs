@@ -55,9 +55,9 @@ mod tests {
         check_task(
             "
             absent    |                     | absent          | ! task_not_found    |
-            waiting   |                     | waiting e0 a0   | ! stale             |
-            delayed   |                     | delayed e0 a0   | ! stale             |
-            granted   |                     | granted e0 a0   | ! stale             |
+            waiting   |                     | waiting e0 a0   | ! stale_fence       |
+            delayed   |                     | delayed e0 a0   | ! stale_fence       |
+            granted   |                     | granted e0 a0   | ! stale_fence       |
             claimed   |                     | delayed e1 a1   | retry +60000 | retry_scheduled
             active    |                     | delayed e1 a1   | retry +60000 | retry_scheduled
             active    | retry=5000          | delayed e1 a1   | retry +5000 | retry_scheduled
@@ -65,20 +65,20 @@ mod tests {
             active    | retry=giveup        | failed e1 a1    | failed              | failed
             active    | class=permanent     | failed e1 a1    | failed              | failed
             active    | policy=none         | failed e1 a1    | failed              | failed
-            active    | epoch=2             | active e1 a1    | ! stale             |
+            active    | epoch=2             | active e1 a1    | ! stale_fence       |
             active    | retry=99999999999   | active e1 a1    | ! invalid           |
             lapsed    |                     | active e1 a1    | ! lease_expired     |
-            completed |                     | completed e1 a1 | ! settled_otherwise |
+            completed |                     | completed e1 a1 | ! already_settled |
             failed    | class=permanent     | failed e1 a1    | failed              |
-            failed    | class=permanent reason=x | failed e1 a1 | ! settled_otherwise |
-            failed    |                     | failed e1 a1    | ! settled_otherwise |
-            cancelled |                     | cancelled e1 a1 | ! ended             |
-            expired   |                     | expired e1 a1   | ! ended             |
-            waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
-            gated     | | blocked e0 a0 | ! stale |
-            reserved  | | reserved e0 a0 | ! stale |
-            suspended | | suspended e1 a1 | ! settled_otherwise |
-            resumable | | resumable e1 a1 | ! settled_otherwise |
+            failed    | class=permanent reason=x | failed e1 a1 | ! already_settled |
+            failed    |                     | failed e1 a1    | ! already_settled |
+            cancelled |                     | cancelled e1 a1 | ! already_terminal  |
+            expired   |                     | expired e1 a1   | ! already_terminal  |
+            waiting_children | | waiting_children e1 a1 | ! already_settled |
+            blocked   | | blocked e0 a0 | ! stale_fence |
+            owned     | | owned e0 a0    | ! stale_fence |
+            suspended | | suspended e1 a1 | ! already_settled |
+            resumable | | resumable e1 a1 | ! already_settled |
             ",
             command,
         );

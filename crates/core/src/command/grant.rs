@@ -29,7 +29,7 @@ impl Grant {
         let mut until = now.plus_ms(self.ttl_ms);
         let turn = match &known.lifecycle {
             Lifecycle::Waiting(turn) => turn,
-            Lifecycle::Reserved { turn, worker, until: Some(kept) }
+            Lifecycle::Granted { turn, worker, until: Some(kept) }
                 if *worker == self.worker || *kept <= now =>
             {
                 if *worker == self.worker {
@@ -37,22 +37,22 @@ impl Grant {
                 }
                 turn
             }
-            Lifecycle::Reserved { worker, .. } => {
-                return Err(Rejection::Kept { worker: worker.clone() }.into());
+            Lifecycle::Granted { worker, .. } => {
+                return Err(Rejection::GrantedToOther { worker: worker.clone() }.into());
             }
             other if other.ended_at().is_some() => {
-                return Err(Rejection::Ended { state: other.public() }.into());
+                return Err(Rejection::AlreadyTerminal { state: other.public() }.into());
             }
             other => return Err(Rejection::NotWaiting { state: other.public() }.into()),
         };
         let lane = world.get::<Lane>(&Lane::key_of(&known.tenant, &known.lane))?;
         if lane.is_some_and(|lane| !lane.state.hands_out()) {
-            return Err(Rejection::LaneHandsOutNone { lane: known.lane.clone() }.into());
+            return Err(Rejection::LanePaused { lane: known.lane.clone() }.into());
         }
         let (turn, worker) = (turn.clone(), self.worker.clone());
         let change = Change::Granted { worker: worker.clone(), until };
         world.emit(Event::of_task(&known, now, change));
-        let lifecycle = Lifecycle::Reserved { turn, worker, until: Some(until) };
+        let lifecycle = Lifecycle::Granted { turn, worker, until: Some(until) };
         transition_to(world, Task { lifecycle, ..(*known).clone() })?;
         Ok(Outcome::Granted { until })
     }
@@ -76,18 +76,18 @@ mod tests {
             granted   |         | granted e0 a0   | until +10000     | granted
             granted   | ttl=20000 | granted e0 a0 | until +20000     | granted
             granted   | ttl=1000 | granted e0 a0  | until +10000     | granted
-            granted   | worker=v | granted e0 a0  | ! kept           |
+            granted   | worker=v | granted e0 a0  | ! granted_to_other |
             ungranted | worker=v | granted e0 a0  | until +10000     | granted
             claimed   |         | claimed e1 a0   | ! not_waiting    |
             active    |         | active e1 a1    | ! not_waiting    |
             lapsed    |         | active e1 a1    | ! not_waiting    |
-            completed |         | completed e1 a1 | ! ended          |
-            failed    |         | failed e1 a1    | ! ended          |
-            cancelled |         | cancelled e1 a1 | ! ended          |
-            expired   |         | expired e1 a1   | ! ended          |
+            completed |         | completed e1 a1 | ! already_terminal |
+            failed    |         | failed e1 a1    | ! already_terminal |
+            cancelled |         | cancelled e1 a1 | ! already_terminal |
+            expired   |         | expired e1 a1   | ! already_terminal |
             waiting_children | | waiting_children e1 a1 | ! not_waiting |
-            gated     |         | blocked e0 a0   | ! not_waiting |
-            reserved  |         | reserved e0 a0  | ! kept           |
+            blocked   |         | blocked e0 a0   | ! not_waiting |
+            owned     |         | owned e0 a0     | ! granted_to_other |
             suspended | | suspended e1 a1 | ! not_waiting |
             resumable | | granted e1 a1 | until +10000 | granted
             ",
@@ -105,9 +105,9 @@ mod tests {
             "
             absent   | | absent     | ! task_not_found      |
             active   | | active     | until +10000          | granted
-            paused   | | paused     | ! lane_hands_out_none |
+            paused   | | paused     | ! lane_paused |
             draining | | draining   | until +10000          | granted
-            disabled | | disabled   | ! lane_hands_out_none |
+            disabled | | disabled   | ! lane_paused |
             limited  | | active 0/1 | until +10000          | granted
             ",
             |_| grant("t"),

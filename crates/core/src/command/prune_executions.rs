@@ -72,8 +72,8 @@ mod tests {
             cancelled | | cancelled e1 a1 | ! not_a_workflow |
             expired   | | expired e1 a1   | ! not_a_workflow |
             waiting_children | | waiting_children e1 a1 | ! not_a_workflow |
-            gated     | | blocked e0 a0   | ! not_a_workflow |
-            reserved  | | reserved e0 a0  | ! not_a_workflow |
+            blocked   | | blocked e0 a0   | ! not_a_workflow |
+            owned     | | owned e0 a0     | ! not_a_workflow |
             suspended | | suspended e1 a1 | ! not_a_workflow |
             resumable | | resumable e1 a1 | ! not_a_workflow |
             ",

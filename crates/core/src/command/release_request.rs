@@ -22,7 +22,7 @@ impl ReleaseRequest {
         if let Some(own) = known.filter(|known| known.first == self.owner) {
             match own.request.as_ref().map(|request| request.state) {
                 Some(RequestState::InFlight) => world.remove(&key),
-                Some(_) => return Err(Rejection::SettledOtherwise.into()),
+                Some(_) => return Err(Rejection::AlreadySettled.into()),
                 None => {}
             }
         }
@@ -45,10 +45,10 @@ mod tests {
             in_flight | owner=   | in_flight o1 +60000    | ! invalid           |
             overdue   |          | absent                 | withdrawn           |
             released  |          | absent                 | withdrawn           |
-            answered  |          | answered o1 +86390000  | ! settled_otherwise |
+            answered  |          | answered o1 +86390000  | ! already_settled |
             answered  | owner=o2 | answered o1 +86390000  | withdrawn           |
-            stale     |          | answered o1 +0         | ! settled_otherwise |
-            expired   |          | expired o1 +2592000000 | ! settled_otherwise |
+            stale     |          | answered o1 +0         | ! already_settled |
+            expired   |          | expired o1 +2592000000 | ! already_settled |
             forgotten |          | absent                 | withdrawn           |
             ",
             |args| ReleaseRequest { request: request(), owner: args.text("owner", "o1") },

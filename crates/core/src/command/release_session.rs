@@ -60,9 +60,9 @@ mod tests {
             failed    | | failed e1 a1    | released 0 running |
             cancelled | | cancelled e1 a1 | released 0 running |
             expired   | | expired e1 a1   | released 0 running |
-            gated     | | blocked e0 a0   | released 0 running |
+            blocked   | | blocked e0 a0   | released 0 running |
             granted   | | granted e0 a0   | released 0 running |
-            reserved  | | waiting e0 a0   | released 0 running | grant_released
+            owned     | | waiting e0 a0   | released 0 running | grant_released
             waiting_children | | waiting_children e1 a1 | released 0 running |
             granted | | granted e0 a0 | released 0 running |
             suspended | | suspended e1 a1 | released 0 running |

@@ -71,8 +71,8 @@ mod tests {
             failed    | | failed e1 a1    | renewed 0 |
             cancelled | | cancelled e1 a1 | renewed 0 |
             expired   | | expired e1 a1   | renewed 0 |
-            gated     | | blocked e0 a0   | renewed 0 |
-            reserved  | | reserved e0 a0  | renewed 0 |
+            blocked   | | blocked e0 a0   | renewed 0 |
+            owned     | | owned e0 a0     | renewed 0 |
             suspended | | suspended e1 a1 | renewed 0 |
             resumable | | resumable e1 a1 | renewed 0 |
             waiting_children | | waiting_children e1 a1 | renewed 0 |

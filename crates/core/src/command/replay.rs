@@ -21,18 +21,18 @@ impl Replay {
         let known = require_task(world, &self.task)?;
         if known.workflow.is_some() {
             return Err(match known.lifecycle.ended_at() {
-                Some(_) => Rejection::WorkflowEnded.into(),
-                None => Rejection::NotEnded.into(),
+                Some(_) => Rejection::WorkflowNotReplayable.into(),
+                None => Rejection::NotTerminal.into(),
             });
         }
         if known.generation == self.generation.saturating_add(1) {
             return Ok(Outcome::Replayed { generation: known.generation });
         }
         if known.generation != self.generation {
-            return Err(Rejection::OtherGeneration { current: known.generation }.into());
+            return Err(Rejection::GenerationMismatch { current: known.generation }.into());
         }
         if known.lifecycle.ended_at().is_none() {
-            return Err(Rejection::NotEnded.into());
+            return Err(Rejection::NotTerminal.into());
         }
         let max = known.policy.max_replays;
         if known.generation >= max {
@@ -67,22 +67,22 @@ mod tests {
         check_task(
             "
             absent    |      | absent          | ! task_not_found   |
-            waiting   |      | waiting e0 a0   | ! not_ended        |
-            delayed   |      | delayed e0 a0   | ! not_ended        |
-            granted   |      | granted e0 a0   | ! not_ended        |
-            claimed   |      | claimed e1 a0   | ! not_ended        |
-            active    |      | active e1 a1    | ! not_ended        |
-            lapsed    |      | active e1 a1    | ! not_ended        |
+            waiting   |      | waiting e0 a0   | ! not_terminal     |
+            delayed   |      | delayed e0 a0   | ! not_terminal     |
+            granted   |      | granted e0 a0   | ! not_terminal     |
+            claimed   |      | claimed e1 a0   | ! not_terminal     |
+            active    |      | active e1 a1    | ! not_terminal     |
+            lapsed    |      | active e1 a1    | ! not_terminal     |
             completed |      | waiting e1 a0   | generation 1       | replayed
-            completed | of=1 | completed e1 a1 | ! other_generation |
+            completed | of=1 | completed e1 a1 | ! generation_mismatch |
             failed    |      | waiting e1 a0   | generation 1       | replayed
             cancelled |      | waiting e1 a0   | generation 1       | replayed
             expired   |      | waiting e1 a0   | generation 1       | replayed
-            waiting_children | | waiting_children e1 a1 | ! not_ended |
-            gated     | | blocked e0 a0 | ! not_ended |
-            reserved  | | reserved e0 a0 | ! not_ended |
-            suspended | | suspended e1 a1 | ! not_ended |
-            resumable | | resumable e1 a1 | ! not_ended |
+            waiting_children | | waiting_children e1 a1 | ! not_terminal |
+            blocked   | | blocked e0 a0 | ! not_terminal |
+            owned     | | owned e0 a0    | ! not_terminal |
+            suspended | | suspended e1 a1 | ! not_terminal |
+            resumable | | resumable e1 a1 | ! not_terminal |
             ",
             |args| Replay { task: key("t"), generation: args.number("of", 0) },
         );
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(stage.must(replay.clone()), Outcome::Replayed { generation: 1 });
         assert_eq!(stage.must(replay.clone()), Outcome::Replayed { generation: 1 });
         let far = Replay { generation: u32::MAX, ..replay };
-        assert_eq!(stage.run(far), Err(Rejection::OtherGeneration { current: 1 }));
+        assert_eq!(stage.run(far), Err(Rejection::GenerationMismatch { current: 1 }));
     }
 
     #[test]
@@ -104,10 +104,10 @@ mod tests {
         let mut stage = Stage::new();
         stage.must(Create::one(NewTask { workflow, ..new_task("t") }));
         let replay = |generation| Replay { task: key("t"), generation };
-        assert_eq!(stage.run(replay(0)), Err(Rejection::NotEnded));
+        assert_eq!(stage.run(replay(0)), Err(Rejection::NotTerminal));
         stage.must(Cancel { task: key("t"), reason: String::new() });
         for generation in [0, u32::MAX] {
-            assert_eq!(stage.run(replay(generation)), Err(Rejection::WorkflowEnded));
+            assert_eq!(stage.run(replay(generation)), Err(Rejection::WorkflowNotReplayable));
         }
     }
 

@@ -40,26 +40,26 @@ mod tests {
         check_task(
             "
             absent    |             | absent          | ! task_not_found |
-            waiting   |             | waiting e0 a0   | ! stale          |
+            waiting   |             | waiting e0 a0   | ! stale_fence    |
             waiting   | epoch=0     | waiting e0 a0   | ! not_leased     |
-            delayed   |             | delayed e0 a0   | ! stale          |
-            granted   |             | granted e0 a0   | ! stale          |
+            delayed   |             | delayed e0 a0   | ! stale_fence    |
+            granted   |             | granted e0 a0   | ! stale_fence    |
             claimed   |             | claimed e1 a0   | progressed       | progressed
             active    |             | active e1 a1    | progressed       | progressed
             active    | percent=100 | active e1 a1    | progressed       | progressed
             active    | percent=101 | active e1 a1    | ! invalid        |
             active    | long        | active e1 a1    | ! invalid        |
-            active    | epoch=2     | active e1 a1    | ! stale          |
-            active    | epoch=0     | active e1 a1    | ! stale          |
+            active    | epoch=2     | active e1 a1    | ! stale_fence    |
+            active    | epoch=0     | active e1 a1    | ! stale_fence    |
             lapsed    |             | active e1 a1    | ! lease_expired  |
             lapsed    | policy=late | active e1 a1    | progressed       | progressed
-            completed |             | completed e1 a1 | ! ended          |
-            failed    |             | failed e1 a1    | ! ended          |
-            cancelled |             | cancelled e1 a1 | ! ended          |
-            expired   |             | expired e1 a1   | ! ended          |
+            completed |             | completed e1 a1 | ! already_terminal |
+            failed    |             | failed e1 a1    | ! already_terminal |
+            cancelled |             | cancelled e1 a1 | ! already_terminal |
+            expired   |             | expired e1 a1   | ! already_terminal |
             waiting_children | | waiting_children e1 a1 | ! not_leased |
-            gated     | | blocked e0 a0 | ! stale |
-            reserved  | | reserved e0 a0 | ! stale |
+            blocked   | | blocked e0 a0 | ! stale_fence |
+            owned     | | owned e0 a0    | ! stale_fence |
             suspended | | suspended e1 a1 | ! not_leased |
             resumable | | resumable e1 a1 | ! not_leased |
             ",

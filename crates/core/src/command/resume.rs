@@ -20,7 +20,7 @@ impl Resume {
         let state = known.lifecycle.public();
         let Lifecycle::Suspended(suspension) = &known.lifecycle else {
             return Err(match known.lifecycle.ended_at() {
-                Some(_) => Rejection::Ended { state },
+                Some(_) => Rejection::AlreadyTerminal { state },
                 None => Rejection::NotSuspended { state },
             }
             .into());
@@ -48,16 +48,16 @@ mod tests {
             claimed   |     | claimed e1 a0   | ! not_suspended  |
             active    |     | active e1 a1    | ! not_suspended  |
             lapsed    |     | active e1 a1    | ! not_suspended  |
-            completed |     | completed e1 a1 | ! ended          |
-            failed    |     | failed e1 a1    | ! ended          |
-            cancelled |     | cancelled e1 a1 | ! ended          |
-            expired   |     | expired e1 a1   | ! ended          |
+            completed |     | completed e1 a1 | ! already_terminal |
+            failed    |     | failed e1 a1    | ! already_terminal |
+            cancelled |     | cancelled e1 a1 | ! already_terminal |
+            expired   |     | expired e1 a1   | ! already_terminal |
             suspended |     | resumable e1 a1 | resumed          | resumed
             suspended | by= | suspended e1 a1 | ! invalid        |
             resumable |     | resumable e1 a1 | ! not_suspended  |
             waiting_children | | waiting_children e1 a1 | ! not_suspended |
-            gated | | blocked e0 a0 | ! not_suspended |
-            reserved | | reserved e0 a0 | ! not_suspended |
+            blocked | | blocked e0 a0 | ! not_suspended |
+            owned    | | owned e0 a0    | ! not_suspended |
             granted | | granted e0 a0 | ! not_suspended |
             ",
             |args| Resume { task: key("t"), by: args.text("by", "ada") },
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!((run.attempt, run.began_at), (1, began_at));
         assert_eq!(run.timeout_at, Some(stage.now.plus_ms(15_000)), "the timeout was paused");
         let stale = stage.run(Complete { fence: fence(1), result: None });
-        assert_eq!(stale.unwrap_err().code(), "settled_otherwise");
+        assert_eq!(stale.unwrap_err().code(), "already_settled");
     }
 
     #[test]

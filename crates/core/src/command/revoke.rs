@@ -28,12 +28,12 @@ impl Revoke {
                 task.snooze(now, now);
                 lease.worker.clone()
             }
-            Lifecycle::Reserved { turn, worker, until: Some(_) } => {
+            Lifecycle::Granted { turn, worker, until: Some(_) } => {
                 task.lifecycle = Lifecycle::Waiting(turn.clone());
                 worker.clone()
             }
             other if other.ended_at().is_some() => {
-                return Err(Rejection::Ended { state: other.public() }.into());
+                return Err(Rejection::AlreadyTerminal { state: other.public() }.into());
             }
             _ => return Err(Rejection::NotLeased.into()),
         };
@@ -68,13 +68,13 @@ mod tests {
             active    |      | waiting e1 a0   | revoked          | revoked
             active    | long | active e1 a1    | ! invalid        |
             lapsed    |      | waiting e1 a0   | revoked          | revoked
-            completed |      | completed e1 a1 | ! ended          |
-            failed    |      | failed e1 a1    | ! ended          |
-            cancelled |      | cancelled e1 a1 | ! ended          |
-            expired   |      | expired e1 a1   | ! ended          |
+            completed |      | completed e1 a1 | ! already_terminal |
+            failed    |      | failed e1 a1    | ! already_terminal |
+            cancelled |      | cancelled e1 a1 | ! already_terminal |
+            expired   |      | expired e1 a1   | ! already_terminal |
             waiting_children | | waiting_children e1 a1 | ! not_leased |
-            gated     |         | blocked e0 a0   | ! not_leased |
-            reserved  |         | reserved e0 a0  | ! not_leased     |
+            blocked   |         | blocked e0 a0   | ! not_leased |
+            owned     |         | owned e0 a0     | ! not_leased     |
             suspended | | suspended e1 a1 | ! not_leased |
             resumable | | resumable e1 a1 | ! not_leased |
             ",
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(stage.run(complete()), Err(Rejection::NotLeased));
         assert_eq!(stage.run(ClaimGranted::new("t", "w")), Err(Rejection::NotGranted));
         stage.must(claim());
-        assert_eq!(stage.run(complete()).unwrap_err().code(), "stale");
+        assert_eq!(stage.run(complete()).unwrap_err().code(), "stale_fence");
         let task = stage.task("t").unwrap();
         assert_eq!((task.claims, task.attempts, task.lost_leases), (2, 1, 0));
     }

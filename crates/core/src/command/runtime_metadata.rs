@@ -34,7 +34,7 @@ impl RuntimeMetadata {
     pub(super) fn prepare(&self, world: &mut World, known: &Task) -> Result<Task, Halt> {
         let mut task = known.clone();
         if self.execution < task.generation {
-            return Err(Rejection::OtherGeneration { current: task.generation }.into());
+            return Err(Rejection::GenerationMismatch { current: task.generation }.into());
         }
         if self.execution > task.generation {
             start_over(world, &mut task, None, None, None)?;
@@ -103,7 +103,7 @@ mod tests {
         stage.must(turn(1, 0, about("one")));
         again(&mut stage, 2);
         let next = RuntimeMetadata { execution: 1, ..about("two") };
-        assert_eq!(stage.run(turn(2, 1, next.clone())).unwrap_err().code(), "other_turn");
+        assert_eq!(stage.run(turn(2, 1, next.clone())).unwrap_err().code(), "turn_mismatch");
         stage.must(turn(2, 0, next));
         let task = stage.task("t").unwrap();
         let present = task.workflow.as_ref().unwrap();
@@ -116,7 +116,7 @@ mod tests {
         assert!(stage.tables.events_after(0).any(|entry| entry.name == "continued_as_new"));
         stage.must(claim());
         let back = stage.run(turn(3, 1, about("one"))).unwrap_err();
-        assert_eq!(back, Rejection::OtherGeneration { current: 1 });
+        assert_eq!(back, Rejection::GenerationMismatch { current: 1 });
     }
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
         stage.must(turn(1, 0, step(4, "a")));
         stage.must(turn(1, 0, step(4, "a")));
         let other = stage.run(turn(1, 0, step(4, "b"))).unwrap_err();
-        assert_eq!(other, Rejection::SettledOtherwise);
+        assert_eq!(other, Rejection::AlreadySettled);
         again(&mut stage, 2);
         assert_eq!(stage.run(turn(2, 1, step(4, "c"))), Err(Rejection::Conflict));
         stage.must(turn(2, 1, step(5, "c")));

@@ -189,9 +189,9 @@ mod tests {
             absent    | start      | waiting e0 a0   | posted 1         | signaled
             absent    | start after=5000 | waiting e0 a0 | posted 1      | signaled
             waiting   | start      | waiting e0 a0   | posted 1         | signaled
-            completed | start      | completed e1 a1 | ! ended          |
+            completed | start      | completed e1 a1 | ! already_terminal |
             waiting   | buffer=60000 | waiting e0 a0   | posted 1         | signaled
-            completed | buffer=60000 | completed e1 a1 | ! ended          |
+            completed | buffer=60000 | completed e1 a1 | ! already_terminal |
             waiting   |            | waiting e0 a0   | posted 1         | signaled
             waiting   | name=      | waiting e0 a0   | ! invalid        |
             waiting   | after=5000 | waiting e0 a0   | posted 1         | signaled
@@ -199,17 +199,17 @@ mod tests {
             claimed   |            | claimed e1 a0   | posted 1         | signaled
             active    |            | active e1 a1    | posted 1         | signaled
             lapsed    |            | active e1 a1    | posted 1         | signaled
-            completed |            | completed e1 a1 | ! ended          |
-            failed    |            | failed e1 a1    | ! ended          |
-            cancelled |            | cancelled e1 a1 | ! ended          |
-            expired   |            | expired e1 a1   | ! ended          |
+            completed |            | completed e1 a1 | ! already_terminal |
+            failed    |            | failed e1 a1    | ! already_terminal |
+            cancelled |            | cancelled e1 a1 | ! already_terminal |
+            expired   |            | expired e1 a1   | ! already_terminal |
             suspended |            | resumable e1 a1 | resumed 1        | signaled resumed
             suspended | name=other | suspended e1 a1 | posted 1         | signaled
             suspended | after=5000 | suspended e1 a1 | posted 1         | signaled
             resumable |            | resumable e1 a1 | posted 2         | signaled
             waiting_children | | waiting_children e1 a1 | posted 1 | signaled
-            gated | | blocked e0 a0 | posted 1 | signaled
-            reserved | | reserved e0 a0 | posted 1 | signaled
+            blocked | | blocked e0 a0 | posted 1 | signaled
+            owned | | owned e0 a0 | posted 1 | signaled
             granted | | granted e0 a0 | posted 1 | signaled
             ",
             |args| {
@@ -247,9 +247,9 @@ mod tests {
         stage.must(claim());
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
         assert_eq!(sent(&mut stage, keyed("go")), Ok((1, true, false)), "also after its end");
-        assert_eq!(sent(&mut stage, message("go")), Err("ended"));
+        assert_eq!(sent(&mut stage, message("go")), Err("already_terminal"));
         stage.later(60_000);
-        assert_eq!(sent(&mut stage, keyed("go")), Err("ended"));
+        assert_eq!(sent(&mut stage, keyed("go")), Err("already_terminal"));
         assert_eq!(stage.mailbox().unwrap().held, 1);
     }
 

@@ -32,7 +32,7 @@ pub struct SetQuota {
 pub enum QuotaScope {
     Lane(LaneName),
     Tenant,
-    Key(String),
+    Concurrency(String),
     Session(String),
 }
 
@@ -41,7 +41,7 @@ impl QuotaScope {
         match self {
             QuotaScope::Lane(_) => LimitKind::Lane,
             QuotaScope::Tenant => LimitKind::Tenant,
-            QuotaScope::Key(_) => LimitKind::Concurrency,
+            QuotaScope::Concurrency(_) => LimitKind::Concurrency,
             QuotaScope::Session(_) => LimitKind::Session,
         }
     }
@@ -51,13 +51,13 @@ impl QuotaScope {
         match self {
             QuotaScope::Lane(name) => name.as_str(),
             QuotaScope::Tenant => "",
-            QuotaScope::Key(name) | QuotaScope::Session(name) => name,
+            QuotaScope::Concurrency(name) | QuotaScope::Session(name) => name,
         }
     }
 
     fn gate_key(&self) -> Option<LimitKey> {
         match self {
-            QuotaScope::Key(name) => Some(LimitKey::Concurrency(name.clone())),
+            QuotaScope::Concurrency(name) => Some(LimitKey::Concurrency(name.clone())),
             QuotaScope::Session(name) => Some(LimitKey::Session(name.clone())),
             QuotaScope::Lane(_) | QuotaScope::Tenant => None,
         }
@@ -67,7 +67,7 @@ impl QuotaScope {
         match self {
             QuotaScope::Lane(name) => limits::LANE.check(name.as_str()),
             QuotaScope::Tenant => Ok(()),
-            QuotaScope::Key(_) | QuotaScope::Session(_) => {
+            QuotaScope::Concurrency(_) | QuotaScope::Session(_) => {
                 self.gate_key().map_or(Ok(()), |key| key.check())
             }
         }
@@ -128,7 +128,9 @@ impl SetQuota {
         let (scope, limit, rate) = (self.scope.clone(), self.limit, self.rate);
         let lane = match &scope {
             QuotaScope::Lane(name) => name.clone(),
-            QuotaScope::Tenant | QuotaScope::Key(_) | QuotaScope::Session(_) => LaneName::new(""),
+            QuotaScope::Tenant | QuotaScope::Concurrency(_) | QuotaScope::Session(_) => {
+                LaneName::new("")
+            }
         };
         let (at, tenant) = (world.now(), self.tenant.clone());
         let change = Change::QuotaSet { scope, limit, rate };
@@ -149,7 +151,7 @@ mod tests {
     }
 
     fn of_key(limit: Option<u32>, rate: Option<(u32, u64)>) -> SetQuota {
-        quota(QuotaScope::Key("k".into()), limit, rate)
+        quota(QuotaScope::Concurrency("k".into()), limit, rate)
     }
 
     #[test]
@@ -317,7 +319,7 @@ mod tests {
     fn bad_input_is_refused_by_name() {
         for (named, quota) in [
             ("tenant", SetQuota { tenant: "".into(), ..of_key(Some(1), None) }),
-            ("key", quota(QuotaScope::Key(String::new()), Some(1), None)),
+            ("concurrency_key", quota(QuotaScope::Concurrency(String::new()), Some(1), None)),
             ("session", quota(QuotaScope::Session("a\n".into()), Some(1), None)),
             ("lane", quota(QuotaScope::Lane("".into()), Some(1), None)),
             ("limit", of_key(Some(1_000_001), None)),

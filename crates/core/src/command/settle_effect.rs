@@ -25,7 +25,7 @@ impl SettleEffect {
         let answer = EffectAnswer { bytes: self.answer.bytes.len() as u64, digest };
         match known.answer {
             Some(before) if before == answer => return Ok(Outcome::EffectSettled),
-            Some(_) => return Err(Rejection::SettledOtherwise.into()),
+            Some(_) => return Err(Rejection::AlreadySettled.into()),
             None => {}
         }
         if let Some(task) = call.task {
@@ -65,22 +65,22 @@ mod tests {
         check_task(
             "
             absent    |         | absent          | ! task_not_found     |
-            waiting   |         | waiting e0 a0   | ! stale              |
-            delayed   |         | delayed e0 a0   | ! stale              |
+            waiting   |         | waiting e0 a0   | ! stale_fence        |
+            delayed   |         | delayed e0 a0   | ! stale_fence        |
             claimed   |         | claimed e1 a0   | ! not_begun          |
             active    |         | active e1 a1    | ! effect_not_claimed |
-            active    | epoch=2 | active e1 a1    | ! stale              |
+            active    | epoch=2 | active e1 a1    | ! stale_fence        |
             lapsed    |         | active e1 a1    | ! lease_expired      |
-            completed |         | completed e1 a1 | ! ended              |
-            failed    |         | failed e1 a1    | ! ended              |
-            cancelled |         | cancelled e1 a1 | ! ended              |
-            expired   |         | expired e1 a1   | ! ended              |
+            completed |         | completed e1 a1 | ! already_terminal   |
+            failed    |         | failed e1 a1    | ! already_terminal   |
+            cancelled |         | cancelled e1 a1 | ! already_terminal   |
+            expired   |         | expired e1 a1   | ! already_terminal   |
             suspended |         | suspended e1 a1 | ! not_leased         |
             resumable |         | resumable e1 a1 | ! not_leased         |
             waiting_children | | waiting_children e1 a1 | ! not_leased   |
-            gated     |         | blocked e0 a0   | ! stale              |
-            reserved  |         | reserved e0 a0  | ! stale              |
-            granted   |         | granted e0 a0   | ! stale              |
+            blocked   |         | blocked e0 a0   | ! stale_fence        |
+            owned     |         | owned e0 a0     | ! stale_fence        |
+            granted   |         | granted e0 a0   | ! stale_fence        |
             ",
             |args| SettleEffect { caller: EffectOwner::Task(args.fence()), ..settle(1, "1") },
         );
@@ -90,11 +90,11 @@ mod tests {
     fn the_first_result_of_an_effect_stays() {
         let mut stage = Stage::with_task("active");
         stage.must(claim_effect(1));
-        assert_eq!(stage.run(settle(2, "1")).unwrap_err().code(), "stale");
+        assert_eq!(stage.run(settle(2, "1")).unwrap_err().code(), "stale_fence");
         for _ in 0..2 {
             assert_eq!(stage.run(settle(1, "1")), Ok(Outcome::EffectSettled));
         }
-        assert_eq!(stage.run(settle(1, "2")), Err(Rejection::SettledOtherwise));
+        assert_eq!(stage.run(settle(1, "2")), Err(Rejection::AlreadySettled));
         stage.must(Release { fence: fence(1) });
         stage.must(Claim { worker: "v".into(), ..claim() });
         let Outcome::EffectClaimed { answer: Some(answer), known: true, .. } =

@@ -71,7 +71,7 @@ impl Suspend {
     fn check(&self) -> Result<(), Rejection> {
         self.condition.check()?;
         if self.timeout.is_none() && self.condition.needs_timeout() {
-            return Err(Rejection::Invalid { field: "timeout", problem: Problem::NoTime });
+            return Err(Rejection::Invalid { field: "timeout", problem: Problem::TimeoutRequired });
         }
         if let Some(timeout) = &self.timeout {
             limits::SUSPEND_MS.check(timeout.after_ms)?;
@@ -156,7 +156,7 @@ fn satisfied_before(task: &Task, asked: SuspendRequest) -> Result<Option<Resumpt
     let Some(resumption) = &task.resumption else { return Ok(None) };
     match resumption.request.filter(|last| last.epoch == asked.epoch) {
         Some(last) if last == asked => Ok(Some(resumption.clone())),
-        Some(last) if asked.nth <= last.nth => Err(Rejection::SettledOtherwise),
+        Some(last) if asked.nth <= last.nth => Err(Rejection::AlreadySettled),
         _ => Ok(None),
     }
 }
@@ -197,30 +197,30 @@ mod tests {
         check_task(
             "
             absent    |             | absent          | ! task_not_found    |
-            waiting   |             | waiting e0 a0   | ! stale             |
-            delayed   |             | delayed e0 a0   | ! stale             |
+            waiting   |             | waiting e0 a0   | ! stale_fence       |
+            delayed   |             | delayed e0 a0   | ! stale_fence       |
             claimed   |             | claimed e1 a0   | ! not_begun         |
             active    |             | suspended e1 a1 | suspended 0         | suspended
-            active    | epoch=2     | active e1 a1    | ! stale             |
+            active    | epoch=2     | active e1 a1    | ! stale_fence       |
             active    | timeout=0   | active e1 a1    | ! invalid           |
             active    | on=p        | active e1 a1    | ! waitpoint_not_found |
             active    | with=p      | suspended e1 a1 | suspended 1 | waitpoint_created suspended
             active    | with=a.b    | active e1 a1    | ! invalid           |
             lapsed    |             | active e1 a1    | ! lease_expired     |
             lapsed    | policy=late | suspended e1 a1 | suspended 0         | suspended
-            completed |             | completed e1 a1 | ! settled_otherwise |
-            failed    |             | failed e1 a1    | ! settled_otherwise |
-            cancelled |             | cancelled e1 a1 | ! ended             |
-            expired   |             | expired e1 a1   | ! ended             |
+            completed |             | completed e1 a1 | ! already_settled |
+            failed    |             | failed e1 a1    | ! already_settled |
+            cancelled |             | cancelled e1 a1 | ! already_terminal  |
+            expired   |             | expired e1 a1   | ! already_terminal  |
             suspended |             | suspended e1 a1 | suspended 0         |
-            suspended | name=other  | suspended e1 a1 | ! settled_otherwise |
-            suspended | epoch=2     | suspended e1 a1 | ! stale             |
+            suspended | name=other  | suspended e1 a1 | ! already_settled |
+            suspended | epoch=2     | suspended e1 a1 | ! stale_fence       |
             resumable |             | resumable e1 a1 | suspended 0         |
-            resumable | epoch=2     | resumable e1 a1 | ! stale             |
-            waiting_children | | waiting_children e1 a1 | ! settled_otherwise |
-            gated | | blocked e0 a0 | ! stale |
-            reserved | | reserved e0 a0 | ! stale |
-            granted | | granted e0 a0 | ! stale |
+            resumable | epoch=2     | resumable e1 a1 | ! stale_fence       |
+            waiting_children | | waiting_children e1 a1 | ! already_settled |
+            blocked | | blocked e0 a0 | ! stale_fence |
+            owned    | | owned e0 a0    | ! stale_fence |
+            granted | | granted e0 a0 | ! stale_fence |
             ",
             |args| {
                 let mut suspend =
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(stage.tables, before);
         let next = Suspend { nth: 1, ..until("go") };
         assert_eq!(stage.must(next), Outcome::Suspended { waitpoints: vec![] }, "it was taken");
-        assert_eq!(stage.run(until("go")), Err(Rejection::SettledOtherwise), "a late repeat");
+        assert_eq!(stage.run(until("go")), Err(Rejection::AlreadySettled), "a late repeat");
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
         stage.must(until("a"));
         stage.must(Suspend { nth: 1, ..until("b") });
         let refused = stage.run(until("a"));
-        assert_eq!(refused, Err(Rejection::SettledOtherwise), "its message is consumed");
+        assert_eq!(refused, Err(Rejection::AlreadySettled), "its message is consumed");
         assert_eq!(public(&stage), PublicState::Active);
     }
 

@@ -53,23 +53,23 @@ mod tests {
         check_task(
             "
             absent    |         | absent          | ! task_not_found |
-            waiting   |         | waiting e0 a0   | ! stale          |
-            delayed   |         | delayed e0 a0   | ! stale          |
+            waiting   |         | waiting e0 a0   | ! stale_fence    |
+            delayed   |         | delayed e0 a0   | ! stale_fence    |
             claimed   |         | claimed e1 a0   | taken 0          |
             active    |         | active e1 a1    | taken 0          |
             active    | none    | active e1 a1    | ! invalid        |
-            active    | epoch=2 | active e1 a1    | ! stale          |
+            active    | epoch=2 | active e1 a1    | ! stale_fence    |
             lapsed    |         | active e1 a1    | ! lease_expired  |
-            completed |         | completed e1 a1 | ! ended          |
-            failed    |         | failed e1 a1    | ! ended          |
-            cancelled |         | cancelled e1 a1 | ! ended          |
-            expired   |         | expired e1 a1   | ! ended          |
+            completed |         | completed e1 a1 | ! already_terminal |
+            failed    |         | failed e1 a1    | ! already_terminal |
+            cancelled |         | cancelled e1 a1 | ! already_terminal |
+            expired   |         | expired e1 a1   | ! already_terminal |
             suspended |         | suspended e1 a1 | ! not_leased     |
             resumable |         | resumable e1 a1 | ! not_leased     |
             waiting_children | | waiting_children e1 a1 | ! not_leased |
-            gated | | blocked e0 a0 | ! stale |
-            reserved | | reserved e0 a0 | ! stale |
-            granted | | granted e0 a0 | ! stale |
+            blocked | | blocked e0 a0 | ! stale_fence |
+            owned    | | owned e0 a0    | ! stale_fence |
+            granted | | granted e0 a0 | ! stale_fence |
             ",
             |args| {
                 let seqs = if args.has("none") { vec![] } else { vec![1] };

@@ -61,25 +61,25 @@ mod tests {
         check_task(
             "
             absent    |             | absent          | ! task_not_found    |
-            waiting   |             | waiting e0 a0   | ! stale             |
+            waiting   |             | waiting e0 a0   | ! stale_fence       |
             waiting   | epoch=0     | waiting e0 a0   | ! not_leased        |
-            delayed   |             | delayed e0 a0   | ! stale             |
+            delayed   |             | delayed e0 a0   | ! stale_fence       |
             claimed   |             | claimed e1 a0   | done 0 of 0         |
             active    |             | active e1 a1    | done 0 of 0         |
-            active    | epoch=2     | active e1 a1    | ! stale             |
+            active    | epoch=2     | active e1 a1    | ! stale_fence       |
             lapsed    |             | active e1 a1    | ! lease_expired     |
             lapsed    | policy=late | active e1 a1    | done 0 of 0         |
-            completed |             | completed e1 a1 | ! settled_otherwise |
-            failed    |             | failed e1 a1    | ! settled_otherwise |
-            cancelled |             | cancelled e1 a1 | ! ended             |
-            expired   |             | expired e1 a1   | ! ended             |
+            completed |             | completed e1 a1 | ! already_settled |
+            failed    |             | failed e1 a1    | ! already_settled |
+            cancelled |             | cancelled e1 a1 | ! already_terminal  |
+            expired   |             | expired e1 a1   | ! already_terminal  |
             waiting_children |      | waiting_children e1 a1 | waitingchildren |
-            waiting_children | epoch=2 | waiting_children e1 a1 | ! stale      |
-            gated     |             | blocked e0 a0   | ! stale             |
-            reserved  |             | reserved e0 a0  | ! stale             |
-            granted   |             | granted e0 a0   | ! stale             |
-            suspended | | suspended e1 a1 | ! settled_otherwise |
-            resumable | | resumable e1 a1 | ! settled_otherwise |
+            waiting_children | epoch=2 | waiting_children e1 a1 | ! stale_fence |
+            blocked   |             | blocked e0 a0   | ! stale_fence       |
+            owned     |             | owned e0 a0     | ! stale_fence       |
+            granted   |             | granted e0 a0   | ! stale_fence       |
+            suspended | | suspended e1 a1 | ! already_settled |
+            resumable | | resumable e1 a1 | ! already_settled |
             ",
             |args| WaitChildren { fence: args.fence() },
         );
@@ -183,10 +183,10 @@ mod tests {
             ("active", None),
             ("lapsed", None),
             ("waiting_children", None),
-            ("completed", Some("parent_ended")),
-            ("failed", Some("parent_ended")),
-            ("cancelled", Some("parent_ended")),
-            ("expired", Some("parent_ended")),
+            ("completed", Some("parent_terminal")),
+            ("failed", Some("parent_terminal")),
+            ("cancelled", Some("parent_terminal")),
+            ("expired", Some("parent_terminal")),
         ] {
             let mut stage = Stage::with_task(state);
             let before = stage.tables.clone();
@@ -204,7 +204,7 @@ mod tests {
         stage.must(Create::one(child("c")));
         stage.must(Complete { fence: fence(1), result: None });
         let answer = stage.run(Create::one(child("d")));
-        assert_eq!(answer, Err(Rejection::ParentEnded), "its children are closed");
+        assert_eq!(answer, Err(Rejection::ParentTerminal), "its children are closed");
         let again = stage.must(Create::one(child("c")));
         assert!(matches!(again, Outcome::Created(made) if made[0].duplicate));
         let orphan = NewTask { parent: None, ..child("c") };
@@ -370,7 +370,7 @@ mod tests {
             assert_eq!(found, called_off, "{ended}");
             if called_off {
                 let late = stage.run(Complete { fence: held, result: None });
-                assert_eq!(late.unwrap_err().code(), "ended");
+                assert_eq!(late.unwrap_err().code(), "already_terminal");
             }
         }
     }

@@ -45,7 +45,7 @@ pub(crate) fn call(
             let known = world.get::<Admission>(&request.row_key())?;
             let own = known.filter(|known| known.first == *owner);
             let in_flight = own.filter(|own| own.request(now) == Some(RequestState::InFlight));
-            let Some(own) = in_flight else { return Err(Rejection::RequestReleased.into()) };
+            let Some(own) = in_flight else { return Err(Rejection::RequestLost.into()) };
             (None, own.request.as_ref().map(|request| request.forget_at))
         }
     };

@@ -36,8 +36,8 @@ enum Stage {
 
 fn stage(task: &Task) -> Option<Stage> {
     match &task.lifecycle {
-        Lifecycle::Gated(_) => Some(Stage::Waiting),
-        Lifecycle::Waiting(_) | Lifecycle::Reserved { .. } => Some(Stage::Admitted),
+        Lifecycle::Blocked(_) => Some(Stage::Waiting),
+        Lifecycle::Waiting(_) | Lifecycle::Granted { .. } => Some(Stage::Admitted),
         Lifecycle::Active(_) => Some(Stage::Running),
         _ => None,
     }
@@ -65,7 +65,7 @@ impl ConcurrencyLimit {
     /// The state of an admitted task: in the queue of its lane, or granted to the owner.
     fn inside(&self, turn: Readiness, now: Timestamp) -> Lifecycle {
         match self.owner(now) {
-            Some(owner) => Lifecycle::Reserved { turn, worker: owner.worker.clone(), until: None },
+            Some(owner) => Lifecycle::Granted { turn, worker: owner.worker.clone(), until: None },
             None => Lifecycle::Waiting(turn),
         }
     }
@@ -149,8 +149,8 @@ pub(super) fn pass(
     if let Lifecycle::Waiting(turn) = &task.lifecycle {
         let admitted = was == Some(Stage::Admitted) || gate.waiting == 0 && gate.room(now) > 0;
         let turn = turn.clone();
-        task.lifecycle = if admitted { gate.inside(turn, now) } else { Lifecycle::Gated(turn) };
-        if let Lifecycle::Reserved { worker, .. } = &task.lifecycle {
+        task.lifecycle = if admitted { gate.inside(turn, now) } else { Lifecycle::Blocked(turn) };
+        if let Lifecycle::Granted { worker, .. } = &task.lifecycle {
             let kept = Change::SessionGranted { worker: worker.clone() };
             world.emit(Event::of_task(task, now, kept));
         }
@@ -228,10 +228,10 @@ fn admit(world: &mut World, gate: &mut ConcurrencyLimit, key: &LimitKey) -> Resu
     }
     let heads = heads(world, &gate.tenant, key, wanted)?;
     for head in &heads {
-        let Lifecycle::Gated(turn) = &head.lifecycle else { continue };
+        let Lifecycle::Blocked(turn) = &head.lifecycle else { continue };
         let lifecycle = gate.inside(turn.clone(), now);
         let change = match &lifecycle {
-            Lifecycle::Reserved { worker, .. } => Change::SessionGranted { worker: worker.clone() },
+            Lifecycle::Granted { worker, .. } => Change::SessionGranted { worker: worker.clone() },
             _ => Change::Unblocked,
         };
         gate.uncount(Some(Stage::Waiting));
@@ -284,12 +284,12 @@ fn recall(world: &mut World, gate: &mut ConcurrencyLimit, key: &LimitKey) -> Res
         world.scan::<Task>(&Task::let_through(&gate.tenant, key), (past + wanted) as usize)?;
     let mut recalled = 0;
     for task in inside.iter().skip(past as usize) {
-        let (Lifecycle::Waiting(turn) | Lifecycle::Reserved { turn, until: None, .. }) =
+        let (Lifecycle::Waiting(turn) | Lifecycle::Granted { turn, until: None, .. }) =
             &task.lifecycle
         else {
             continue;
         };
-        let lifecycle = Lifecycle::Gated(turn.clone());
+        let lifecycle = Lifecycle::Blocked(turn.clone());
         gate.uncount(Some(Stage::Admitted));
         gate.count(Some(Stage::Waiting));
         recalled += 1;
@@ -311,7 +311,7 @@ fn align(world: &mut World, gate: &ConcurrencyLimit, key: &LimitKey) -> Result<(
     let inside = Task::let_through(&gate.tenant, key);
     for task in listable(world, &inside, gate.admitted)? {
         let (change, turn) = match &task.lifecycle {
-            Lifecycle::Reserved { turn, worker, until: None } => {
+            Lifecycle::Granted { turn, worker, until: None } => {
                 (Change::GrantReleased { worker: worker.clone() }, turn)
             }
             Lifecycle::Waiting(turn) => (Change::Unblocked, turn),
@@ -320,7 +320,7 @@ fn align(world: &mut World, gate: &ConcurrencyLimit, key: &LimitKey) -> Result<(
         let lifecycle = gate.inside(turn.clone(), now);
         let change = match &lifecycle {
             same if *same == task.lifecycle => continue,
-            Lifecycle::Reserved { worker, .. } => Change::SessionGranted { worker: worker.clone() },
+            Lifecycle::Granted { worker, .. } => Change::SessionGranted { worker: worker.clone() },
             _ => change,
         };
         world.emit(Event::of_task(&task, now, change));
@@ -548,7 +548,8 @@ mod tests {
     #[test]
     fn a_rate_limit_unblocks_when_its_window_passes() {
         let mut stage = with([keyed("a"), keyed("b"), keyed("c")]);
-        let (scope, rate) = (QuotaScope::Key("k".into()), Rate { starts: 2, window_ms: 10_000 });
+        let (scope, rate) =
+            (QuotaScope::Concurrency("k".into()), Rate { starts: 2, window_ms: 10_000 });
         let tenant = Tenant::default();
         stage.must(SetQuota { tenant, scope, limit: None, rate: Some(rate) });
         assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["a", "b"]);
@@ -707,7 +708,10 @@ mod tests {
         stage.must(Grant { task: key("b"), worker: "v".into(), ttl_ms: 5_000 });
         assert_eq!(ids(stage.must(session_claim("w"))), ["a"]);
         assert!(ids(stage.must(session_claim("v"))).is_empty());
-        assert_eq!(stage.run(ClaimGranted::new("b", "v")).unwrap_err().code(), "gate_shut");
+        assert_eq!(
+            stage.run(ClaimGranted::new("b", "v")).unwrap_err().code(),
+            "concurrency_limit_reached"
+        );
         stage.later(5_000);
         stage.must(Sweep::default());
         assert_eq!(ids(stage.must(session_claim("w"))), ["b"], "it is granted to its owner");
@@ -738,7 +742,8 @@ mod tests {
     #[test]
     fn a_blocked_child_that_ends_is_not_admitted() {
         let mut stage = with([keyed("a")]);
-        let (scope, rate) = (QuotaScope::Key("k".into()), Rate { starts: 1, window_ms: 10_000 });
+        let (scope, rate) =
+            (QuotaScope::Concurrency("k".into()), Rate { starts: 1, window_ms: 10_000 });
         let tenant = Tenant::default();
         stage.must(SetQuota { tenant, scope, limit: None, rate: Some(rate) });
         stage.must(claim());

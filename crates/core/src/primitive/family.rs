@@ -25,7 +25,7 @@ pub(crate) fn prefetch_family(world: &mut World, tenant: &Tenant, parent: &TaskI
 /// the `Children` record decides whether more may be created.
 pub(crate) fn join(world: &mut World, tenant: &Tenant, parent: &TaskId) -> Result<(), Halt> {
     let children = match world.get::<Children>(&Children::key_of(tenant, parent))? {
-        Some(children) if children.closed => return Err(Rejection::ParentEnded.into()),
+        Some(children) if children.closed => return Err(Rejection::ParentTerminal.into()),
         Some(children) => (*children).clone(),
         None => first_of(world, tenant, parent)?,
     };
@@ -38,7 +38,7 @@ fn first_of(world: &mut World, tenant: &Tenant, parent: &TaskId) -> Result<Child
         return Err(Rejection::ParentNotFound.into());
     };
     if task.lifecycle.ended_at().is_some() {
-        return Err(Rejection::ParentEnded.into());
+        return Err(Rejection::ParentTerminal.into());
     }
     world.put::<Task>(Task { has_children: true, ..(*task).clone() });
     Ok(Children::none_of(tenant, parent))

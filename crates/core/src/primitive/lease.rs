@@ -21,14 +21,16 @@ pub(crate) fn require_lease(world: &mut World, fence: &Fence) -> Result<(Arc<Tas
 /// Checks a fence: only writes under the epoch of the live lease are accepted.
 pub(super) fn lease(task: &Task, epoch: u64, now: Timestamp) -> Result<&Lease, Rejection> {
     if task.epoch != epoch {
-        return Err(Rejection::Stale { current: task.epoch });
+        return Err(Rejection::StaleFence { current: task.epoch });
     }
     match &task.lifecycle {
         Lifecycle::Active(lease) if now < lease.expires_at || task.policy.accept_expired_lease => {
             Ok(lease)
         }
         Lifecycle::Active(_) => Err(Rejection::LeaseExpired),
-        other if other.ended_at().is_some() => Err(Rejection::Ended { state: other.public() }),
+        other if other.ended_at().is_some() => {
+            Err(Rejection::AlreadyTerminal { state: other.public() })
+        }
         _ => Err(Rejection::NotLeased),
     }
 }

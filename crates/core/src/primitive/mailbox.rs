@@ -60,7 +60,7 @@ pub(crate) fn deliver(
     waitpoint: Option<&WaitpointId>,
 ) -> Result<SentMessage, Halt> {
     if task.lifecycle.ended_at().is_some() {
-        return Err(Rejection::Ended { state: task.lifecycle.public() }.into());
+        return Err(Rejection::AlreadyTerminal { state: task.lifecycle.public() }.into());
     }
     let mut task = task.clone();
     let first = !task.has_mail;

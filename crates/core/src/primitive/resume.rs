@@ -122,7 +122,7 @@ pub(crate) fn next_turn(
     let sticky = task.workflow.as_ref().and_then(|workflow| workflow.sticky.clone());
     task.lifecycle = match sticky {
         Some(Sticky { worker, for_ms }) => {
-            Lifecycle::Reserved { turn, worker, until: Some(now.plus_ms(for_ms)) }
+            Lifecycle::Granted { turn, worker, until: Some(now.plus_ms(for_ms)) }
         }
         None => Lifecycle::Waiting(turn),
     };

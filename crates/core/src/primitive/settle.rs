@@ -56,7 +56,7 @@ pub(crate) fn answered(
     digest: Digest,
 ) -> Result<Option<Settled>, Rejection> {
     match task.last_settle.as_ref().filter(|last| last.epoch == epoch) {
-        Some(last) if last.digest != digest => Err(Rejection::SettledOtherwise),
+        Some(last) if last.digest != digest => Err(Rejection::AlreadySettled),
         last => Ok(last.map(|last| last.answer.clone())),
     }
 }

@@ -28,7 +28,7 @@ impl Spending<'_> {
         limits::IDEMPOTENCY_KEY.check(self.key.reveal())?;
         let field = limits::LIMITER.field;
         if self.limiter.starts_with(REQUESTS) {
-            return Err(Rejection::Invalid { field, problem: Problem::OfTheEngine });
+            return Err(Rejection::Invalid { field, problem: Problem::Reserved });
         }
         self.rate.check()?;
         limits::UNITS.check(self.units)?;

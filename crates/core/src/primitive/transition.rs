@@ -40,7 +40,7 @@ pub(super) fn save_and_wake(world: &mut World, mut task: Task) -> Result<(), Hal
             world.wake(wake(Some(task.route.clone())));
         }
         // Only the granted worker may claim it, and its claim is unknown here: wake the lane.
-        Lifecycle::Reserved { .. } => world.wake_keeper(wake(None), task.task_key().row_key()),
+        Lifecycle::Granted { .. } => world.wake_keeper(wake(None), task.task_key().row_key()),
         _ => {}
     }
     world.put::<Task>(task);

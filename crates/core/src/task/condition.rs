@@ -40,7 +40,7 @@ impl Condition {
             }
             Condition::Operator | Condition::Timeout => Ok(()),
             Condition::Mail => {
-                Err(Rejection::Invalid { field: "condition", problem: Problem::OfTheEngine })
+                Err(Rejection::Invalid { field: "condition", problem: Problem::Reserved })
             }
         }
     }

@@ -17,9 +17,9 @@ pub enum Lifecycle {
     /// In the queue of its lane, claimable by any worker that meets its route.
     Waiting(Readiness),
     /// Blocked by its concurrency limit, until a slot is free.
-    Gated(Readiness),
+    Blocked(Readiness),
     /// Granted to one worker: by the session that the worker owns, or until a time.
-    Reserved {
+    Granted {
         #[serde(flatten)]
         turn: Readiness,
         worker: WorkerId,
@@ -269,8 +269,8 @@ impl Lifecycle {
     pub const fn turn(&self) -> Option<&Readiness> {
         match self {
             Lifecycle::Waiting(turn)
-            | Lifecycle::Gated(turn)
-            | Lifecycle::Reserved { turn, .. } => Some(turn),
+            | Lifecycle::Blocked(turn)
+            | Lifecycle::Granted { turn, .. } => Some(turn),
             Lifecycle::Delayed { .. }
             | Lifecycle::Active(_)
             | Lifecycle::Suspended(_)
@@ -296,11 +296,11 @@ impl Lifecycle {
 
     pub const fn public(&self) -> PublicState {
         match self {
-            Lifecycle::Waiting(turn) | Lifecycle::Reserved { turn, .. } => match turn.paused {
+            Lifecycle::Waiting(turn) | Lifecycle::Granted { turn, .. } => match turn.paused {
                 Some(_) => PublicState::Resumable,
                 None => PublicState::Waiting,
             },
-            Lifecycle::Gated(_) => PublicState::Blocked,
+            Lifecycle::Blocked(_) => PublicState::Blocked,
             Lifecycle::Delayed { .. } => PublicState::Delayed,
             Lifecycle::Active(_) => PublicState::Active,
             Lifecycle::Suspended(_) => PublicState::Suspended,
@@ -316,8 +316,8 @@ impl Lifecycle {
     pub const fn ended_at(&self) -> Option<Timestamp> {
         match self {
             Lifecycle::Waiting(_)
-            | Lifecycle::Gated(_)
-            | Lifecycle::Reserved { .. }
+            | Lifecycle::Blocked(_)
+            | Lifecycle::Granted { .. }
             | Lifecycle::Delayed { .. }
             | Lifecycle::Active(_)
             | Lifecycle::Suspended(_)

@@ -143,7 +143,7 @@ impl Task {
     /// Since when a claim can find it.
     pub(crate) fn ready_at(&self) -> Option<Timestamp> {
         match &self.lifecycle {
-            Lifecycle::Waiting(turn) | Lifecycle::Reserved { turn, .. } => Some(turn.ready_at),
+            Lifecycle::Waiting(turn) | Lifecycle::Granted { turn, .. } => Some(turn.ready_at),
             _ => None,
         }
     }
@@ -151,7 +151,7 @@ impl Task {
     /// The queue that it is in: that of its route, or of the worker it is granted to.
     pub(crate) fn queue(&self) -> Route {
         match &self.lifecycle {
-            Lifecycle::Reserved { worker, .. } => Route::kept_for(worker),
+            Lifecycle::Granted { worker, .. } => Route::granted_to(worker),
             _ => self.route.clone(),
         }
     }
@@ -160,8 +160,8 @@ impl Task {
     /// held by a registered worker.
     fn line(&self) -> Option<(String, Timestamp)> {
         match &self.lifecycle {
-            Lifecycle::Gated(turn) => Some((self.gate.as_ref()?.line(), turn.ready_at)),
-            Lifecycle::Waiting(turn) | Lifecycle::Reserved { turn, .. } => {
+            Lifecycle::Blocked(turn) => Some((self.gate.as_ref()?.line(), turn.ready_at)),
+            Lifecycle::Waiting(turn) | Lifecycle::Granted { turn, .. } => {
                 Some((self.gate.as_ref()?.line_inside(), turn.ready_at))
             }
             Lifecycle::Active(lease) if lease.registered => {
@@ -189,8 +189,10 @@ impl Task {
     /// The earliest time at which the sweep must check this task.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         let own = match &self.lifecycle {
-            Lifecycle::Waiting(_) | Lifecycle::Gated(_) | Lifecycle::WaitingChildren { .. } => None,
-            Lifecycle::Reserved { until, .. } => *until,
+            Lifecycle::Waiting(_) | Lifecycle::Blocked(_) | Lifecycle::WaitingChildren { .. } => {
+                None
+            }
+            Lifecycle::Granted { until, .. } => *until,
             Lifecycle::Delayed { until, .. } => Some(*until),
             Lifecycle::Active(lease) => Some(lease.due_at()),
             Lifecycle::Suspended(suspension) => suspension.timeout.map(|timeout| timeout.at),

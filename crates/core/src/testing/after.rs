@@ -23,8 +23,8 @@ impl Stage {
                 if let Lifecycle::Active(lease) = &task.lifecycle {
                     state = if lease.run.is_some() { "active" } else { "claimed" };
                 }
-                if let Lifecycle::Reserved { until, .. } = &task.lifecycle {
-                    state = if until.is_some() { "granted" } else { "reserved" };
+                if let Lifecycle::Granted { until, .. } = &task.lifecycle {
+                    state = if until.is_some() { "granted" } else { "owned" };
                 }
                 format!("{state} e{} a{}", task.claims, task.attempts)
             }

@@ -36,14 +36,14 @@ impl Stage {
             "absent" => return stage,
             "delayed" => new.start = Start::After { ms: 10_000 },
             "expired" => new.deadline_ms = Some(1_000),
-            "gated" => stage.saturate(&mut new),
-            "reserved" => stage.own(&mut new),
+            "blocked" => stage.saturate(&mut new),
+            "owned" => stage.own(&mut new),
             _ => {}
         }
         stage.must(Create::one(new));
         then(&mut stage);
         match state {
-            "waiting" | "delayed" | "gated" | "reserved" => {}
+            "waiting" | "delayed" | "blocked" | "owned" => {}
             "granted" => drop(stage.must(grant("t"))),
             "ungranted" => {
                 stage.must(grant("t"));
@@ -196,7 +196,7 @@ impl Stage {
             "rated" => (None, Some(rate)),
             other => panic!("no such state: {other}"),
         };
-        let scope = QuotaScope::Key("k".into());
+        let scope = QuotaScope::Concurrency("k".into());
         stage.must(SetQuota { tenant: Tenant::default(), scope, limit, rate });
         for id in ["t", "u", "v", "w"] {
             stage.must(Create::one(NewTask { gate: gate.clone(), ..new_task(id) }));

@@ -12,8 +12,8 @@ pub(crate) const TASK_STATES: &[&str] = &[
     "cancelled",
     "expired",
     "waiting_children",
-    "gated",
-    "reserved",
+    "blocked",
+    "owned",
     "suspended",
     "resumable",
 ];

@@ -270,7 +270,7 @@ impl Act {
             }
             Act::Quota(kind, limit, rate) => {
                 let scope = match kind {
-                    LimitKind::Concurrency => QuotaScope::Key("k".into()),
+                    LimitKind::Concurrency => QuotaScope::Concurrency("k".into()),
                     LimitKind::Session => QuotaScope::Session("s".into()),
                     LimitKind::Lane => QuotaScope::Lane(lane),
                     LimitKind::Tenant => QuotaScope::Tenant,

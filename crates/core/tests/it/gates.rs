@@ -23,9 +23,9 @@ pub(crate) fn a_limit_counts_its_tasks(view: &View) -> Held {
     for task in view.tasks.values().filter(|task| task.gate.is_some()) {
         let is_counted = matches!(
             task.lifecycle,
-            Lifecycle::Gated(_)
+            Lifecycle::Blocked(_)
                 | Lifecycle::Waiting(_)
-                | Lifecycle::Reserved { .. }
+                | Lifecycle::Granted { .. }
                 | Lifecycle::Active(_)
         );
         let known = view.gates.iter().any(|gate| is_of(task, gate));
@@ -35,9 +35,9 @@ pub(crate) fn a_limit_counts_its_tasks(view: &View) -> Held {
         let count = |fits: fn(&Lifecycle) -> bool| {
             own(view, gate).filter(|task| fits(&task.lifecycle)).count() as u64
         };
-        let waiting = count(|state| matches!(state, Lifecycle::Gated(_)));
+        let waiting = count(|state| matches!(state, Lifecycle::Blocked(_)));
         let admitted =
-            count(|state| matches!(state, Lifecycle::Waiting(_) | Lifecycle::Reserved { .. }));
+            count(|state| matches!(state, Lifecycle::Waiting(_) | Lifecycle::Granted { .. }));
         let running = count(|state| matches!(state, Lifecycle::Active(_)));
         let counted = (gate.waiting, u64::from(gate.admitted), u64::from(gate.running));
         let found = (waiting, admitted, running);
@@ -123,7 +123,7 @@ pub(crate) fn a_session_runs_at_its_owner(view: &View) -> Held {
         for task in own(view, gate) {
             let at = match &task.lifecycle {
                 Lifecycle::Active(lease) => Some(&lease.worker),
-                Lifecycle::Reserved { worker, until: None, .. } => Some(worker),
+                Lifecycle::Granted { worker, until: None, .. } => Some(worker),
                 _ => None,
             };
             let owner = gate.owner.as_ref().map(|owner| &owner.worker);
@@ -131,7 +131,7 @@ pub(crate) fn a_session_runs_at_its_owner(view: &View) -> Held {
             let open = matches!(task.lifecycle, Lifecycle::Waiting(_));
             let alive =
                 gate.owner.as_ref().is_some_and(|owner| gate.running > 0 || view.now < owner.until);
-            ensure(!open || !alive, || format!("{task:?} is not reserved for {owner:?}"))?;
+            ensure(!open || !alive, || format!("{task:?} is not granted to {owner:?}"))?;
         }
     }
     Ok(())
@@ -218,11 +218,10 @@ pub(crate) fn waiting_tasks_are_in_order(step: &Step<'_>) -> Held {
         let since = task.lifecycle.turn().map(|turn| turn.ready_at);
         (-task.priority, since, task.id.clone())
     };
-    let gated = |task: &Task| matches!(task.lifecycle, Lifecycle::Gated(_));
+    let gated = |task: &Task| matches!(task.lifecycle, Lifecycle::Blocked(_));
     let through = |id: &TaskId| {
         let is = step.after.tasks.get(id)?;
-        let let_through =
-            matches!(is.lifecycle, Lifecycle::Waiting(_) | Lifecycle::Reserved { .. });
+        let let_through = matches!(is.lifecycle, Lifecycle::Waiting(_) | Lifecycle::Granted { .. });
         let_through.then_some(is)
     };
     for was in step.before.tasks.values().filter(|task| gated(task)) {

@@ -164,7 +164,7 @@ fn number_of_change(change: &Change) -> usize {
         Change::Expired => 12,
         Change::PriorityChanged { .. } => 13,
         Change::Replayed { .. } => 14,
-        Change::Reaped => 15,
+        Change::Deleted => 15,
         Change::LaneStateChanged { .. } => 16,
         Change::LaneLimited { .. } => 17,
         Change::Unblocked => 21,
@@ -286,7 +286,7 @@ fn every_row_of_a_history_is_written_as_it_was_read() {
 fn a_log_entry_is_written_as_it_was_read() {
     let line = concat!(
         r#"{"seq":7,"at":1000000,"tenant":"default","lane":"l","task":"t1","kind":"email","#,
-        r#""family":"lease","name":"claimed","#,
+        r#""category":"lease","name":"claimed","#,
         r#""body":"{\"change\":\"claimed\",\"epoch\":1,\"worker\":\"w1\"}"}"#
     );
     let logged: LogEvent = serde_json::from_str(line).unwrap();

@@ -150,7 +150,7 @@ impl View {
     /// Whether only quotas can keep it from a claim with all capabilities.
     fn is_offered(&self, task: &Task) -> bool {
         let open = |gate: LaneGate| gate.limit.is_none_or(|limit| gate.running < limit);
-        matches!(task.lifecycle, Lifecycle::Waiting(_) | Lifecycle::Reserved { .. })
+        matches!(task.lifecycle, Lifecycle::Waiting(_) | Lifecycle::Granted { .. })
             && self
                 .lanes
                 .get(&task.lane)
@@ -219,8 +219,8 @@ fn attempts_stay_within_the_maximum(view: &View) -> Held {
 /// When a task needs the sweep; none when it only needs a worker.
 fn needed_at(task: &Task) -> Option<Timestamp> {
     let own = match &task.lifecycle {
-        Lifecycle::Waiting(_) | Lifecycle::Gated(_) | Lifecycle::WaitingChildren { .. } => None,
-        Lifecycle::Reserved { until, .. } => *until,
+        Lifecycle::Waiting(_) | Lifecycle::Blocked(_) | Lifecycle::WaitingChildren { .. } => None,
+        Lifecycle::Granted { until, .. } => *until,
         Lifecycle::Suspended(suspension) => suspension.timeout.map(|timeout| timeout.at),
         Lifecycle::Delayed { until, .. } => Some(*until),
         Lifecycle::Active(lease) => {
@@ -256,7 +256,7 @@ fn a_waiting_task_says_why(view: &View) -> Held {
         let around = WhyContext { lane: Some(lane), gates: &view.gates, offers, now: view.now };
         let alive = |task: &&Task| task.deadline.is_none_or(|deadline| view.now < deadline);
         let in_line = view.tasks.values().filter(|task| task.lane == lane.name).filter(alive);
-        let in_line = in_line.filter(|task| why(task, &around) == Why::InLine).count();
+        let in_line = in_line.filter(|task| why(task, &around) == Why::Queued).count();
         let lanes = vec![lane.name.clone()];
         let claim = Claim { lanes, offer: offer.clone(), limit: 1_000, ..Claim::new("why") };
         let (answer, _) = view.tables.attempt(view.now, &claim.into());

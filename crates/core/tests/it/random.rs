@@ -145,7 +145,7 @@ impl Dice {
             0 => QuotaScope::Lane(self.lane().into()),
             1 => QuotaScope::Tenant,
             2 => QuotaScope::Session(self.pick(&["s1", "s2"]).to_owned()),
-            _ => QuotaScope::Key(self.pick(&["g1", "g2"]).to_owned()),
+            _ => QuotaScope::Concurrency(self.pick(&["g1", "g2"]).to_owned()),
         };
         let limit = self.one_in(2).then(|| self.pick(&[0, 1, 2, 3]));
         let rate = Rate { starts: self.pick(&[1, 2]), window_ms: self.pick(&[3_000, 20_000]) };

@@ -245,7 +245,7 @@ fn gated(gates: usize, gate: fn(String) -> LimitKey, quota: Option<&SetQuota>) -
     let mut tables = ReferenceTables::default();
     for n in 0..gates {
         let scope = match gate(format!("{n}")) {
-            LimitKey::Concurrency(name) => QuotaScope::Key(name),
+            LimitKey::Concurrency(name) => QuotaScope::Concurrency(name),
             LimitKey::Session(name) => QuotaScope::Session(name),
             LimitKey::Affinity(_) => unreachable!("an affinity has no quota"),
         };

@@ -382,7 +382,7 @@ fn a_sweep_leaves_nothing_due(step: &Step<'_>) -> Held {
 
 fn a_granted_task_is_leased_by_its_worker(step: &Step<'_>) -> Held {
     step.pairs().try_for_each(|(was, is)| {
-        let Lifecycle::Reserved { worker, until, .. } = &was.lifecycle else { return Ok(()) };
+        let Lifecycle::Granted { worker, until, .. } = &was.lifecycle else { return Ok(()) };
         let Some(lease) = lease(is) else { return Ok(()) };
         let in_time = until.is_none_or(|until| step.after.now < until);
         ensure(in_time && lease.worker == *worker, || format!("{was:?} became {is:?}"))

@@ -77,7 +77,7 @@ fn claim_session() -> Command {
 }
 
 fn key_scope() -> QuotaScope {
-    QuotaScope::Key("k".into())
+    QuotaScope::Concurrency("k".into())
 }
 
 fn quota(scope: QuotaScope, limit: Option<u32>, rate: Option<Rate>) -> Command {
@@ -165,7 +165,7 @@ fn each_command_wakes_the_claims_it_may_serve() {
         ("until the first ends", keys.to_vec(), 0, complete(), "l/ x1"),
         ("or more may run", keys.to_vec(), 0, quota(key_scope(), Some(2), None), "l/ x1"),
         ("one of a session", session[..1].to_vec(), 0, claim_session(), none),
-        ("the next is reserved for one worker", session.to_vec(), 0, complete(), "l/* x1"),
+        ("the next is granted to one worker", session.to_vec(), 0, complete(), "l/* x1"),
         ("and released when that is idle", kept.to_vec(), 60_000, sweep(), "l/windlass.session x1"),
         ("a quota that refused no claim", spent[..3].to_vec(), 0, complete(), none),
         ("a quota that refused a claim", spent.to_vec(), 0, complete(), "l/* x1"),

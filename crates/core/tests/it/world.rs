@@ -78,15 +78,19 @@ fn a_rejected_command_leaves_only_its_reads() {
     let nowhere = LimitLane { tenant, lane: "nowhere".into(), limit: Some(1) };
     let late = Complete { fence: fence("held", 1), result: Some(Payload::json("2")) };
     let rows: [(&str, Command, Option<RowKey>); 12] = [
-        ("settled_otherwise", late.into(), Some(task_row("held"))),
-        ("stale", fail("held", 7, "no"), Some(task_row("held"))),
-        ("ended", cancel("done"), Some(task_row("done"))),
-        ("not_ended", Replay { task: key("held"), generation: 0 }.into(), Some(task_row("held"))),
-        ("not_ended", DeleteTask { task: key("held") }.into(), Some(task_row("held"))),
+        ("already_settled", late.into(), Some(task_row("held"))),
+        ("stale_fence", fail("held", 7, "no"), Some(task_row("held"))),
+        ("already_terminal", cancel("done"), Some(task_row("done"))),
+        (
+            "not_terminal",
+            Replay { task: key("held"), generation: 0 }.into(),
+            Some(task_row("held")),
+        ),
+        ("not_terminal", DeleteTask { task: key("held") }.into(), Some(task_row("held"))),
         ("conflict", Create::one(dear.clone()).into(), Some(task_row("held"))),
         ("conflict", bulk(vec![new_task("x"), dear.clone()]), Some(task_row("held"))),
         ("conflict", bulk(vec![tagged("x"), dear]), Some(task_row("held"))),
-        ("settled_otherwise", fail("done", 1, "no"), Some(task_row("done"))),
+        ("already_settled", fail("done", 1, "no"), Some(task_row("done"))),
         ("lane_not_found", nowhere.into(), None),
         ("invalid", fail("held", 2, "\0"), None),
         ("invalid", Claim { limit: 0, ..claim(1) }.into(), None),
@@ -254,7 +258,7 @@ fn a_task_created_and_deleted_in_one_batch_leaves_nothing() {
     tables.commit(&batch.changes).expect("only this test writes to the reference tables");
     assert_eq!(tables.payloads().count(), 0);
     let names: Vec<String> = tables.events_after(0).map(|logged| logged.name).collect();
-    assert_eq!(names, ["created", "cancelled", "reaped"]);
+    assert_eq!(names, ["created", "cancelled", "deleted"]);
 }
 
 /// The payload of the live task must not be deleted with the reaped one.
@@ -292,7 +296,7 @@ fn commands_of_one_batch_see_each_other() {
     assert_eq!(claimed(&answers[1]), ["a"]);
     assert!(claimed(&answers[2]).is_empty());
     assert_eq!(answers[3], answers[4]);
-    assert_eq!(answers[5].as_ref().map_err(|r| r.code()), Err("settled_otherwise"));
+    assert_eq!(answers[5].as_ref().map_err(|r| r.code()), Err("already_settled"));
     assert_eq!(answers[6], Ok(Outcome::Replayed { generation: 1 }));
     assert_eq!(claimed(&answers[7]), ["a"]);
     assert_eq!(answers[8], answers[3], "the lease of epoch 1 is settled");

@@ -104,7 +104,7 @@ async fn a_retry_finds_an_earlier_call_by_its_request_id() {
     assert_eq!(charge(&stage.engine, &second, &bank).await.unwrap(), "charged 7");
     assert_eq!((bank.charges(), bank.counts()), (vec![7], (1, 1)));
     let stale = charge(&stage.engine, &first, &bank).await.unwrap_err();
-    assert!(matches!(stale, EffectError::Refused(error) if error.code() == "stale"));
+    assert!(matches!(stale, EffectError::Refused(error) if error.code() == "stale_fence"));
 }
 
 #[tokio::test]

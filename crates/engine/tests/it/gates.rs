@@ -131,7 +131,10 @@ async fn a_tenant_quota_wakes_starved_claims_of_other_lanes() {
     assert_eq!(ids(&first), ["a"]);
     let claimer = waiting(&stage, Claim { lanes: vec!["other".into()], ..claim() }).await;
     let why = stage.engine.why(&key("b")).await.unwrap().unwrap();
-    assert!(matches!(why, Why::QuotaSpent { kind: LimitKind::Tenant, running: 1, .. }), "{why:?}");
+    assert!(
+        matches!(why, Why::QuotaExceeded { kind: LimitKind::Tenant, running: 1, .. }),
+        "{why:?}"
+    );
     stage.engine.submit(complete(&stage.engine, "a", 1).await).await.unwrap();
     assert_eq!(ids(&claimer.await.unwrap()), ["b"]);
 }
@@ -141,7 +144,7 @@ async fn a_tenant_quota_wakes_starved_claims_of_other_lanes() {
 async fn a_rate_limit_admits_the_next_task_after_its_window() {
     let stage = Stage::new().await;
     let rate = Some(Rate { starts: 1, window_ms: 10_000 });
-    let scopes = [QuotaScope::Key("k".into()), QuotaScope::Lane("default".into())];
+    let scopes = [QuotaScope::Concurrency("k".into()), QuotaScope::Lane("default".into())];
     stage.engine.submit(keyed("a")).await.unwrap();
     stage.engine.submit(keyed("b")).await.unwrap();
     for scope in scopes {

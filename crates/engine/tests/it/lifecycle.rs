@@ -40,10 +40,10 @@ async fn rejections_are_returned_with_their_codes() {
     engine.submit(create("t")).await.unwrap();
     claim_now(engine).await;
     let stale = engine.submit(complete(engine, "t", 7).await).await.unwrap_err();
-    assert!(matches!(stale, Error::Rejected(Rejection::Stale { .. })));
+    assert!(matches!(stale, Error::Rejected(Rejection::StaleFence { .. })));
     engine.submit(Cancel { task: key("t"), reason: "no".into() }).await.unwrap();
     let late = engine.submit(complete(engine, "t", 1).await).await.unwrap_err();
-    assert_eq!(late.code(), "ended");
+    assert_eq!(late.code(), "already_terminal");
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn a_job_keeps_its_command_order_and_returns_each_result() {
     ];
     let answers = stage.engine.submit_many(commands).await.unwrap();
     let codes: Vec<_> = answers.iter().map(|a| a.as_ref().err().map(Error::code)).collect();
-    assert_eq!(codes, [None, None, None, Some("stale"), None, None, None]);
+    assert_eq!(codes, [None, None, None, Some("stale_fence"), None, None, None]);
     let task = stage.engine.task(&key("t")).await.unwrap().unwrap();
     assert_eq!((task.claims, task.generation, task.attempts), (2, 1, 0));
     assert!(stage.engine.submit_many(vec![]).await.unwrap().is_empty());
@@ -116,7 +116,7 @@ async fn a_waiting_task_says_why() {
     let able = Claim { offer, ..claim() };
     engine.claim(able, Duration::ZERO).await.unwrap();
     let why = engine.why(&key("t")).await.unwrap();
-    assert!(matches!(why, Some(Why::HeldBy { attempt: Some(1), .. })), "{why:?}");
+    assert!(matches!(why, Some(Why::Leased { attempt: Some(1), .. })), "{why:?}");
     assert_eq!(engine.why(&key("none")).await.unwrap(), None);
 }
 
@@ -135,7 +135,7 @@ async fn a_failed_task_is_retried_after_its_backoff() {
     };
     stage.engine.submit(fail).await.unwrap();
     let why = stage.engine.why(&key("t")).await.unwrap().unwrap();
-    assert!(matches!(why, Why::DelayedUntil { after: Some(FailureClass::Transient), .. }));
+    assert!(matches!(why, Why::Delayed { after: Some(FailureClass::Transient), .. }));
     // Every commit advances time by at least one microsecond, even with a stopped clock.
     stage.clock.advance_ms(60_001);
     stage.engine.sweep().await.unwrap();

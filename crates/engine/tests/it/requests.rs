@@ -163,7 +163,7 @@ async fn a_late_response_is_rejected_after_a_takeover() {
         AdmittedResponse { response: 1, replayed: false }
     );
     let refused = late.complete(Payload::json("2")).await.unwrap_err();
-    assert_eq!(refused.code(), "request_released");
+    assert_eq!(refused.code(), "request_lost");
     assert_eq!(
         pay(&stage.engine, 1).await.unwrap(),
         AdmittedResponse { response: 1, replayed: true }

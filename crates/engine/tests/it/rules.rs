@@ -78,7 +78,7 @@ async fn a_stale_writer_does_not_recreate_a_deleted_task() {
         }
         held.release();
         let refused = completing.await.unwrap().unwrap_err();
-        assert_eq!(refused.code(), if again { "stale" } else { "task_not_found" });
+        assert_eq!(refused.code(), if again { "stale_fence" } else { "task_not_found" });
         let left = stage.engine.task(&key("t")).await.unwrap();
         assert_eq!(left.map(|task| task.claims), again.then_some(0));
     }

@@ -33,7 +33,7 @@ async fn a_granted_task_goes_only_to_its_worker_with_its_payload() {
     engine.submit(Create::one(new)).await.unwrap();
     engine.grant(&key("t"), "v", Duration::from_secs(10)).await.unwrap();
     let kept = engine.why(&key("t")).await.unwrap();
-    assert!(matches!(kept, Some(Why::KeptFor { worker, .. }) if worker.as_str() == "v"));
+    assert!(matches!(kept, Some(Why::Granted { worker, .. }) if worker.as_str() == "v"));
     assert!(claim_now(&engine).await.is_empty());
     let refused = engine.claim_granted(ClaimGranted::new("t", "w")).await;
     assert!(matches!(refused, Err(Error::Rejected(Rejection::NotGranted))), "{refused:?}");
@@ -71,7 +71,7 @@ async fn a_waiting_claim_gets_a_revoked_task() {
     engine.revoke(&key("t"), "it is needed elsewhere").await.unwrap();
     assert_eq!(ids(&waiting.await.unwrap()), ["t"]);
     let late = engine.submit(Complete { fence: held[0].task.fence(), result: None }).await;
-    assert_eq!(late.unwrap_err().code(), "stale");
+    assert_eq!(late.unwrap_err().code(), "stale_fence");
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn why_knows_the_workers_of_all_engines() {
     let Why::NoCapableWorker { missing, .. } = why().await else { panic!("{:?}", why().await) };
     assert_eq!(missing, ["gpu"]);
     stage.engine.submit(register("v", "default", "gpu")).await.unwrap();
-    assert_eq!(why().await, Why::InLine);
+    assert_eq!(why().await, Why::Queued);
     stage
         .engine
         .submit(DeregisterWorker { tenant: Tenant::default(), id: "v".into() })

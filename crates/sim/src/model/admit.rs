@@ -431,10 +431,10 @@ impl Model {
                 let stages = self.stages(key, asked.moment);
                 let mut own = stages.iter().flatten().filter(|stage| stage.owner == answer.owner);
                 match rejection {
-                    Rejection::RequestReleased => {
+                    Rejection::RequestLost => {
                         self.may_be_released(key, asked.moment, &Giver::Owner(answer.owner.clone()))
                     }
-                    Rejection::SettledOtherwise => own.any(|stage| {
+                    Rejection::AlreadySettled => own.any(|stage| {
                         let life = (key.to_owned(), stage.owner.clone(), stage.accepted_at);
                         let may = self.requests.answers.get(&life).into_iter().flatten();
                         stage.hand == Hand::Answered && may.into_iter().any(|may| *may != text)
@@ -448,7 +448,7 @@ impl Model {
             Command::ReleaseRequest(withdraw) => {
                 let stages = self.stages(withdraw.request.key.reveal(), asked.moment);
                 let mut own = stages.iter().flatten().filter(|stage| stage.owner == withdraw.owner);
-                *rejection == Rejection::SettledOtherwise && own.any(|stage| !stage.is_open())
+                *rejection == Rejection::AlreadySettled && own.any(|stage| !stage.is_open())
             }
             _ => return None,
         })

@@ -255,7 +255,7 @@ impl Model {
                     && self.tasks[&replay.task.id]
                         .was(asked.seq, |facts| facts.generation == *generation)
             }
-            (Command::DeleteTask(reap), Outcome::Reaped) => since(&reap.task.id, "reaped"),
+            (Command::DeleteTask(reap), Outcome::Reaped) => since(&reap.task.id, "deleted"),
             (Command::SetLaneState(set), Outcome::LaneChanged) => {
                 self.lanes[&set.lane].was(asked.seq, |lane| lane.state == set.state)
             }

@@ -177,7 +177,7 @@ impl Model {
         for (call, what) in logged.keys() {
             let Parent::Task(task) = &call.0 else { continue };
             let Some(claimed) = logged.get(&(call.clone(), CLAIMED)) else { continue };
-            let reaped = self.happened.get(&(task.clone(), "reaped"));
+            let reaped = self.happened.get(&(task.clone(), "deleted"));
             if reaped.is_some_and(|reaped| reaped > claimed) {
                 self.effects.unrecorded.insert((call.clone(), what, self.moment));
             }
@@ -210,7 +210,7 @@ impl Model {
     fn may_be_forgotten(&self, call: &CallName, known: &Known) -> bool {
         match &call.0 {
             Parent::Task(task) => {
-                let reaped = self.happened.get(&(task.clone(), "reaped"));
+                let reaped = self.happened.get(&(task.clone(), "deleted"));
                 reaped.is_some_and(|seq| *seq >= known.seq)
             }
             Parent::Request(_) => {
@@ -360,11 +360,11 @@ impl Model {
                 _ => false,
             }),
             (Rejection::EffectNotClaimed, _) => Some(known.iter().any(Option::is_none)),
-            (Rejection::SettledOtherwise, _) => {
+            (Rejection::AlreadySettled, _) => {
                 let answered = known.iter().flatten().any(|is| is.answered);
                 Some(answered || self.was_unrecorded(asked, &call, SETTLED))
             }
-            (Rejection::RequestReleased, EffectOwner::Request { request, owner }) => {
+            (Rejection::RequestLost, EffectOwner::Request { request, owner }) => {
                 let (key, giver) = (request.key.reveal(), super::Giver::Owner(owner.clone()));
                 let answered = |is: &super::admit::Stage| !is.is_open();
                 let late = self.stage(key).is_some_and(answered);

@@ -64,7 +64,7 @@ impl Gates {
 
     /// The limit of concurrent leases.
     fn limit(&self, scope: &QuotaScope) -> Option<u32> {
-        let one_at_a_time = matches!(scope, QuotaScope::Key(_) | QuotaScope::Session(_));
+        let one_at_a_time = matches!(scope, QuotaScope::Concurrency(_) | QuotaScope::Session(_));
         match self.is_set(scope) {
             true => self.limits(scope).0,
             false => one_at_a_time.then_some(1),
@@ -86,7 +86,7 @@ impl Gates {
 
 fn scope_of(gate: &LimitKey) -> QuotaScope {
     match gate {
-        LimitKey::Concurrency(name) => QuotaScope::Key(name.clone()),
+        LimitKey::Concurrency(name) => QuotaScope::Concurrency(name.clone()),
         LimitKey::Session(name) => QuotaScope::Session(name.clone()),
         LimitKey::Affinity(_) => unreachable!("scripts have no affinities here"),
     }
@@ -394,7 +394,7 @@ impl Model {
 fn scope_of_row(key: &RowKey) -> Option<QuotaScope> {
     let [_, Value::Text(kind), Value::Text(name)] = &key.values[..] else { return None };
     Some(match &**kind {
-        "key" => QuotaScope::Key(name.to_string()),
+        "concurrency" => QuotaScope::Concurrency(name.to_string()),
         "session" => QuotaScope::Session(name.to_string()),
         "lane" => QuotaScope::Lane(LaneName::new(&**name)),
         _ => QuotaScope::Tenant,

@@ -109,7 +109,7 @@ impl Model {
 
     fn step(&mut self, at: &Step<'_>, facts: &mut Facts, change: &Change) -> Result<(), Breach> {
         let spec = self.spec(at.id).clone();
-        if facts.ended() && !matches!(change, Change::Replayed { .. } | Change::Reaped) {
+        if facts.ended() && !matches!(change, Change::Replayed { .. } | Change::Deleted) {
             return breach(Kind::EndedChanged, "an ended task changes only by a replay");
         }
         if !facts.exists() && *change != Change::Created {
@@ -217,7 +217,7 @@ impl Model {
                 replayed(at, facts, *generation, spec)?;
                 self.joins_again(facts);
             }
-            Change::Reaped => {
+            Change::Deleted => {
                 self.check_reaped(at, facts, spec)?;
                 // Another task of this id may be created and end before the comparison.
                 self.frozen.remove(at.id);

@@ -299,7 +299,7 @@ fn learn(facts: &mut Facts, task: &Task) {
     if facts.stand == Stand::Unknown {
         facts.stand = match task.lifecycle {
             Lifecycle::Waiting(_) => Stand::Queue,
-            Lifecycle::Gated(_) if task.gate.is_some() => Stand::Behind,
+            Lifecycle::Blocked(_) if task.gate.is_some() => Stand::Behind,
             _ => Stand::Unknown,
         };
     }
@@ -314,8 +314,8 @@ fn pauses(facts: &Facts, pause: Option<&Pause>, kept: Option<&SuspendedAttempt>)
 /// Whether the position of a ready task equals the stored one.
 fn is_at(stand: &Stand, kept: &Lifecycle) -> bool {
     match (stand, kept) {
-        (Stand::Queue, Lifecycle::Waiting(_)) | (Stand::Behind, Lifecycle::Gated(_)) => true,
-        (Stand::Kept { worker, until }, Lifecycle::Reserved { worker: kept, until: end, .. }) => {
+        (Stand::Queue, Lifecycle::Waiting(_)) | (Stand::Behind, Lifecycle::Blocked(_)) => true,
+        (Stand::Kept { worker, until }, Lifecycle::Granted { worker: kept, until: end, .. }) => {
             worker.as_str() == kept.as_str() && until == end
         }
         _ => false,
@@ -335,7 +335,7 @@ fn agrees(facts: &Facts, task: &Task, spec: &TaskSpec) -> bool {
         }
         (
             State::Waiting { since, lost, pause },
-            Lifecycle::Waiting(turn) | Lifecycle::Gated(turn) | Lifecycle::Reserved { turn, .. },
+            Lifecycle::Waiting(turn) | Lifecycle::Blocked(turn) | Lifecycle::Granted { turn, .. },
         ) => {
             is_at(&facts.stand, &task.lifecycle)
                 && *since == turn.ready_at

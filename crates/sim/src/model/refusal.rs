@@ -74,7 +74,7 @@ impl Model {
         let unknown = facts.exists() && facts.epoch.is_none();
         match rejection {
             Rejection::TaskNotFound => !facts.exists(),
-            Rejection::Stale { current } => {
+            Rejection::StaleFence { current } => {
                 !under(Some(*current)) && (unknown || facts.epoch == Some(*current))
             }
             Rejection::LeaseExpired => match &facts.state {
@@ -91,9 +91,9 @@ impl Model {
                     && !facts.ended()
                     && facts.hold().is_none()
             }
-            Rejection::SettledOtherwise => under(facts.settled),
-            Rejection::Ended { state } => facts.ended() && facts.public() == Some(*state),
-            Rejection::NotEnded => facts.exists() && !facts.ended(),
+            Rejection::AlreadySettled => under(facts.settled),
+            Rejection::AlreadyTerminal { state } => facts.ended() && facts.public() == Some(*state),
+            Rejection::NotTerminal => facts.exists() && !facts.ended(),
             Rejection::NotSuspended { state } => {
                 let suspended = matches!(facts.state, State::Suspended(_));
                 !suspended && !facts.ended() && may_be(facts, *state)
@@ -103,7 +103,7 @@ impl Model {
                 under(unbegun.map(|hold| hold.epoch))
             }
             Rejection::ChildrenOpen { open } => facts.ended() && facts.open.len() == *open as usize,
-            Rejection::OtherGeneration { current } => facts.generation == *current,
+            Rejection::GenerationMismatch { current } => facts.generation == *current,
             Rejection::AttemptsExhausted { max } => {
                 facts.attempts >= *max && *max == super::retry::max_attempts(spec)
             }

@@ -222,7 +222,7 @@ impl Model {
                 let known = self.office.waitpoints.get(id);
                 Some(known.is_none_or(|known| known.made > asked.seq))
             }
-            (Command::Suspend(suspend), Rejection::SettledOtherwise) => {
+            (Command::Suspend(suspend), Rejection::AlreadySettled) => {
                 let satisfied = self.office.satisfied.contains_key(&fenced(&suspend.fence));
                 satisfied.then_some(true)
             }
@@ -264,7 +264,7 @@ impl Model {
             }
             Rejection::TokenExpired => parts.expires_ms <= self.latest.millis(),
             Rejection::WaitpointUsed => known.is_none_or(|known| known.used.is_some()),
-            Rejection::Ended { state } => track.is_none_or(|track| {
+            Rejection::AlreadyTerminal { state } => track.is_none_or(|track| {
                 track.was(asked.seq, |facts| facts.ended() && facts.public() == Some(*state))
             }),
             _ => false,

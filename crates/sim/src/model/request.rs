@@ -77,7 +77,7 @@ impl Model {
         // A worker whose task was deleted in the meantime holds no lease. It may read the input
         // of the next task of that id.
         let claimed = self.claims.get(fenced).map(|seen| seen.seq);
-        let reaped = self.happened.get(&(fenced.0.clone(), "reaped")).copied();
+        let reaped = self.happened.get(&(fenced.0.clone(), "deleted")).copied();
         if self.tasks[&fenced.0].was(0, given) || claimed < reaped {
             return Ok(());
         }
@@ -196,7 +196,7 @@ impl Model {
                     && self.lanes[lane].was(asked.seq, |lane| !lane.takes())
                     && !self.is_repeat(asked, new)
             }
-            Rejection::ParentNotFound | Rejection::ParentEnded => {
+            Rejection::ParentNotFound | Rejection::ParentTerminal => {
                 self.may_lack_parent(asked, new, rejection) && !self.is_repeat(asked, new)
             }
             _ => false,

@@ -258,12 +258,12 @@ impl Model {
         let was = |test: &dyn Fn(&Facts) -> bool| self.tasks[id].was(asked.seq, test);
         Some(match (asked.command, rejection) {
             (_, Rejection::NotWaiting { state }) => was(&|facts| may_be(facts, *state)),
-            (_, Rejection::Kept { worker }) => was(&|facts| {
+            (_, Rejection::GrantedToOther { worker }) => was(&|facts| {
                 let unseen = facts.stand == Stand::Unknown && self.spec(id).gate.is_some();
                 let by = |kept: &str| kept == worker.as_str();
                 unseen || matches!(&facts.stand, Stand::Kept { worker, .. } if by(worker))
             }),
-            (_, Rejection::LaneHandsOutNone { lane }) => {
+            (_, Rejection::LanePaused { lane }) => {
                 self.lanes[lane].was(asked.seq, |lane| !lane.hands_out())
             }
             (_, Rejection::LaneFull { lane, limit }) => self.lanes[lane]
@@ -271,16 +271,17 @@ impl Model {
             (Command::ClaimGranted(consume), Rejection::NotGranted) => {
                 was(&|facts| self.is_not_for(facts, consume))
             }
-            (Command::ClaimGranted(_), Rejection::GateShut) => self.spec(id).gate.is_some(),
-            (Command::ClaimGranted(_), Rejection::QuotaSpent { lane }) => {
+            (Command::ClaimGranted(_), Rejection::ConcurrencyLimitReached) => {
+                self.spec(id).gate.is_some()
+            }
+            (Command::ClaimGranted(_), Rejection::QuotaExceeded { lane }) => {
                 let quotas = [QuotaScope::Tenant, QuotaScope::Lane(lane.clone())];
                 quotas.iter().any(|scope| self.was_set(asked, scope))
             }
-            (Command::ClaimGranted(_), Rejection::Ended { state: PublicState::Expired })
-                if was(&|facts| facts.deadline.is_some_and(|it| it <= self.latest)) =>
-            {
-                true
-            }
+            (
+                Command::ClaimGranted(_),
+                Rejection::AlreadyTerminal { state: PublicState::Expired },
+            ) if was(&|facts| facts.deadline.is_some_and(|it| it <= self.latest)) => true,
             (Command::Revoke(_), Rejection::NotLeased) => {
                 was(&|facts| facts.exists() && !facts.ended() && facts.hold().is_none())
             }

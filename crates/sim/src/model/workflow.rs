@@ -450,7 +450,7 @@ fn check_held(
     let keeper = state.and_then(|state| state.sticky.as_ref()).map(|sticky| &sticky.worker);
     let keeps = keeper.filter(|keeper| has_ahead && keeper.as_str().ends_with(writer.worker));
     match before.map(|task| &task.lifecycle) {
-        Some(Lifecycle::Suspended(_) | Lifecycle::Reserved { .. }) if keeps.is_some() => {
+        Some(Lifecycle::Suspended(_) | Lifecycle::Granted { .. }) if keeps.is_some() => {
             Ok(keeps.cloned().expect("the guard has checked it"))
         }
         Some(Lifecycle::Active(lease)) if lease.expires_at <= now => {

@@ -45,7 +45,7 @@ async fn leases_of_a_killed_node_are_revoked_by_another_node() {
     assert!(b.claim(claim("of b", 1), Duration::ZERO).await.unwrap().is_empty());
     assert_eq!(b.workers(&Tenant::default(), None, 10).await.unwrap().len(), 1);
     let why = b.why(&key("00")).await.unwrap();
-    assert!(matches!(why, Some(Why::HeldBy { worker, .. }) if worker.as_str() == "of a"));
+    assert!(matches!(why, Some(Why::Leased { worker, .. }) if worker.as_str() == "of a"));
     drop(a);
     let mut taken = Vec::new();
     while taken.len() < TASKS as usize {

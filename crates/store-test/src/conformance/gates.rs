@@ -88,7 +88,7 @@ pub(super) async fn a_concurrency_key_admits_one_task_at_a_time(ground: &Ground<
 pub(super) async fn a_higher_key_limit_admits_more_tasks(ground: &Ground<'_>) -> Verdict {
     let names: Vec<String> = (0..30).map(|n| format!("t{n:02}")).collect();
     create(ground, names.iter().map(|name| keyed(name)).collect()).await?;
-    let key = || QuotaScope::Key("k\u{e9}y".into());
+    let key = || QuotaScope::Concurrency("k\u{e9}y".into());
     set(ground, key(), Some(20), None).await?;
     let taken = claimed(ground, claim_as("w", 10)).await?;
     same("up to the claim limit", &taken.len(), &10)?;
@@ -102,7 +102,7 @@ pub(super) async fn a_higher_key_limit_admits_more_tasks(ground: &Ground<'_>) ->
 
 pub(super) async fn a_rate_limit_admits_tasks_after_its_window(ground: &Ground<'_>) -> Verdict {
     let rate = Rate { starts: 2, window_ms: 1_000 };
-    set(ground, QuotaScope::Key("k\u{e9}y".into()), None, Some(rate)).await?;
+    set(ground, QuotaScope::Concurrency("k\u{e9}y".into()), None, Some(rate)).await?;
     create(ground, ["a", "b", "c"].map(keyed).into()).await?;
     same("starts", &claimed(ground, claim_as("w", 9)).await?.len(), &2)?;
     ground.clock.advance_ms(999);

@@ -85,7 +85,7 @@ pub(super) async fn every_change_round_trips(ground: &Ground<'_>) -> Verdict {
         Change::LaneLimited { limit: None },
         Change::LaneLimited { limit: Some(u32::MAX) },
         Change::QuotaSet {
-            scope: QuotaScope::Key("k\u{e9}y".into()),
+            scope: QuotaScope::Concurrency("k\u{e9}y".into()),
             limit: None,
             rate: Some(Rate { starts: u32::MAX, window_ms: u64::MAX }),
         },

@@ -208,7 +208,7 @@ pub(super) async fn a_mailbox_is_deleted_with_its_task(ground: &Ground<'_>) -> V
     let crowd = SendMessages { tenant: Tenant::default(), messages: crowd };
     refused(ground, "too many", crowd.into(), "mailbox_full").await?;
     ground.must(Cancel { task: key(), reason: "stop".into() }).await?;
-    refused(ground, "ended", SendMessages::one(message("a")).into(), "ended").await?;
+    refused(ground, "ended", SendMessages::one(message("a")).into(), "already_terminal").await?;
     for _ in 0..3 {
         ensure(state(ground).await?.is_some(), || "deleted before its messages".into())?;
         ground.must(Sweep::default()).await?;

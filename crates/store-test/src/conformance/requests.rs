@@ -46,7 +46,7 @@ pub(super) async fn a_request_is_answered_once(ground: &Ground<'_>) -> Verdict {
     same("meanwhile", &refused, &Err(in_flight))?;
     let refused = ground.run(admit("o2", b"2")).await?;
     same("another", &refused, &Err(Rejection::IdempotencyConflict))?;
-    same("wrong owner", &ground.run(answer("o2", "2")).await?, &Err(Rejection::RequestReleased))?;
+    same("wrong owner", &ground.run(answer("o2", "2")).await?, &Err(Rejection::RequestLost))?;
     let Outcome::Answered(key) = ground.must(answer("o1", "\"\u{1f4b6}\"")).await? else {
         return Err(Wrong("unexpected outcome of an answer".into()));
     };

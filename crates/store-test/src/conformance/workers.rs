@@ -130,7 +130,7 @@ pub(super) async fn a_lease_is_revoked(ground: &Ground<'_>) -> Verdict {
     let complete = || Complete { fence: fence.clone(), result: None };
     same("at once", &ground.run(complete()).await?, &Err(Rejection::NotLeased))?;
     same("claimed", &claimed(ground, Claim::new("v")).await?, &vec!["a".to_owned()])?;
-    let stale = Rejection::Stale { current: fence.epoch + 1 };
+    let stale = Rejection::StaleFence { current: fence.epoch + 1 };
     same("later", &ground.run(complete()).await?, &Err(stale))?;
     let task = task(ground, "a").await?;
     same("counted", &(task.claims, task.attempts, task.lost_leases), &(2, 1, 0))

@@ -144,7 +144,7 @@ pub(super) async fn an_activity_completes_with_the_next_turn(ground: &Ground<'_>
         turn: CommitTurn { taken: vec![Message::of_step(0)], ..turn },
     };
     let other = ground.run(advance(turn(fence.clone(), 7, TurnEnd::AwaitMessages))).await?;
-    same("another turn", &other.map_err(|refusal| refusal.code()), &Err("other_turn"))?;
+    same("another turn", &other.map_err(|refusal| refusal.code()), &Err("turn_mismatch"))?;
     same("both tasks exist", &count(ground, Table::Task).await?, &2)?;
     let end = advance(turn(fence, 1, TurnEnd::Complete(Some(Payload::json("2")))));
     ground.must(end.clone()).await?;

@@ -142,103 +142,124 @@ pub const REQUIRED: &[(&str, &str)] = &[
          quarantined too_many_routes",
     ),
     ("Claim", "claimed_none claimed_one claimed_several invalid"),
-    ("Renew", "ended invalid lease_expired not_leased renewed stale task_not_found"),
-    ("Begin", "begun ended lease_expired not_leased stale task_not_found"),
-    ("ReportProgress", "ended invalid lease_expired not_leased progressed stale task_not_found"),
+    (
+        "Renew",
+        "already_terminal invalid lease_expired not_leased renewed stale_fence task_not_found",
+    ),
+    ("Begin", "already_terminal begun lease_expired not_leased stale_fence task_not_found"),
+    (
+        "ReportProgress",
+        "already_terminal invalid lease_expired not_leased progressed stale_fence \
+         task_not_found",
+    ),
     (
         "Complete",
-        "completed ended invalid lease_expired not_leased settled_otherwise stale \
-         task_not_found",
+        "already_settled already_terminal completed invalid lease_expired not_leased \
+         stale_fence task_not_found",
     ),
     (
         "Fail",
-        "ended failed invalid lease_expired not_leased quarantined retry_at \
-         settled_otherwise stale task_not_found",
+        "already_settled already_terminal failed invalid lease_expired not_leased quarantined \
+         retry_at stale_fence task_not_found",
     ),
     (
         "Snooze",
-        "delayed_until ended invalid lease_expired not_leased settled_otherwise stale \
+        "already_settled already_terminal delayed_until invalid lease_expired not_leased \
+         stale_fence task_not_found",
+    ),
+    (
+        "Release",
+        "already_settled already_terminal lease_expired not_leased released stale_fence \
          task_not_found",
     ),
-    ("Release", "ended lease_expired not_leased released settled_otherwise stale task_not_found"),
     (
         "CancelHeld",
-        "cancelled ended invalid lease_expired not_leased settled_otherwise stale \
-         task_not_found",
+        "already_settled already_terminal cancelled invalid lease_expired not_leased \
+         stale_fence task_not_found",
     ),
-    ("Cancel", "cancelled ended invalid quarantined task_not_found"),
-    ("ChangePriority", "ended invalid priority_changed task_not_found"),
-    ("Replay", "not_ended other_generation replayed replays_exhausted task_not_found"),
-    ("DeleteTask", "not_ended reaped task_not_found"),
+    ("Cancel", "already_terminal cancelled invalid quarantined task_not_found"),
+    ("ChangePriority", "already_terminal invalid priority_changed task_not_found"),
+    ("Replay", "generation_mismatch not_terminal replayed replays_exhausted task_not_found"),
+    ("DeleteTask", "not_terminal reaped task_not_found"),
     ("SetLaneState", "invalid lane_changed lane_not_found"),
     ("LimitLane", "invalid lane_changed lane_not_found"),
     ("Sweep", "invalid swept swept_none"),
     ("TrimLog", "invalid trimmed trimmed_a_page trimmed_none"),
     ("HeartbeatNode", "beaten invalid joined"),
     ("DeregisterNode", "invalid left"),
-    ("Create", "parent_not_found parent_ended"),
+    ("Create", "parent_not_found parent_terminal"),
     ("DeleteTask", "children_open"),
     (
         "WaitChildren",
-        "children_done ended lease_expired no_children not_leased settled_otherwise stale \
-         task_not_found waiting_children",
+        "already_settled already_terminal children_done lease_expired no_children not_leased \
+         stale_fence task_not_found waiting_children",
     ),
     ("SetQuota", "invalid lane_not_found quota_set"),
     ("ReleaseSession", "invalid session_released"),
     ("RegisterWorker", "beaten invalid joined not_held"),
     ("DeregisterWorker", "invalid retired"),
-    ("Grant", "ended granted invalid kept lane_hands_out_none not_waiting task_not_found"),
+    (
+        "Grant",
+        "already_terminal granted granted_to_other invalid lane_paused not_waiting \
+         task_not_found",
+    ),
     (
         "ClaimGranted",
-        "claimed_one ended invalid lane_full lane_hands_out_none not_granted task_not_found",
+        "already_terminal claimed_one invalid lane_full lane_paused not_granted task_not_found",
     ),
-    ("Revoke", "ended invalid not_leased revoked task_not_found"),
+    ("Revoke", "already_terminal invalid not_leased revoked task_not_found"),
     ("MoveSubscriptionCursor", "bookmark_at invalid"),
     ("DeleteSubscription", "dropped dropped_none invalid"),
     (
         "SendMessages",
-        "conflict ended invalid quarantined sent sent_and_resumed sent_before task_not_found",
+        "already_terminal conflict invalid quarantined sent sent_and_resumed sent_before \
+         task_not_found",
     ),
-    ("CompleteWaitpoint", "ended sent sent_and_resumed token_expired token_invalid waitpoint_used"),
+    (
+        "CompleteWaitpoint",
+        "already_terminal sent sent_and_resumed token_expired token_invalid waitpoint_used",
+    ),
     (
         "CreateWaitpoint",
-        "conflict ended invalid lease_expired no_signing_key not_leased stale task_not_found \
-         waitpoint_created",
+        "already_terminal conflict invalid lease_expired no_signing_key not_leased stale_fence \
+         task_not_found waitpoint_created",
     ),
     (
         "Suspend",
-        "already_satisfied ended invalid lease_expired no_signing_key not_begun not_leased \
-         settled_otherwise stale suspended suspended_with_waitpoints task_not_found \
-         waitpoint_not_found",
+        "already_satisfied already_settled already_terminal invalid lease_expired \
+         no_signing_key not_begun not_leased stale_fence suspended suspended_with_waitpoints \
+         task_not_found waitpoint_not_found",
     ),
-    ("Resume", "ended invalid not_suspended resumed task_not_found"),
+    ("Resume", "already_terminal invalid not_suspended resumed task_not_found"),
     (
         "TakeMessages",
-        "ended invalid lease_expired not_leased stale taken taken_none task_not_found",
+        "already_terminal invalid lease_expired not_leased stale_fence taken taken_none \
+         task_not_found",
     ),
     ("RotateKey", "conflict invalid known rotated"),
     (
         "Admit",
-        "admitted answered idempotency_conflict idempotency_expired idempotency_in_flight invalid \
-         rate_limited",
+        "admitted answered idempotency_conflict idempotency_expired idempotency_in_flight \
+         invalid rate_limited",
     ),
-    ("CompleteRequest", "answered invalid request_released settled_otherwise"),
-    ("ReleaseRequest", "invalid settled_otherwise withdrawn"),
+    ("CompleteRequest", "already_settled answered invalid request_lost"),
+    ("ReleaseRequest", "already_settled invalid withdrawn"),
     (
         "ClaimEffect",
-        "answered_before claimed claimed_before conflict invalid not_begun request_released stale",
+        "answered_before claimed claimed_before conflict invalid not_begun request_lost \
+         stale_fence",
     ),
-    ("SettleEffect", "effect_not_claimed request_released settled settled_otherwise stale"),
+    ("SettleEffect", "already_settled effect_not_claimed request_lost settled stale_fence"),
     ("Spend", "conflict invalid rate_limited spent"),
-    ("AbandonTurn", "not_a_workflow released stale task_not_found"),
-    ("DropActivity", "cancelled ended stale task_not_found"),
+    ("AbandonTurn", "not_a_workflow released stale_fence task_not_found"),
+    ("DropActivity", "already_terminal cancelled stale_fence task_not_found"),
     ("RenewSessions", "invalid renewed_none"),
     (
         "CommitTurn",
-        "ended invalid lease_expired lease_kept not_a_workflow not_leased other_turn \
-         settled_otherwise stale task_not_found turned",
+        "already_settled already_terminal invalid lease_expired lease_kept not_a_workflow \
+         not_leased stale_fence task_not_found turn_mismatch turned",
     ),
     ("ClearSticky", "unstuck"),
-    ("RequestCancel", "cancelled ended invalid task_not_found"),
+    ("RequestCancel", "already_terminal cancelled invalid task_not_found"),
     ("PruneExecutions", "not_a_workflow pruned task_not_found"),
 ];

@@ -430,7 +430,7 @@ fn set_quota(random: &mut Random, live: &Live) -> Command {
         0 => QuotaScope::Tenant,
         1 => QuotaScope::Lane(lane),
         2 => QuotaScope::Session(text(random, SESSION_NAMES)),
-        _ => QuotaScope::Key(text(random, KEY_NAMES)),
+        _ => QuotaScope::Concurrency(text(random, KEY_NAMES)),
     };
     let most = if random.percent(BAD) { u32::MAX } else { *random.pick(&[0, 1, 2, 5]) };
     let limit = random.percent(50).then_some(most);

@@ -62,7 +62,7 @@ fn waits(task: &Task) -> bool {
 }
 
 fn kept(task: &Task) -> bool {
-    matches!(task.lifecycle, Lifecycle::Reserved { .. })
+    matches!(task.lifecycle, Lifecycle::Granted { .. })
 }
 
 fn grant(random: &mut Random, live: &Live) -> Command {
@@ -75,7 +75,7 @@ fn consume(random: &mut Random, live: &Live) -> Command {
     let found = live.task(random, kept).filter(|_| random.percent(90));
     let task = found.map_or_else(|| live.key(random, kept), |task| task.task_key());
     let worker = match found.map(|task| &task.lifecycle) {
-        Some(Lifecycle::Reserved { worker, .. }) if random.percent(80) => worker.clone(),
+        Some(Lifecycle::Granted { worker, .. }) if random.percent(80) => worker.clone(),
         _ => worker(random),
     };
     let lease_ms = if random.percent(3 * BAD) { 99 } else { *random.pick(&[100, 2_500, 30_000]) };

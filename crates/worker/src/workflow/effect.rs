@@ -164,10 +164,10 @@ fn is_lost(refusal: &Rejection) -> bool {
     matches!(
         refusal,
         Rejection::TaskNotFound
-            | Rejection::Stale { .. }
+            | Rejection::StaleFence { .. }
             | Rejection::LeaseExpired
             | Rejection::NotLeased
-            | Rejection::Ended { .. }
+            | Rejection::AlreadyTerminal { .. }
     )
 }
 

@@ -170,7 +170,7 @@ async fn progress_is_seen_while_a_handler_runs() {
         context.progress(50, "half way").await?;
         assert_eq!(context.progress(101, "").await.unwrap_err().code(), "invalid");
         context.cancelled().await;
-        assert_eq!(context.progress(90, "late").await.unwrap_err().code(), "ended");
+        assert_eq!(context.progress(90, "late").await.unwrap_err().code(), "already_terminal");
         Ok(())
     });
     let running = worker.start().unwrap();

@@ -29,7 +29,7 @@ fn words(settlement: &AttemptReport) -> String {
     let answer = match &settlement.answer {
         SettleResult::Lost(_) => "lost",
         SettleResult::Refused(_) => "refused",
-        SettleResult::LeaseOver | SettleResult::Settled => "",
+        SettleResult::LeaseExpired | SettleResult::Settled => "",
     };
     let code = settlement.answer.code().unwrap_or("settled");
     let (id, kind, attempt) = (&settlement.fence.task.id, &settlement.kind, settlement.attempt);
@@ -124,7 +124,7 @@ async fn a_settle_that_outlasts_its_lease_is_reported() {
     let mut running = worker.handler("k", handler).max_tasks(1).start().unwrap();
     running.wait().await;
     let (words, fence) = told.recv().await.unwrap();
-    assert_eq!(words, "t k 1: complete 6,  lease_over");
+    assert_eq!(words, "t k 1: complete 6,  lease_expired");
     assert_eq!(fence, stage.task("t").await.fence());
     assert!(told.recv().await.is_none(), "it is reported once");
     assert!(!stage.history("t").contains("completed"));

@@ -57,7 +57,7 @@ async fn a_workflow_tree_is_deleted_whole_or_not_at_all() {
         let handle = stage.other.start_workflow_kind::<()>("tree", &2).id("t").await.unwrap();
         until_leaves_wait(&stage, 2).await;
         let before = left(&stage);
-        assert_eq!(handle.delete(false).await.unwrap_err().code(), "not_ended");
+        assert_eq!(handle.delete(false).await.unwrap_err().code(), "not_terminal");
         assert_eq!(left(&stage), before);
         if ends {
             for leaf in ["t/1/1", "t/1/2", "t/2/1", "t/2/2"] {

@@ -114,7 +114,7 @@ async fn a_workflow_is_cancelled_or_terminated() {
         assert_eq!(ended.lifecycle.public(), PublicState::Cancelled);
         assert_eq!(handle.result().await.unwrap_err().code(), "not_completed");
         assert_eq!(handle.status().await.unwrap().unwrap().text, last);
-        assert_eq!(handle.signal("never", &1).await.unwrap_err().code(), "ended");
+        assert_eq!(handle.signal("never", &1).await.unwrap_err().code(), "already_terminal");
     }
     running.drain(Duration::from_secs(10)).await;
 }
@@ -182,7 +182,7 @@ async fn a_signal_may_be_buffered_before_the_workflow_starts() {
     assert_eq!((posted.seq, posted.buffered), (3, false));
     assert_eq!(expected.result().await.unwrap(), 12);
     let refused = expected.signal("add", &6).buffer_for(keep).await.unwrap_err();
-    assert_eq!(refused.code(), "ended");
+    assert_eq!(refused.code(), "already_terminal");
     let missing = stage.other.workflow(key("missing"));
     missing.signal("add", &1).buffer_for(keep).await.unwrap();
     tokio::time::sleep(keep + Duration::from_secs(5)).await;
@@ -206,7 +206,7 @@ async fn a_signal_may_start_its_workflow() {
     assert_eq!(handle.result().await.unwrap(), 12);
     let signal = stage.other.signal("tells", "add").payload(&6);
     let late = signal.start_if_absent(start(&stage.other, "tells", 3)).await.unwrap_err();
-    assert_eq!(late.code(), "ended");
+    assert_eq!(late.code(), "already_terminal");
     let invalid = stage.other.signal("other", "add").start_if_absent(stage.other.create(""));
     assert_eq!(invalid.await.unwrap_err().code(), "invalid");
     let other = stage.other.workflow(key("other")).info().await.unwrap_err();

@@ -211,7 +211,7 @@ async fn requests_to_missing_or_ended_workflows_change_nothing() {
     another_workflow_completes(&stage, "ended").await;
     running.drain(EVER).await;
     let before = stage.memory.snapshot();
-    for (id, code) in [("ended", "ended"), ("never", "task_not_found")] {
+    for (id, code) in [("ended", "already_terminal"), ("never", "task_not_found")] {
         let handle = stage.other.workflow(key(id));
         assert_eq!(handle.signal("go", &()).await.unwrap_err().code(), code);
         assert_eq!(handle.cancel("stop").await.unwrap_err().code(), code);

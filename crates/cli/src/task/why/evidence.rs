@@ -55,7 +55,7 @@ impl Evidence {
         let log = LogView::open(engine).await?;
         match why {
             Why::Ready { .. }
-            | Why::InLine
+            | Why::Queued
             | Why::NoWorker { .. }
             | Why::NoCapableWorker { .. } => {
                 let ready = engine.count_ready(&task.tenant).await?;
@@ -63,25 +63,25 @@ impl Evidence {
                 let claim = log.latest_in(task, "claimed").await?;
                 found.last_claim = claim.as_ref().and_then(claim_of);
             }
-            Why::LaneHandsNothingOut { .. } => {
+            Why::LanePaused { .. } => {
                 let change = log.latest_in(task, "lane_state_changed").await?;
                 found.lane_since = change.map(|entry| entry.at);
             }
             Why::LaneFull { .. } => found.holders = holders(engine, task).await?,
-            Why::DelayedUntil { after: Some(_), .. } => {
+            Why::Delayed { after: Some(_), .. } => {
                 let failure = log.latest_of(task, "retry_scheduled").await?;
                 found.failure = failure.as_ref().and_then(failure_of);
             }
             Why::Suspended(suspension) => {
                 found.expired = expired(engine, task, suspension, now).await?;
             }
-            Why::DelayedUntil { after: None, .. }
-            | Why::Gated { .. }
-            | Why::QuotaSpent { .. }
-            | Why::KeptFor { .. }
-            | Why::WaitsForChildren { .. }
-            | Why::HeldBy { .. }
-            | Why::Ended { .. } => {}
+            Why::Delayed { after: None, .. }
+            | Why::ConcurrencyLimitReached { .. }
+            | Why::QuotaExceeded { .. }
+            | Why::Granted { .. }
+            | Why::WaitingChildren { .. }
+            | Why::Leased { .. }
+            | Why::Terminal { .. } => {}
         }
         Ok(found)
     }

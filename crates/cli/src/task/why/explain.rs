@@ -35,12 +35,12 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
         return explanation(sentence, NO_ENGINE.to_owned());
     }
     match why {
-        Why::InLine => explanation(
+        Why::Queued => explanation(
             format!("Task {id} is queued in lane {lane}. {}.", others(evidence)),
             format!("More workers help, or more priority: windlass task priority {id} N."),
         ),
         Why::Ready { capabilities, tag } => ready(task, capabilities, tag.as_deref(), evidence),
-        Why::LaneHandsNothingOut { state, .. } => closed(task, *state, evidence),
+        Why::LanePaused { state, .. } => closed(task, *state, evidence),
         Why::LaneFull { limit, running, .. } => full(task, *limit, *running, evidence),
         Why::NoCapableWorker { missing, tag } => explanation(
             format!(
@@ -57,15 +57,15 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
             ),
             format!("Start a worker on lane {lane}."),
         ),
-        Why::DelayedUntil { until, after } => delayed(task, *until, *after, evidence),
-        Why::Gated { .. } | Why::QuotaSpent { .. } => limited(task, why, now),
-        Why::KeptFor { worker, until } => kept(task, worker, *until, now),
+        Why::Delayed { until, after } => delayed(task, *until, *after, evidence),
+        Why::ConcurrencyLimitReached { .. } | Why::QuotaExceeded { .. } => limited(task, why, now),
+        Why::Granted { worker, until } => kept(task, worker, *until, now),
         Why::Suspended(suspension) => suspended(task, suspension, evidence),
-        Why::WaitsForChildren { since, children } => {
+        Why::WaitingChildren { since, children } => {
             waiting_for_children(task, *since, children.as_ref(), now)
         }
-        Why::HeldBy { worker, until, attempt } => held(task, worker, *until, *attempt, now),
-        Why::Ended { at, .. } => ended(task, *at, now),
+        Why::Leased { worker, until, attempt } => held(task, worker, *until, *attempt, now),
+        Why::Terminal { at, .. } => ended(task, *at, now),
     }
 }
 
@@ -255,7 +255,7 @@ fn ended(task: &Task, at: Timestamp, now: Timestamp) -> Explanation {
                 cause(*class, task),
                 one_line(reason)
             ),
-            format!("Once the cause is fixed, windlass dead replay {id} runs it again."),
+            format!("Once the cause is fixed, windlass dlq replay {id} runs it again."),
         ),
         Lifecycle::Cancelled { reason, .. } => {
             let reason = one_line(reason);
@@ -325,13 +325,13 @@ mod tests {
         let demanding = || vec!["gpu".to_owned(), "ssd".to_owned()];
         for (why, evidence, sentence, help) in [
             (
-                Why::InLine,
+                Why::Queued,
                 evidence(1, true),
                 "Task t is queued in lane mail. It is the only one that is ready there.",
                 "More workers help, or more priority: windlass task priority t N.",
             ),
             (
-                Why::InLine,
+                Why::Queued,
                 evidence(4, true),
                 "Task t is queued in lane mail. 3 other tasks are ready there.",
                 "More workers help, or more priority: windlass task priority t N.",
@@ -366,9 +366,9 @@ mod tests {
     #[test]
     fn explanations_depend_on_time() {
         let until = CLAIMED_AT.plus_ms(30_000);
-        let held = Why::HeldBy { worker: "w".into(), until, attempt: Some(1) };
-        let pause = Why::DelayedUntil { until, after: None };
-        let ended = Why::Ended { state: PublicState::Completed, at: CLAIMED_AT };
+        let held = Why::Leased { worker: "w".into(), until, attempt: Some(1) };
+        let pause = Why::Delayed { until, after: None };
+        let ended = Why::Terminal { state: PublicState::Completed, at: CLAIMED_AT };
         for (why, ms, expected) in [
             (&held, 10_000, "w runs task t: attempt 1 began 10s ago."),
             (

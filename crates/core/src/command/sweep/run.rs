@@ -141,8 +141,8 @@ mod tests {
             cancelled | | cancelled e1 a1 | swept 0 next +3600000   |
             expired   | | expired e1 a1   | swept 0 next +3599000   |
             waiting_children | | waiting_children e1 a1 | swept 0 next +3600000 |
-            gated     | | blocked e0 a0   | swept 0 next +3600000   |
-            reserved  | | reserved e0 a0  | swept 0 next +60000     |
+            blocked   | | blocked e0 a0   | swept 0 next +3600000   |
+            owned     | | owned e0 a0     | swept 0 next +60000     |
             suspended | | suspended e1 a1 | swept 0 next +3600000 |
             resumable | | resumable e1 a1 | swept 0 next +3600000 |
             ",

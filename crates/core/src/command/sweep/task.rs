@@ -77,7 +77,7 @@ fn sweep(world: &mut World, known: &Task) -> Result<(), Halt> {
             }
             record_loss(world, &mut task, lease, LeaseLoss::Expired)
         }
-        Lifecycle::Reserved { turn, worker, .. } => {
+        Lifecycle::Granted { turn, worker, .. } => {
             if let Some(workflow) = &mut task.workflow {
                 workflow.sticky = None;
             }

@@ -136,7 +136,7 @@ mod tests {
             for task in &tasks {
                 stage.must(Complete { fence: task.fence(), result: None });
             }
-            assert_eq!(stage.must(all("v")), Outcome::Claimed(vec![]), "they are reserved for w");
+            assert_eq!(stage.must(all("v")), Outcome::Claimed(vec![]), "they are granted to w");
             go(&mut stage);
             let Outcome::Claimed(tasks) = stage.must(all("v")) else { panic!() };
             assert_eq!(tasks.len(), 70, "{what}");

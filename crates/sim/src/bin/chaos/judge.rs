@@ -307,7 +307,7 @@ mod tests {
         };
         let claimed =
             |run, attempt, worker: &str| Line::Claimed { run, attempt, worker: worker.into() };
-        let (code, unsure) = ("stale".to_owned(), false);
+        let (code, unsure) = ("stale_fence".to_owned(), false);
         let journal = vec![
             Line::Created { nth: 0, id: "0".into(), duplicate: false },
             Line::Created { nth: 1, id: "1-a".into(), duplicate: true },
@@ -418,15 +418,15 @@ mod tests {
                 said(case, Line::Settled { run: run("1-a", 9), how: How::Complete });
             }),
             ("a rejected settle did not happen", |case| {
-                let (run, code) = (run("1-a", 9), "stale".to_owned());
+                let (run, code) = (run("1-a", 9), "stale_fence".to_owned());
                 said(case, Line::Refused { run, how: How::Complete, code, unsure: true });
             }),
             ("a rejected settle did not happen", |case| {
-                let (run, code) = (run("0", 7), "stale".to_owned());
+                let (run, code) = (run("0", 7), "stale_fence".to_owned());
                 said(case, Line::Refused { run, how: How::Fail, code, unsure: false });
             }),
             ("a rejected settle did not happen", |case| {
-                said(case, Line::Lost { run: run("1-a", 9), code: "stale".into() });
+                said(case, Line::Lost { run: run("1-a", 9), code: "stale_fence".into() });
             }),
             ("only submitted settles happened", |case| {
                 case.journals[1].retain(|line| !matches!(line, Line::Asked { .. }));

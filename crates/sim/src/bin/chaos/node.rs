@@ -203,6 +203,6 @@ fn write_down(journal: &Journal, settlement: &AttemptReport) {
         SettleResult::Refused(error) => {
             Line::Refused { run, how, code: error.code().to_owned(), unsure: true }
         }
-        SettleResult::LeaseOver | SettleResult::Lost(_) => Line::Over { run },
+        SettleResult::LeaseExpired | SettleResult::Lost(_) => Line::Over { run },
     });
 }

@@ -9,7 +9,7 @@ use crate::judge::Case;
 use crate::line::{How, Line};
 
 /// Rejections because of an ended lease.
-const STALE: [&str; 4] = ["stale", "lease_expired", "not_leased", "ended"];
+const STALE: [&str; 4] = ["stale_fence", "lease_expired", "not_leased", "already_terminal"];
 
 #[derive(Debug)]
 pub(crate) struct Figures {

@@ -21,7 +21,7 @@ const SLOTS: usize = 16;
 const ATTEMPTS: u32 = 100;
 /// On a busy machine a second in flight may be too short, and another process may write all the
 /// time. These errors are retried.
-const PASSING: &[&str] = &["request_released", "store_unavailable"];
+const PASSING: &[&str] = &["request_lost", "store_unavailable"];
 const TRIES: usize = 20;
 
 #[derive(Clone, Debug)]

@@ -194,7 +194,7 @@ fn refusals(journal: &Journal, view: &View) -> Vec<String> {
         Line::Refused { act, code } if act.ends() => {
             let release = Act { how: How::Release, ..act.clone() };
             let is_released = entry_of(&release, view).is_some();
-            let is_wrong = code == "settled_otherwise" && !is_released;
+            let is_wrong = code == "already_settled" && !is_released;
             let happened = entry_of(act, view).is_some() || is_wrong;
             happened.then(|| format!("{line:?}, but {:?}", view.history(&act.id)))
         }

@@ -12,7 +12,7 @@ use crate::target::Target;
 const OPTIONS: &[(&str, &str)] = &[("grace_ms", "--grace")];
 
 #[derive(Debug, Args)]
-pub(crate) struct KeyCommand {
+pub(crate) struct SigningKeyCommand {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -41,7 +41,7 @@ struct List {
     target: Target,
 }
 
-impl KeyCommand {
+impl SigningKeyCommand {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         match self.verb {
             Verb::Rotate(rotate) => rotate.run().await,
@@ -58,7 +58,7 @@ impl Rotate {
         if self.target.json {
             say_json(&json!({ "id": id }));
         } else {
-            say(&format!("Tokens are signed with key {id} from here on."));
+            say(&format!("New tokens are signed with key {id}."));
         }
         Ok(engine.shutdown().await?)
     }
@@ -72,7 +72,7 @@ impl List {
         if self.target.json {
             keys.iter().for_each(|key| say_json(&described(key)));
         } else if keys.is_empty() {
-            say("There is no key: the first waitpoint creates one.");
+            say("There is no signing key: the first waitpoint creates one.");
         } else {
             let rows = keys.iter().map(|key| row(key, now)).collect();
             say_table(["id", "fingerprint", "added", "state"], rows);
@@ -86,16 +86,16 @@ fn described(key: &KeyInfo) -> Value {
         "id": key.id,
         "fingerprint": key.fingerprint.to_string(),
         "added_at": time(key.added_at),
-        "ends_at": time(key.ends_at),
-        "signs": key.ends_at.is_none(),
+        "expires_at": time(key.ends_at),
+        "active": key.ends_at.is_none(),
     })
 }
 
 fn row(key: &KeyInfo, now: Timestamp) -> [String; 4] {
     let state = match key.ends_at {
-        None => "signs".to_owned(),
-        Some(at) if at <= now => "not valid".to_owned(),
-        Some(at) => format!("verifies, ends {}", duration::distance(at, now)),
+        None => "active".to_owned(),
+        Some(at) if at <= now => "expired".to_owned(),
+        Some(at) => format!("verifies, expires {}", duration::distance(at, now)),
     };
     let fingerprint = key.fingerprint.to_string()[..8].to_owned();
     [key.id.clone(), fingerprint, duration::distance(key.added_at, now), state]

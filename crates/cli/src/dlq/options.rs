@@ -1,12 +1,12 @@
 use clap::{Args, Subcommand};
 use windlass::{Kind, LaneName, PublicState, TaskFilter};
 
-use crate::dead::list::List;
-use crate::dead::replay::Replay;
+use crate::dlq::list::List;
+use crate::dlq::replay::Replay;
 use crate::error::CliError;
 
 #[derive(Debug, Args)]
-pub(crate) struct DeadCommand {
+pub(crate) struct DlqCommand {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -43,7 +43,7 @@ impl Which {
     }
 }
 
-impl DeadCommand {
+impl DlqCommand {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         match self.verb {
             Verb::List(list) => list.run().await,

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use clap::Args;
 use windlass::{Lifecycle, Task};
 
-use crate::dead::options::Which;
+use crate::dlq::options::Which;
 use crate::duration::now;
 use crate::error::CliError;
 use crate::output::{one_line, say, say_json, say_table};
@@ -57,7 +57,7 @@ impl List {
             return Ok(engine.shutdown().await?);
         }
         if shown {
-            say("Run them again with windlass dead replay ID..., or --all.");
+            say("Run them again with windlass dlq replay ID..., or --all.");
         } else {
             say("No task has failed.");
         }

@@ -7,7 +7,7 @@ use windlass::{
     Command, Engine, Error, Lifecycle, Outcome, PublicState, Rejection, Task, TaskId, command,
 };
 
-use crate::dead::options::Which;
+use crate::dlq::options::Which;
 use crate::error::CliError;
 use crate::output::{counted, say, say_json, say_table};
 use crate::target::Target;
@@ -17,9 +17,9 @@ use crate::task::Pages;
 const PAGE: usize = 500;
 
 const EXAMPLES: &str = "Examples:
-  windlass dead replay 0199a0b2-7c1e-7000-8000-000000000001
-  windlass dead replay --all --lane email
-  windlass dead replay --all
+  windlass dlq replay 0199a0b2-7c1e-7000-8000-000000000001
+  windlass dlq replay --all --lane email
+  windlass dlq replay --all
 
 Replaying twice has the effect of once. Exit code 3 when a task was rejected.";
 
@@ -27,7 +27,7 @@ Replaying twice has the effect of once. Exit code 3 when a task was rejected.";
 #[command(after_help = EXAMPLES)]
 #[command(group(ArgGroup::new("chosen").required(true).args(["ids", "all"])))]
 pub(super) struct Replay {
-    /// The ids of the tasks, as `dead list` shows them.
+    /// The ids of the tasks, as `dlq list` shows them.
     #[arg(conflicts_with_all = ["all", "lane", "kind"])]
     ids: Vec<TaskId>,
     /// All failed tasks, or those of a lane or a kind.
@@ -177,9 +177,9 @@ impl Tally {
             self.refused.iter().all(|[_, code, _]| code == Rejection::TaskNotFound.code());
         if !self.json {
             let tasks = counted(self.replayed, "task");
-            say(&format!("Replayed {tasks}{}", if refused == 0 { "." } else { "; refused:" }));
+            say(&format!("Replayed {tasks}{}", if refused == 0 { "." } else { "; rejected:" }));
             if refused > 0 {
-                say_table(["id", "code", "why"], self.refused);
+                say_table(["id", "code", "reason"], self.refused);
             }
         }
         if refused == 0 {

@@ -1,7 +1,0 @@
-//! `windlass dead`: the dead letters, and how to replay them.
-
-mod list;
-mod options;
-mod replay;
-
-pub(crate) use options::DeadCommand;
