@@ -62,7 +62,7 @@ impl IdempotencyLayer {
     }
 
     /// The maximum length of a request or response body in bytes; the default is 1 MiB. A longer
-    /// successful response is stored as the error `answer_too_long`, so that the request does not
+    /// successful response is stored as the error `response_too_long`, so that the request does not
     /// run again. So is one of more than 4 MiB with its headers.
     #[must_use]
     pub fn max_body_bytes(mut self, bytes: usize) -> Self {

@@ -16,11 +16,11 @@ pub(crate) enum Problem {
     BodyTooLong,
     BodyUnreadable,
     /// The request took effect, but its response is too long to store.
-    AnswerTooLong,
+    ResponseTooLong,
     /// The response body of the service was truncated.
     ResponseTruncated,
     /// The stored response cannot be decoded.
-    AnswerUnreadable,
+    ResponseUnreadable,
     Refused(Error),
 }
 
@@ -40,9 +40,9 @@ impl Problem {
             Problem::UnknownPrincipal => "principal_unknown",
             Problem::BodyTooLong => "body_too_long",
             Problem::BodyUnreadable => "body_unreadable",
-            Problem::AnswerUnreadable => "answer_unreadable",
-            Problem::AnswerTooLong => "answer_too_long",
-            Problem::ResponseTruncated => "answer_broken",
+            Problem::ResponseUnreadable => "response_unreadable",
+            Problem::ResponseTooLong => "response_too_long",
+            Problem::ResponseTruncated => "response_truncated",
             Problem::Refused(Error::Rejected(Rejection::Invalid { field, .. }))
                 if *field == limits::IDEMPOTENCY_KEY.field =>
             {
@@ -59,8 +59,8 @@ impl Problem {
             Problem::UnknownPrincipal => "the sender of this request is not authenticated".into(),
             Problem::BodyTooLong => "the body exceeds the maximum length".into(),
             Problem::BodyUnreadable => "the body was truncated".into(),
-            Problem::AnswerUnreadable => "the stored response cannot be decoded".into(),
-            Problem::AnswerTooLong => "the response exceeds the maximum length".into(),
+            Problem::ResponseUnreadable => "the stored response cannot be decoded".into(),
+            Problem::ResponseTooLong => "the response exceeds the maximum length".into(),
             Problem::ResponseTruncated => "the response was truncated".into(),
             // Details of the store are not exposed to clients.
             Problem::Refused(Error::Store(_)) => "the request store is unavailable".into(),
@@ -75,7 +75,7 @@ impl Problem {
             Problem::KeyMissing | Problem::KeyUnreadable | Problem::BodyUnreadable => bad,
             Problem::UnknownPrincipal => (StatusCode::UNAUTHORIZED, Recovery::Correctable),
             Problem::BodyTooLong => (StatusCode::PAYLOAD_TOO_LARGE, Recovery::Correctable),
-            Problem::AnswerUnreadable | Problem::AnswerTooLong => bug,
+            Problem::ResponseUnreadable | Problem::ResponseTooLong => bug,
             Problem::ResponseTruncated => (StatusCode::INTERNAL_SERVER_ERROR, Recovery::Transient),
             Problem::Refused(Error::Rejected(rejection)) => match rejection {
                 Rejection::Invalid { .. } => bad,
@@ -117,7 +117,7 @@ impl Problem {
         }
     }
 
-    pub(crate) fn answer(&self) -> Response<Bytes> {
+    pub(crate) fn to_response(&self) -> Response<Bytes> {
         let (status, recovery) = self.kind();
         let retry_after = self.retry_after();
         let recovery = match recovery {
@@ -136,13 +136,13 @@ impl Problem {
         if let Some(seconds) = retry_after {
             document["retry_after"] = json!(seconds);
         }
-        let mut answer = Response::new(Bytes::from(document.to_string()));
-        *answer.status_mut() = status;
-        let headers = answer.headers_mut();
+        let mut response = Response::new(Bytes::from(document.to_string()));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(seconds) = retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        answer
+        response
     }
 }

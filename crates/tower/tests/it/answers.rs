@@ -117,7 +117,7 @@ async fn a_success_too_long_to_store_is_not_repeated() {
         let stage = stage(longest).await;
         for _ in 0..3 {
             let said = stage.problem(path, "ada").await;
-            assert_eq!(said, problem(500, "answer_too_long", "terminal"), "{path}");
+            assert_eq!(said, problem(500, "response_too_long", "terminal"), "{path}");
         }
         assert_eq!(stage.asked(), 1, "{path}");
     }
@@ -127,8 +127,8 @@ async fn a_success_too_long_to_store_is_not_repeated() {
 async fn a_failed_request_runs_again_however_it_failed() {
     let stage = stage(1_000).await;
     for (path, expected) in [
-        ("/long-failure", problem(500, "answer_too_long", "terminal")),
-        ("/broken", problem(500, "answer_broken", "transient")),
+        ("/long-failure", problem(500, "response_too_long", "terminal")),
+        ("/broken", problem(500, "response_truncated", "transient")),
     ] {
         for _ in 0..2 {
             assert_eq!(stage.problem(path, "ada").await, expected, "{path}");
