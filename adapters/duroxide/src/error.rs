@@ -3,7 +3,6 @@ use std::time::{Duration, Instant};
 use duroxide::providers::ProviderError;
 use windlass_core::{Outcome, Rejection};
 use windlass_engine::Error;
-use windlass_store::StoreError;
 
 /// Maps an engine error to a provider error: rejections are permanent, except a full mailbox.
 pub(crate) fn failed(operation: &'static str) -> impl Fn(Error) -> ProviderError {
@@ -11,7 +10,7 @@ pub(crate) fn failed(operation: &'static str) -> impl Fn(Error) -> ProviderError
         Error::Rejected(Rejection::MailboxFull { .. }) => {
             ProviderError::retryable(operation, error.to_string())
         }
-        error if is_retryable(error) => ProviderError::retryable(operation, error.to_string()),
+        error if error.is_retryable() => ProviderError::retryable(operation, error.to_string()),
         _ => ProviderError::permanent(operation, error.to_string()),
     }
 }
@@ -40,20 +39,12 @@ impl Patience {
     /// Waits for the backoff, if the request may be retried.
     pub(crate) async fn is_left<T>(&mut self, answer: &Result<T, Error>) -> bool {
         let asks_again =
-            answer.as_ref().is_err_and(is_retryable) && self.begun.elapsed() < PATIENCE;
+            answer.as_ref().is_err_and(Error::is_retryable) && self.begun.elapsed() < PATIENCE;
         if asks_again {
             tokio::time::sleep(self.pause).await;
             self.pause = (2 * self.pause).min(LONGEST_PAUSE);
         }
         asks_again
-    }
-}
-
-fn is_retryable(error: &Error) -> bool {
-    match error {
-        Error::Overloaded | Error::OutcomeUnknown => true,
-        Error::Store(store) => !matches!(**store, StoreError::Refused(_)),
-        _ => false,
     }
 }
 

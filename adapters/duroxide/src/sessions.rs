@@ -48,7 +48,8 @@ impl WindlassProvider {
         };
         loop {
             let kind = Some(LimitKind::Affinity);
-            let page = self.engine.gates(&self.tenant, kind, after.as_deref(), 1_000).await;
+            let page =
+                self.engine.concurrency_limits(&self.tenant, kind, after.as_deref(), 1_000).await;
             let page = page.map_err(failed(OPERATION))?;
             for gate in page.iter().filter(|gate| is_orphan(gate)) {
                 let (tenant, session) = (self.tenant.clone(), gate.name.clone());

@@ -167,7 +167,7 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "a lease without a payload starts with its batch, too",
-        file: "crates/engine/src/answer.rs",
+        file: "crates/engine/src/reply.rs",
         from: "Claimed { task, input, leased_from: batch_began }\n                };",
         to: "Claimed { task, input, leased_from: Instant::now() }\n                };",
     },
@@ -312,7 +312,7 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "a lease starts with the batch that granted it",
-        file: "crates/engine/src/answer.rs",
+        file: "crates/engine/src/reply.rs",
         from: "Claimed { task, input, leased_from: batch_began }\n            });",
         to: "Claimed { task, input, leased_from: Instant::now() }\n            });",
     },

@@ -10,7 +10,7 @@ use windlass_core::{
 use windlass_engine::Error;
 use windlass_worker::Worker;
 use windlass_worker::workflow::{
-    MOST_VALUES, STATUS_BYTES, StepError, VALUE_BYTES, Workflow, WorkflowDefinition,
+    MAX_VALUES, STATUS_BYTES, StepError, VALUE_BYTES, Workflow, WorkflowDefinition,
 };
 
 use crate::stage::{EVER, Stage, key};
@@ -178,7 +178,7 @@ async fn oversized_status_and_values_are_rejected_and_change_nothing() {
             ctx.set_value("v", &long[..VALUE_BYTES]).unwrap_err(),
             ctx.set_value("", &1).unwrap_err(),
         ];
-        for n in 1..MOST_VALUES {
+        for n in 1..MAX_VALUES {
             ctx.set_value(&n.to_string(), &n)?;
         }
         refused.push(ctx.set_value("one more", &1).unwrap_err());
@@ -200,7 +200,7 @@ async fn oversized_status_and_values_are_rejected_and_change_nothing() {
     }
     assert_eq!(handle.status().await.unwrap().unwrap().text, "fine");
     assert_eq!(handle.value::<u32>("v").await.unwrap(), Some(1));
-    assert_eq!(handle.properties().await.unwrap().len(), MOST_VALUES);
+    assert_eq!(handle.properties().await.unwrap().len(), MAX_VALUES);
     running.drain(EVER).await;
 }
 
