@@ -65,6 +65,6 @@ pub(crate) fn say_posted(posted: &Posted, as_json: bool, told: &str) {
         "seq": posted.seq,
         "duplicate": posted.duplicate,
         "resumed": posted.resumed,
-        "kept": posted.kept,
+        "kept": posted.buffered,
     }));
 }

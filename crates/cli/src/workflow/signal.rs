@@ -75,7 +75,7 @@ impl Signal {
 
 fn told(posted: &Posted) -> String {
     let Posted { task, seq, .. } = posted;
-    if posted.kept {
+    if posted.buffered {
         return format!("There is no workflow {task} yet. Message {seq} waits for it.");
     }
     match (posted.duplicate, posted.resumed) {

@@ -133,7 +133,7 @@ pub struct Posted {
     /// A suspended task was resumed, by this message or by an earlier one that has become visible.
     pub resumed: bool,
     /// The task does not exist yet: the message is buffered for a workflow with this id.
-    pub kept: bool,
+    pub buffered: bool,
 }
 
 /// A waitpoint with its token, which is returned here and not stored.

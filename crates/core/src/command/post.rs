@@ -140,7 +140,7 @@ impl Post {
             (None, Some(keep_ms)) => {
                 let seq = keep(world, to, &content, keep_ms, idempotency)?;
                 let task = message.task.clone();
-                Ok(Posted { task, seq, duplicate: false, resumed: false, kept: true })
+                Ok(Posted { task, seq, duplicate: false, resumed: false, buffered: true })
             }
             (None, None) => Err(Rejection::TaskNotFound.into()),
         }
@@ -171,7 +171,7 @@ pub(super) fn posted_before(
         }
         _ => false,
     };
-    Ok(Some(Posted { task: to.1.clone(), seq, duplicate: true, resumed, kept: false }))
+    Ok(Some(Posted { task: to.1.clone(), seq, duplicate: true, resumed, buffered: false }))
 }
 
 pub(super) fn post(
@@ -180,7 +180,7 @@ pub(super) fn post(
     content: &MessageContent<'_>,
 ) -> Result<Posted, Halt> {
     let Delivered { seq, resumed } = deliver(world, task, content)?;
-    Ok(Posted { task: task.id.clone(), seq, duplicate: false, resumed, kept: false })
+    Ok(Posted { task: task.id.clone(), seq, duplicate: false, resumed, buffered: false })
 }
 
 #[cfg(test)]

@@ -105,14 +105,14 @@ pub(super) fn send(
             Absent::Keep { ms } => {
                 let seq = keep(world, (tenant, &message.task), &content, *ms, None)?;
                 let task = message.task.clone();
-                return Ok(Posted { task, seq, duplicate: false, resumed: false, kept: true });
+                return Ok(Posted { task, seq, duplicate: false, resumed: false, buffered: true });
             }
             Absent::Create(new) => make(world, tenant, &message.task, new)?,
         }
     }
     let known = require_task(world, &key)?;
     let Delivered { seq, resumed } = deliver_outgoing(world, &known, &content)?;
-    Ok(Posted { task: message.task.clone(), seq, duplicate: false, resumed, kept: false })
+    Ok(Posted { task: message.task.clone(), seq, duplicate: false, resumed, buffered: false })
 }
 
 fn make(world: &mut World, tenant: &Tenant, id: &TaskId, new: &NewTask) -> Result<(), Halt> {

@@ -242,7 +242,7 @@ mod tests {
     fn a_workflow_receives_messages_buffered_before_its_start() {
         let mut stage = Stage::new();
         let first = posted(&mut stage, early("go")).unwrap();
-        assert_eq!((first.seq, first.kept), (1, true));
+        assert_eq!((first.seq, first.buffered), (1, true));
         posted(&mut stage, NewMessage { after_ms: 30_000, ..early("later") }).unwrap();
         assert_eq!(in_all(&stage), Some((2, 2)));
         stage.must(workflow());
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!((later.due_at, later.kept_until), (Some(later.visible_at), None));
         assert!(stage.tables.payload(&go.payload_key().unwrap()).is_some());
         let next = posted(&mut stage, early("go")).unwrap();
-        assert_eq!((next.seq, next.kept), (3, false));
+        assert_eq!((next.seq, next.buffered), (3, false));
     }
 
     #[test]

@@ -175,11 +175,11 @@ async fn a_signal_may_be_buffered_before_the_workflow_starts() {
     assert_eq!(refused.code(), "task_not_found", "it is not buffered by default");
     for number in [3, 4] {
         let posted = expected.signal("add", &number).buffer_for(keep).await.unwrap();
-        assert!(posted.kept);
+        assert!(posted.buffered);
     }
     start(&stage.other, "tells", 3).await.unwrap();
     let posted = expected.signal("add", &5).buffer_for(keep).await.unwrap();
-    assert_eq!((posted.seq, posted.kept), (3, false));
+    assert_eq!((posted.seq, posted.buffered), (3, false));
     assert_eq!(expected.result().await.unwrap(), 12);
     let refused = expected.signal("add", &6).buffer_for(keep).await.unwrap_err();
     assert_eq!(refused.code(), "ended");
