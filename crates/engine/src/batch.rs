@@ -175,7 +175,7 @@ impl BatchState {
         for (job, results) in jobs.iter().zip(&mut self.results) {
             for (command, result) in job.commands.iter().zip(results) {
                 if result.is_none() {
-                    tracing::error!(?command, "command did not converge");
+                    tracing::error!(?command, rounds = MAX_ROUNDS, "command did not converge");
                     *result = Some(Err(Error::Bug { command: command.name() }));
                 }
             }
@@ -200,7 +200,7 @@ fn decide_safely(world: &mut World, command: &Command) -> Option<CommandResult> 
         Ok(Decided::Parked) => None,
         Err(_) => {
             world.abandon();
-            tracing::error!(?command, "deciding a command panicked");
+            tracing::error!(?command, "command panicked");
             Some(Err(Error::Bug { command: command.name() }))
         }
     }

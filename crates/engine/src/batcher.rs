@@ -113,7 +113,7 @@ impl Batcher {
             if !jobs.is_empty() || self.waiters.match_any(&remote_wakes) {
                 if !catch_panic(self.settle(jobs, &remote_wakes, exclusive)).await {
                     // Dropping the jobs notifies their callers. Later batches are unaffected.
-                    tracing::error!("a batch panicked: the outcome of its commands is unknown");
+                    tracing::error!("batch panicked; the outcome of its commands is unknown");
                     self.commits.notify_remote();
                     self.defer_matching_claims(&remote_wakes);
                 }
@@ -294,7 +294,7 @@ impl Batcher {
         for _ in 0..MAX_OUTCOME_LOOKUPS {
             match self.store.outcome(commit_id).await {
                 Ok(committed) => return Some(committed),
-                Err(error) => tracing::warn!(%error, "the outcome of a commit is still unknown"),
+                Err(error) => tracing::warn!(%error, "commit outcome lookup failed"),
             }
             tokio::time::sleep(pause).await;
             pause *= 2;

@@ -409,7 +409,7 @@ impl Engine {
                 tokio::time::sleep(pause).await;
                 let Some(engine) = engine.upgrade().map(Engine) else { return };
                 if let Err(error) = engine.trim_log().await {
-                    tracing::warn!(%error, "trimming the log failed");
+                    tracing::warn!(%error, "event log trim failed");
                 }
             }
         });

@@ -5,8 +5,8 @@ use windlass_core::{EventCategory, Kind, LaneName, LogEvent, Tenant};
 /// Selects log events. An event must match every field that is set; empty fields match all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// One of these families.
-    pub families: BTreeSet<EventCategory>,
+    /// One of these categories.
+    pub categories: BTreeSet<EventCategory>,
     pub tenant: Option<Tenant>,
     /// One of these lanes.
     pub lanes: BTreeSet<LaneName>,
@@ -18,8 +18,8 @@ pub struct Filter {
 
 impl Filter {
     pub fn takes(&self, event: &LogEvent) -> bool {
-        let of_family = |family: &EventCategory| family.as_str() == event.family;
-        (self.families.is_empty() || self.families.iter().any(of_family))
+        let in_category = |category: &EventCategory| category.as_str() == event.family;
+        (self.categories.is_empty() || self.categories.iter().any(in_category))
             && self.tenant.as_ref().is_none_or(|tenant| *tenant == event.tenant)
             && (self.lanes.is_empty() || self.lanes.contains(&event.lane))
             && (self.kinds.is_empty()
@@ -67,11 +67,11 @@ mod tests {
         for (filter, takes_labelled, takes_of_lane) in [
             (any(), true, true),
             (
-                Filter { families: [EventCategory::Lease, EventCategory::Task].into(), ..any() },
+                Filter { categories: [EventCategory::Lease, EventCategory::Task].into(), ..any() },
                 true,
                 false,
             ),
-            (Filter { families: [EventCategory::Lane].into(), ..any() }, false, true),
+            (Filter { categories: [EventCategory::Lane].into(), ..any() }, false, true),
             (Filter { tenant: Some("acme".into()), ..any() }, true, true),
             (Filter { tenant: Some("other".into()), ..any() }, false, false),
             (Filter { lanes: ["mail".into()].into(), ..any() }, true, true),

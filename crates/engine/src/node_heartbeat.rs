@@ -57,7 +57,7 @@ impl NodeHeartbeat {
                 }
                 Err(Error::ShuttingDown) => return,
                 Err(Error::Rejected(rejection)) => {
-                    tracing::error!(name = self.name, %rejection, "this node cannot register");
+                    tracing::error!(name = self.name, %rejection, "node registration rejected");
                     return;
                 }
                 Err(error) => {
@@ -100,7 +100,7 @@ impl NodeHeartbeat {
 
     fn note(&self, outcome: &Outcome) {
         if let Outcome::Registered { joined: true, nodes, format } = outcome {
-            tracing::info!(node = %self.id, name = self.name, nodes, format, "registered");
+            tracing::info!(node = %self.id, name = self.name, nodes, format, "node registered");
         }
     }
 

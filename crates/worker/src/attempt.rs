@@ -163,7 +163,7 @@ impl Attempt {
     ) -> Settlement {
         let task = &self.claimed.task;
         if Instant::now() >= self.lease.deadline() {
-            tracing::warn!(task = %task.id, "claim took as long as its lease");
+            tracing::warn!(task = %task.id, "lease expired before the claim returned");
             self.lease.abandon().await;
             return (None, SettleResult::LeaseOver);
         }
@@ -185,7 +185,7 @@ impl Attempt {
         interrupting: &CancellationToken,
     ) -> Option<Settlement> {
         let task = &self.claimed.task;
-        tracing::debug!(task = %task.id, epoch = task.epoch, "an attempt starts");
+        tracing::debug!(task = %task.id, epoch = task.epoch, "attempt started");
         // Dropping the set aborts the handler, so that it does not outlive this attempt.
         let mut handler = JoinSet::new();
         let workflow = task.step.and(task.parent.as_ref()).map(tracing::field::display);
@@ -275,7 +275,7 @@ impl Attempt {
     /// Snoozes a task, so that a worker with a handler for its kind can claim it.
     async fn snooze(&self) -> Settlement {
         let (task, kind) = (&self.claimed.task.id, &self.claimed.task.kind);
-        tracing::warn!(%task, %kind, "task without a handler is snoozed");
+        tracing::warn!(%task, %kind, "no handler for this kind: task snoozed");
         let reason = format!("this worker has no handler for {kind}");
         self.settle(SettleRequest::Snooze { pause: UNKNOWN_KIND_DELAY, reason }).await
     }
@@ -290,7 +290,7 @@ impl Attempt {
             Ok(_) => self.settle(SettleRequest::Release).await,
             // A handler that blocks its thread may still act: its lease is held until it ends.
             Err(_) => {
-                tracing::warn!(task = %self.claimed.task.id, "handler does not stop in time");
+                tracing::warn!(task = %self.claimed.task.id, "handler did not stop before its lease expired");
                 let (mut handler, lease) = (std::mem::take(handler), self.lease.clone());
                 tokio::spawn(async move {
                     handler.shutdown().await;

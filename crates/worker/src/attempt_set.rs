@@ -63,6 +63,6 @@ fn reap(attempts: &mut JoinSet<()>) {
 
 fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(%error, "an attempt ended without a settle: this is a bug");
+        tracing::error!(%error, "attempt panicked before it was settled: this is a bug");
     }
 }

@@ -161,7 +161,7 @@ impl Lease {
             sleep_until(next.min(stop_at())).await;
             let now = Instant::now();
             if now >= stop_at() {
-                tracing::warn!(%task, "lease is about to expire unrenewed");
+                tracing::warn!(%task, "lease not renewed in time: stopping the handler");
                 return if now < self.deadline() { LeaseEnd::Expiring } else { LeaseEnd::Expired };
             }
             if now < next {
@@ -238,7 +238,7 @@ impl Lease {
             match timeout_at(self.deadline() + SHUTDOWN_TIMEOUT, answer).await {
                 Ok(Ok(settled)) => {
                     tracing::debug!(
-                        %task, epoch = self.fence.epoch, command, "an attempt is settled"
+                        %task, epoch = self.fence.epoch, command, "attempt settled"
                     );
                     return Ok(settled);
                 }
@@ -249,7 +249,7 @@ impl Lease {
                 Ok(Err(error)) => {
                     // A speculative turn may lose against another worker's turn.
                     if matches!(commands[0], Command::CompleteAndCommitTurn(_)) {
-                        tracing::debug!(%task, %error, "speculative turn rejected");
+                        tracing::debug!(%task, %error, "speculative workflow turn rejected");
                     } else {
                         tracing::warn!(%task, %error, "settle rejected");
                     }
@@ -279,7 +279,7 @@ impl Lease {
             () = sleep_until(*self.renewed.borrow()) => {
                 tracing::debug!(%task, "lease expired before it could be released");
             }
-            () = ending => tracing::warn!(%task, "releasing a lease timed out"),
+            () = ending => tracing::warn!(%task, "lease release timed out"),
         }
     }
 
@@ -290,13 +290,13 @@ impl Lease {
             match self.engine.submit(Release { fence: self.fence.clone() }).await {
                 Ok(_) => return tracing::debug!(%task, "lease released"),
                 Err(Error::Rejected(rejection)) => {
-                    return tracing::debug!(%task, %rejection, "there is no lease to release");
+                    return tracing::debug!(%task, %rejection, "the lease to release has already ended");
                 }
                 Err(error) if is_retryable_under_lease(&error) => {
-                    tracing::warn!(%task, %error, "releasing a lease failed and is retried");
+                    tracing::warn!(%task, %error, "lease release failed and is retried");
                     sleep(pause.next()).await;
                 }
-                Err(error) => return tracing::warn!(%task, %error, "releasing a lease failed"),
+                Err(error) => return tracing::warn!(%task, %error, "lease release failed"),
             }
         }
     }

@@ -145,11 +145,11 @@ impl TurnAttempt {
                 self.snooze(BROKEN_DELAY, &format!("turn rejected: {rejection}")).await;
             }
             TurnStop::Failed(error) if is_damaged_data(&error) => {
-                tracing::error!(%task, %error, "stored data of a workflow cannot be read");
+                tracing::error!(%task, %error, "stored data of a workflow is missing or damaged");
                 self.fail_attempt(&error.to_string()).await;
             }
             TurnStop::Failed(error) => {
-                tracing::warn!(%task, %error, "turn failed and is released");
+                tracing::warn!(%task, %error, "workflow turn failed: lease released");
                 self.release().await;
             }
             TurnStop::Release => self.release().await,
@@ -167,7 +167,7 @@ impl TurnAttempt {
         let message = truncated(reason);
         let report = ReportProgress { fence: self.lease.fence(), percent: 0, message };
         if let Err(error) = self.worker().engine.submit(report).await {
-            tracing::debug!(%error, "reporting the failure of a workflow failed");
+            tracing::debug!(%error, "reporting the progress of a workflow failed");
         }
     }
 
@@ -263,8 +263,8 @@ impl TurnAttempt {
     async fn instance(&self) -> Result<Instance, TurnStop> {
         let Some(definition) = self.worker().definitions.of(&self.task) else {
             let kind = &self.task.kind;
-            tracing::warn!(task = %self.task.id, %kind, "workflow without code is snoozed");
-            self.snooze(UNKNOWN_CODE_DELAY, &format!("a worker has no code for {kind}")).await;
+            tracing::warn!(task = %self.task.id, %kind, "no code for this workflow: workflow snoozed");
+            self.snooze(UNKNOWN_CODE_DELAY, &format!("this worker has no code for {kind}")).await;
             return Err(TurnStop::Done);
         };
         if let Some(instance) = self.worker().cache.take(&self.task) {
@@ -290,7 +290,7 @@ impl TurnAttempt {
                     if is_retryable_under_lease(&error)
                         && Instant::now() < self.lease.deadline() =>
                 {
-                    tracing::warn!(task = %task.id, %error, "reading a mailbox failed");
+                    tracing::warn!(task = %task.id, %error, "reading mailbox failed and is retried");
                     sleep(pause.next()).await;
                 }
                 inputs => return inputs,
@@ -388,7 +388,7 @@ impl TurnAttempt {
                 Err(TurnStop::Refused(rejection))
             }
             Err(answer) => {
-                tracing::warn!(task = %self.task.id, %answer, "turn commit failed");
+                tracing::warn!(task = %self.task.id, %answer, "workflow turn commit failed");
                 Err(TurnStop::Lost)
             }
         }

@@ -42,7 +42,7 @@ impl WorkerHandle {
     pub async fn wait(&mut self) {
         let Some(claimer) = &mut self.claimer else { return };
         if let Err(error) = claimer.await {
-            tracing::error!(%error, "a worker ended abnormally: this is a bug");
+            tracing::error!(%error, "worker panicked: this is a bug");
         }
         self.claimer = None;
     }

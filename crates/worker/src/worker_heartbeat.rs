@@ -154,7 +154,7 @@ async fn beat(engine: Engine, heartbeat: Heartbeat, every: Duration, signals: He
         first_beat_done.cancel();
         let pause = match answer {
             Ok(Outcome::WorkerRegistered { lost, .. }) if lost > 0 => {
-                tracing::warn!(%worker, lost, "ended leases that this worker does not hold");
+                tracing::warn!(%worker, lost, "revoked leases that this worker does not hold");
                 Duration::ZERO
             }
             // A late response leaves little time until the worker is declared dead.

@@ -97,7 +97,7 @@ impl Filter {
 impl Events {
     fn filter(&self) -> Filter {
         let rest = windlass::Filter {
-            families: self.families.iter().copied().collect(),
+            categories: self.families.iter().copied().collect(),
             tenant: Some(self.target.tenant.clone()),
             lanes: self.lanes.iter().cloned().collect(),
             kinds: self.kinds.iter().cloned().collect(),

@@ -38,7 +38,7 @@ async fn a_filter_returns_matching_events() {
     let any = Filter::default;
     for (filter, expected) in [
         (any(), "created a, created b, created c, lane_state_changed"),
-        (Filter { families: [EventCategory::Lane].into(), ..any() }, "lane_state_changed"),
+        (Filter { categories: [EventCategory::Lane].into(), ..any() }, "lane_state_changed"),
         (Filter { lanes: ["bulk".into()].into(), ..any() }, "created c"),
         (Filter { kinds: ["fax".into()].into(), ..any() }, "created b"),
         (Filter { labels: labels("eu"), ..any() }, "created a, created c"),
@@ -186,7 +186,7 @@ async fn a_durable_subscription_behind_the_trimmed_log_expires() {
 #[tokio::test]
 async fn an_event_stream_ends_with_a_cursor_to_continue_from() {
     let Stage { engine, memory, .. } = Stage::new().await;
-    let filter = Filter { families: [EventCategory::Task].into(), ..Filter::default() };
+    let filter = Filter { categories: [EventCategory::Task].into(), ..Filter::default() };
     let mut events = engine.subscribe_with(filter.clone(), None).await.unwrap().into_stream();
     engine.submit(create("a")).await.unwrap();
     claim_now(&engine).await;

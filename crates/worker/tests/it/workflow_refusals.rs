@@ -45,7 +45,7 @@ async fn an_unknown_workflow_waits_for_a_worker_with_its_code() {
     let unknown = stage.other.start_workflow_kind::<u32>("ordr", &1).id("u").await.unwrap();
     until(&stage, "u", |task| task.progress.is_some()).await;
     let progress = stage.task("u").await.progress.clone().unwrap();
-    assert_eq!(progress.message, "a worker has no code for ordr");
+    assert_eq!(progress.message, "this worker has no code for ordr");
     assert_eq!(stage.task("u").await.lifecycle.public(), PublicState::Delayed);
     another_workflow_completes(&stage, "o").await;
     running.drain(EVER).await;
@@ -196,7 +196,7 @@ async fn oversized_status_and_values_are_rejected_and_change_nothing() {
     let parts = ["262144 at most", "a NUL", "65536 at most", "its name", "150 values"];
     assert_eq!(refused.len(), parts.len());
     for (refusal, part) in refused.iter().zip(parts) {
-        assert!(refusal.contains("is refused") && refusal.contains(part), "{refusal}");
+        assert!(refusal.contains("was rejected") && refusal.contains(part), "{refusal}");
     }
     assert_eq!(handle.status().await.unwrap().unwrap().text, "fine");
     assert_eq!(handle.value::<u32>("v").await.unwrap(), Some(1));
@@ -277,7 +277,7 @@ async fn rejected_posts_and_starts_are_in_the_history() {
         other.workflow_definition(WorkflowDefinition::named("sender", sender)).start().unwrap();
     handle.signal("go", &()).await.unwrap();
     for refusal in handle.result().await.unwrap() {
-        assert!(refusal.contains("is refused") && refusal.contains("200"), "{refusal}");
+        assert!(refusal.contains("was rejected") && refusal.contains("200"), "{refusal}");
     }
     assert_eq!(exists.result().await.unwrap(), 2, "it is unchanged, and has its message");
     running.drain(EVER).await;

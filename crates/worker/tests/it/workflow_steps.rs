@@ -128,7 +128,7 @@ async fn a_retry_policy_too_long_for_a_turn_is_rejected() {
     {
         let tested = WorkflowTest::new(long, &(tries, ms)).run().await.unwrap();
         let Err(ExecutionState::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
-        assert_eq!(failure.reason().contains("is refused"), is_refused, "{failure:?}");
+        assert_eq!(failure.reason().contains("was rejected"), is_refused, "{failure:?}");
     }
 }
 
@@ -282,7 +282,7 @@ async fn invalid_requests_are_returned_to_the_code() {
         let tested = WorkflowTest::new(order, &which).run().await.unwrap();
         let Err(ExecutionState::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
         assert_eq!(failure.class(), FailureClass::Permanent, "{which}");
-        assert!(failure.reason().contains("is refused: "), "{which}: {failure}");
+        assert!(failure.reason().contains("was rejected: "), "{which}: {failure}");
         assert_eq!(made(tested.history()), Vec::<String>::new());
     }
 }
