@@ -41,7 +41,7 @@ commands:
              --seeds N      seeds per random test (10000)
   mutate   disables one rule at a time and counts the simulator's seeds that detect it
              workflows      only the rules of workflows
-             foreign        only those of workflows of an external runtime
+             external-runtime  only the rules of external runtimes
              --rule TEXT    only the rules that contain this text
              --seeds N      maximum number of seeds for each rule (1000)
              --stop-after N stop a rule after N seeds that detect it (3)

@@ -13,9 +13,9 @@ use windlass_core::command::{
 use windlass_core::{Payload, Rejection, Task, TaskKey, WorkflowProperty, WorkflowState, limits};
 use windlass_engine::{Engine, Error};
 
-use crate::about::About;
 use crate::activities::new_activity;
-use crate::error::{Patience, failed, garbled};
+use crate::error::{StoreRetry, failed, garbled};
+use crate::execution_summary::ExecutionSummary;
 use crate::history::Row;
 use crate::names::{activity_id, generation, instance_of, step};
 use crate::provider::WindlassProvider;
@@ -117,7 +117,7 @@ impl Ack {
         matches!(status, Some("Completed" | "Failed" | "ContinuedAsNew"))
     }
 
-    fn changes_values(&self, about: &About) -> bool {
+    fn changes_values(&self, summary: &ExecutionSummary) -> bool {
         let is_change = |event: &Event| {
             matches!(
                 event.kind,
@@ -126,7 +126,7 @@ impl Ack {
                     | EventKind::KeyValuesCleared
             )
         };
-        self.events.iter().any(is_change) || self.ends() && about.has_values
+        self.events.iter().any(is_change) || self.ends() && summary.has_values
     }
 }
 
@@ -144,7 +144,7 @@ impl WindlassProvider {
         let turn = if is_next { 0 } else { state.turns };
         let (first_step, next_step) = ack.steps(state)?;
         let row = ack.row()?;
-        let about = self.about_after(&known, &ack, row.as_ref(), turn, is_next);
+        let summary = self.summary_after(&known, &ack, row.as_ref(), turn, is_next);
         let mut commands = ack.activities(instance)?;
         let untold = token.caller.as_ref().and_then(|caller| ack.untold_failure(caller));
         for item in ack.orchestrator_items.iter().chain(&untold) {
@@ -157,17 +157,17 @@ impl WindlassProvider {
                 text: status.clone(),
             });
         }
-        if ack.changes_values(&about) {
+        if ack.changes_values(&summary) {
             let key = known.task_key();
             commands.extend(self.changed_values(ACK, &key, &ack.events, ack.ends()).await?);
         }
         let version = ack.metadata.pinned_duroxide_version.as_ref().map(ToString::to_string);
-        let foreign = RuntimeMetadata {
+        let metadata = RuntimeMetadata {
             execution: generation(ack.execution_id),
             first_step,
-            about: serde_json::to_string(&about).map_err(garbled(ACK))?,
+            text: serde_json::to_string(&summary).map_err(garbled(ACK))?,
             version,
-            nonce: Engine::new_id().to_string(),
+            turn_id: Engine::new_id().to_string(),
         };
         let mut commit = CommitTurn {
             fence,
@@ -179,13 +179,13 @@ impl WindlassProvider {
             then: TurnEnd::Yield,
             sticky_ms: None,
             eager: None,
-            metadata: Some(Box::new(foreign)),
+            metadata: Some(Box::new(metadata)),
         };
-        let mut patience = Patience::default();
+        let mut retry = StoreRetry::default();
         loop {
             // Identical on every retry, so that an ack with a lost response is recognized.
             let answer = self.engine.submit(commit.clone()).await;
-            if patience.is_left(&answer).await {
+            if retry.wait(&answer).await {
                 continue;
             }
             match answer {
@@ -200,30 +200,30 @@ impl WindlassProvider {
         }
     }
 
-    fn about_after(
+    fn summary_after(
         &self,
         known: &Task,
         ack: &Ack,
         row: Option<&Payload>,
         turn: u32,
         is_next: bool,
-    ) -> About {
-        let before = About::of(known).unwrap_or_default();
-        let mut about = if is_next { before.next() } else { before };
-        about.learn(&ack.metadata, &ack.events, self.now_ms());
-        about.bytes += row.map_or(0, |row| row.bytes.len() as u64);
+    ) -> ExecutionSummary {
+        let before = ExecutionSummary::of(known).unwrap_or_default();
+        let mut summary = if is_next { before.next() } else { before };
+        summary.apply_ack(&ack.metadata, &ack.events, self.now_ms());
+        summary.bytes += row.map_or(0, |row| row.bytes.len() as u64);
         if ack.metadata.status.is_some() || ack.metadata.output.is_some() {
-            about.output_row = ack.metadata.output.as_ref().map(|_| turn);
+            summary.output_row = ack.metadata.output.as_ref().map(|_| turn);
         }
-        about.status_version += u64::from(ack.custom_status().is_some());
-        about
+        summary.status_version += u64::from(ack.custom_status().is_some());
+        summary
     }
 
     async fn looked_up(&self, task: &TaskKey) -> Result<Option<Arc<Task>>, ProviderError> {
-        let mut patience = Patience::default();
+        let mut retry = StoreRetry::default();
         loop {
             let answer = self.engine.task(task).await;
-            if !patience.is_left(&answer).await {
+            if !retry.wait(&answer).await {
                 return answer.map_err(failed(ACK));
             }
         }

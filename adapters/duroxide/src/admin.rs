@@ -11,8 +11,8 @@ use duroxide::providers::{
 use windlass_core::{Execution, Task, TaskId, TaskKey};
 use windlass_engine::TaskFilter;
 
-use crate::about::About;
 use crate::error::failed;
+use crate::execution_summary::ExecutionSummary;
 use crate::history::Past;
 use crate::names::{all_activities, execution, instance_of, orchestrations};
 use crate::provider::WindlassProvider;
@@ -21,22 +21,23 @@ const PAGE: usize = 1_000;
 
 /// An instance with at least one ack.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct InstanceRecord {
     pub(crate) id: String,
     pub(crate) task: Arc<Task>,
-    pub(crate) about: About,
+    pub(crate) summary: ExecutionSummary,
 }
 
-impl Known {
+impl InstanceRecord {
     fn of(task: Arc<Task>) -> Option<Self> {
         let id = instance_of(&task.id)?.to_owned();
-        let about = About::of(&task).filter(|_| task.lifecycle.ended_at().is_none())?;
-        Some(Self { id, task, about })
+        let summary =
+            ExecutionSummary::of(&task).filter(|_| task.lifecycle.ended_at().is_none())?;
+        Some(Self { id, task, summary })
     }
 
     pub(crate) fn parent(&self) -> Option<String> {
         let parent = self.task.parent.as_ref().and_then(instance_of);
-        parent.map(str::to_owned).or_else(|| self.about.parent.clone())
+        parent.map(str::to_owned).or_else(|| self.summary.parent.clone())
     }
 }
 
@@ -50,15 +51,15 @@ impl WindlassProvider {
         &self,
         operation: &'static str,
         instance: &str,
-    ) -> Result<Option<Known>, ProviderError> {
-        Ok(self.instance(operation, instance).await?.and_then(Known::of))
+    ) -> Result<Option<InstanceRecord>, ProviderError> {
+        Ok(self.instance(operation, instance).await?.and_then(InstanceRecord::of))
     }
 
     /// All instances, latest first.
     pub(crate) async fn all_known(
         &self,
         operation: &'static str,
-    ) -> Result<Vec<Known>, ProviderError> {
+    ) -> Result<Vec<InstanceRecord>, ProviderError> {
         let filter = TaskFilter { lane: Some(orchestrations()), ..TaskFilter::default() };
         let (mut found, mut after) = (Vec::new(), None::<TaskId>);
         loop {
@@ -66,7 +67,7 @@ impl WindlassProvider {
             let page = page.map_err(failed(operation))?;
             let Some(last) = page.last() else { break };
             after = Some(last.id.clone());
-            found.extend(page.into_iter().filter_map(Known::of));
+            found.extend(page.into_iter().filter_map(InstanceRecord::of));
         }
         found.sort_by_key(|known| std::cmp::Reverse(known.task.created_at));
         Ok(found)
@@ -121,7 +122,7 @@ impl ProviderAdmin for WindlassProvider {
 
     async fn list_instances_by_status(&self, status: &str) -> Result<Vec<String>, ProviderError> {
         let all = self.all_known("list_instances_by_status").await?;
-        let those = all.into_iter().filter(|known| known.about.status() == status);
+        let those = all.into_iter().filter(|known| known.summary.status() == status);
         Ok(those.map(|known| known.id).collect())
     }
 
@@ -155,17 +156,17 @@ impl ProviderAdmin for WindlassProvider {
         let known = self.known(OPERATION, instance).await?;
         let known = known.ok_or_else(|| not_found(OPERATION, instance))?;
         let past = Past::Present(&known.task);
-        let output = self.output(OPERATION, &past, known.about.output_row).await?;
+        let output = self.output(OPERATION, &past, known.summary.output_row).await?;
         let unknown = || "unknown".to_owned();
         Ok(InstanceInfo {
             parent_instance_id: known.parent(),
             current_execution_id: execution(known.task.generation),
-            status: known.about.status().to_owned(),
+            status: known.summary.status().to_owned(),
             output,
             created_at: millis(known.task.created_at),
-            updated_at: known.about.updated_at,
-            orchestration_name: known.about.name.unwrap_or_else(unknown),
-            orchestration_version: known.about.version.unwrap_or_else(unknown),
+            updated_at: known.summary.updated_at,
+            orchestration_name: known.summary.name.unwrap_or_else(unknown),
+            orchestration_version: known.summary.version.unwrap_or_else(unknown),
             instance_id: known.id,
         })
     }
@@ -183,17 +184,17 @@ impl ProviderAdmin for WindlassProvider {
             let text = format!("execution {execution_id} of {instance} not found");
             ProviderError::permanent(OPERATION, text)
         })?;
-        let (about, started_at) = match &past {
-            Past::Present(task) => (known.about.clone(), task.started_at),
-            Past::Before(execution) => (About::of_past(execution), execution.started_at),
+        let (summary, started_at) = match &past {
+            Past::Present(task) => (known.summary.clone(), task.started_at),
+            Past::Before(execution) => (ExecutionSummary::of_past(execution), execution.started_at),
         };
         Ok(ExecutionInfo {
             execution_id,
-            status: about.status().to_owned(),
-            output: self.output(OPERATION, &past, about.output_row).await?,
+            status: summary.status().to_owned(),
+            output: self.output(OPERATION, &past, summary.output_row).await?,
             started_at: millis(started_at),
-            completed_at: about.completed_at,
-            event_count: usize::try_from(about.events).unwrap_or(usize::MAX),
+            completed_at: summary.completed_at,
+            event_count: usize::try_from(summary.events).unwrap_or(usize::MAX),
         })
     }
 
@@ -202,18 +203,18 @@ impl ProviderAdmin for WindlassProvider {
         let mut metrics = SystemMetrics::default();
         for known in self.all_known(OPERATION).await? {
             metrics.total_instances += 1;
-            match known.about.status() {
+            match known.summary.status() {
                 "Running" => metrics.running_instances += 1,
                 "Completed" => metrics.completed_instances += 1,
                 "Failed" => metrics.failed_instances += 1,
                 _ => {}
             }
             metrics.total_executions += 1;
-            metrics.total_events += known.about.events;
+            metrics.total_events += known.summary.events;
             if known.task.generation > 0 {
                 for past in self.past_executions(OPERATION, &known.task.task_key()).await? {
                     metrics.total_executions += 1;
-                    metrics.total_events += About::of_past(&past).events;
+                    metrics.total_events += ExecutionSummary::of_past(&past).events;
                 }
             }
         }

@@ -10,9 +10,9 @@ use windlass_core::command::{Cancel, PruneExecutions};
 use windlass_core::{Command, Outcome, Rejection, Task, TaskKey, Timestamp};
 use windlass_engine::Error;
 
-use crate::about::About;
-use crate::admin::{Known, not_found};
+use crate::admin::{InstanceRecord, not_found};
 use crate::error::{failed, unexpected};
+use crate::execution_summary::ExecutionSummary;
 use crate::names::instance_of;
 use crate::provider::WindlassProvider;
 
@@ -27,8 +27,8 @@ impl WindlassProvider {
         &self,
         operation: &'static str,
         filter: &InstanceFilter,
-        fits: impl Fn(&Known) -> bool + Send + Sync,
-    ) -> Result<Vec<Known>, ProviderError> {
+        fits: impl Fn(&InstanceRecord) -> bool + Send + Sync,
+    ) -> Result<Vec<InstanceRecord>, ProviderError> {
         let mut found = match &filter.instance_ids {
             None => self.all_known(operation).await?,
             Some(ids) => {
@@ -39,9 +39,9 @@ impl WindlassProvider {
                 found
             }
         };
-        let in_time = |known: &Known| match filter.completed_before {
+        let in_time = |known: &InstanceRecord| match filter.completed_before {
             None => true,
-            Some(before) => known.about.completed_at.is_some_and(|at| at < before),
+            Some(before) => known.summary.completed_at.is_some_and(|at| at < before),
         };
         found.retain(|known| in_time(known) && fits(known));
         found.truncate(filter.limit.unwrap_or(BULK) as usize);
@@ -60,8 +60,8 @@ impl WindlassProvider {
         let (mut instances, mut steps) = (Vec::new(), Vec::new());
         for id in &own {
             let Some(task) = self.instance(DELETE, id).await? else { continue };
-            let about = About::of(&task);
-            if !force && about.as_ref().is_some_and(|about| !about.has_ended()) {
+            let summary = ExecutionSummary::of(&task);
+            if !force && summary.as_ref().is_some_and(|summary| !summary.has_ended()) {
                 let text = format!("instance {id} is still running: use force, or cancel it first");
                 return Err(ProviderError::permanent(DELETE, text));
             }
@@ -71,7 +71,7 @@ impl WindlassProvider {
                 return Err(ProviderError::permanent(DELETE, text));
             }
             steps.extend(children.into_iter().filter(|child| instance_of(&child.id).is_none()));
-            self.count(&mut result, &task, about.as_ref()).await?;
+            self.count(&mut result, &task, summary.as_ref()).await?;
             instances.push(task.task_key());
         }
         result.queue_messages_deleted += steps.len() as u64;
@@ -106,17 +106,17 @@ impl WindlassProvider {
         &self,
         result: &mut DeleteInstanceResult,
         task: &Task,
-        about: Option<&About>,
+        summary: Option<&ExecutionSummary>,
     ) -> Result<(), ProviderError> {
         let key = task.task_key();
         result.instances_deleted += 1;
-        if let Some(about) = about {
+        if let Some(summary) = summary {
             result.executions_deleted += 1;
-            result.events_deleted += about.events;
+            result.events_deleted += summary.events;
         }
         for past in self.past_executions(DELETE, &key).await? {
             result.executions_deleted += 1;
-            result.events_deleted += About::of_past(&past).events;
+            result.events_deleted += ExecutionSummary::of_past(&past).events;
         }
         let mut after = 0;
         loop {
@@ -131,7 +131,8 @@ impl WindlassProvider {
         &self,
         filter: &InstanceFilter,
     ) -> Result<DeleteInstanceResult, ProviderError> {
-        let is_root = |known: &Known| known.about.has_ended() && known.parent().is_none();
+        let is_root =
+            |known: &InstanceRecord| known.summary.has_ended() && known.parent().is_none();
         let mut result = DeleteInstanceResult::default();
         for root in self.matching("delete_instance_bulk", filter, is_root).await? {
             let tree = self.get_instance_tree(&root.id).await?;
@@ -155,7 +156,8 @@ impl WindlassProvider {
         let known = known.ok_or_else(|| not_found(OPERATION, instance))?;
         let key = known.task.task_key();
         let past = self.past_executions(OPERATION, &key).await?;
-        let ended = past.iter().take_while(|execution| About::of_past(execution).has_ended());
+        let ended =
+            past.iter().take_while(|execution| ExecutionSummary::of_past(execution).has_ended());
         let end = ended.last().map_or(0, |execution| execution.number + 1);
         let kept = options.keep_last.map_or(0, |keep| keep.saturating_sub(1));
         let kept = kept.max(known.task.generation.saturating_sub(end));
@@ -177,7 +179,8 @@ impl WindlassProvider {
         let left = self.past_executions(OPERATION, &key).await?;
         let first = left.first().map_or(known.task.generation, |execution| execution.number);
         let gone = past.iter().filter(|execution| execution.number < first);
-        result.events_deleted = gone.map(|execution| About::of_past(execution).events).sum();
+        result.events_deleted =
+            gone.map(|execution| ExecutionSummary::of_past(execution).events).sum();
         Ok(result)
     }
 }

@@ -3,7 +3,6 @@ use std::time::{Duration, Instant};
 use duroxide::providers::ProviderError;
 use windlass_core::{Outcome, Rejection};
 use windlass_engine::Error;
-use windlass_store::StoreError;
 
 /// Maps an engine error to a provider error: rejections are permanent, except a full mailbox.
 pub(crate) fn failed(operation: &'static str) -> impl Fn(Error) -> ProviderError {
@@ -11,49 +10,41 @@ pub(crate) fn failed(operation: &'static str) -> impl Fn(Error) -> ProviderError
         Error::Rejected(Rejection::MailboxFull { .. }) => {
             ProviderError::retryable(operation, error.to_string())
         }
-        error if is_retryable(error) => ProviderError::retryable(operation, error.to_string()),
+        error if error.is_retryable() => ProviderError::retryable(operation, error.to_string()),
         _ => ProviderError::permanent(operation, error.to_string()),
     }
 }
 
 /// How long a store that does not answer is retried. By then the lease of the caller has expired,
 /// and its runtime can do no harm when it handles the error.
-const PATIENCE: Duration = Duration::from_secs(600);
+const MAX_RETRY_TIME: Duration = Duration::from_secs(600);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// Retries requests that the store did not answer. The runtime of duroxide treats a store outage of
 /// a second as a failure of the orchestration, and commits that once the store is back.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct StoreRetry {
     begun: Instant,
     pause: Duration,
 }
 
-impl Default for Patience {
+impl Default for StoreRetry {
     fn default() -> Self {
         Self { begun: Instant::now(), pause: FIRST_PAUSE }
     }
 }
 
-impl Patience {
+impl StoreRetry {
     /// Waits for the backoff, if the request may be retried.
-    pub(crate) async fn is_left<T>(&mut self, answer: &Result<T, Error>) -> bool {
-        let asks_again =
-            answer.as_ref().is_err_and(is_retryable) && self.begun.elapsed() < PATIENCE;
-        if asks_again {
+    pub(crate) async fn wait<T>(&mut self, answer: &Result<T, Error>) -> bool {
+        let retries = answer.as_ref().is_err_and(Error::is_retryable)
+            && self.begun.elapsed() < MAX_RETRY_TIME;
+        if retries {
             tokio::time::sleep(self.pause).await;
-            self.pause = (2 * self.pause).min(LONGEST_PAUSE);
+            self.pause = (2 * self.pause).min(MAX_PAUSE);
         }
-        asks_again
-    }
-}
-
-fn is_retryable(error: &Error) -> bool {
-    match error {
-        Error::Overloaded | Error::OutcomeUnknown => true,
-        Error::Store(store) => !matches!(**store, StoreError::Refused(_)),
-        _ => false,
+        retries
     }
 }
 

@@ -5,8 +5,8 @@ use duroxide::providers::ProviderError;
 use serde::{Deserialize, Serialize};
 use windlass_core::{Execution, Payload, PayloadKey, Task};
 
-use crate::about::About;
 use crate::error::failed;
+use crate::execution_summary::ExecutionSummary;
 use crate::names::generation;
 use crate::provider::WindlassProvider;
 
@@ -64,7 +64,8 @@ impl WindlassProvider {
     ) -> Result<Result<Vec<Event>, String>, ProviderError> {
         let keys = past.keys();
         let Past::Present(task) = past else { return self.rows(operation, &keys).await };
-        let mut known = self.memory.recall(task, u32::try_from(keys.len()).unwrap_or(u32::MAX));
+        let mut known =
+            self.history_cache.take(task, u32::try_from(keys.len()).unwrap_or(u32::MAX));
         let missing = keys.get(known.rows as usize..).unwrap_or_default();
         match self.rows(operation, missing).await? {
             Err(error) => Ok(Err(error)),
@@ -72,10 +73,10 @@ impl WindlassProvider {
                 known.rows += u32::try_from(missing.len()).unwrap_or(0);
                 known.events.extend(read);
                 let events = known.events.clone();
-                let about = About::of(task).unwrap_or_default();
-                if !about.has_ended() {
-                    known.bytes = about.bytes;
-                    self.memory.keep(&task.id, known);
+                let summary = ExecutionSummary::of(task).unwrap_or_default();
+                if !summary.has_ended() {
+                    known.bytes = summary.bytes;
+                    self.history_cache.put(&task.id, known);
                 }
                 Ok(Ok(events))
             }

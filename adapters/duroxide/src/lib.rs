@@ -35,15 +35,15 @@
 #[doc = include_str!("../../../docs/guide/duroxide.md")]
 mod guide {}
 
-mod about;
 mod ack;
 mod activities;
 mod admin;
 mod append;
 mod deletion;
 mod error;
+mod execution_summary;
 mod history;
-mod memory;
+mod history_cache;
 mod names;
 mod provider;
 mod queue;

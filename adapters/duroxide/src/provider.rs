@@ -12,10 +12,10 @@ use windlass::OpenError;
 use windlass_core::{Task, TaskKey, Tenant, WorkerId, WorkflowProperty, limits};
 use windlass_engine::Engine;
 
-use crate::about::About;
 use crate::ack::Ack;
 use crate::error::failed;
-use crate::memory::Memory;
+use crate::execution_summary::ExecutionSummary;
+use crate::history_cache::HistoryCache;
 use crate::names::instance_id;
 
 /// A duroxide provider on an engine. It uses one tenant; clones of the engine may do other work
@@ -26,7 +26,7 @@ pub struct WindlassProvider {
     pub(crate) tenant: Tenant,
     /// The lease holder, where no session owner is given.
     pub(crate) worker: WorkerId,
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) history_cache: Arc<HistoryCache>,
 }
 
 impl WindlassProvider {
@@ -43,7 +43,7 @@ impl WindlassProvider {
 
     pub fn for_tenant(engine: Engine, tenant: impl Into<Tenant>) -> Self {
         let worker = format!("duroxide-{}", Engine::new_id());
-        Self { engine, tenant: tenant.into(), worker: worker.into(), memory: Arc::default() }
+        Self { engine, tenant: tenant.into(), worker: worker.into(), history_cache: Arc::default() }
     }
 
     /// The engine it runs on.
@@ -193,7 +193,7 @@ impl Provider for WindlassProvider {
         &self,
         _idle_timeout: Duration,
     ) -> Result<usize, ProviderError> {
-        self.forget_sessions().await
+        self.release_orphaned_sessions().await
     }
 
     async fn abandon_work_item(
@@ -232,7 +232,7 @@ impl Provider for WindlassProvider {
     ) -> Result<Option<(Option<String>, u64)>, ProviderError> {
         const OPERATION: &str = "get_custom_status";
         let Some(task) = self.instance(OPERATION, instance).await? else { return Ok(None) };
-        let version = About::of(&task).map_or(0, |about| about.status_version);
+        let version = ExecutionSummary::of(&task).map_or(0, |summary| summary.status_version);
         if version <= last_seen_version {
             return Ok(None);
         }
@@ -263,12 +263,12 @@ impl Provider for WindlassProvider {
     ) -> Result<Option<SystemStats>, ProviderError> {
         const OPERATION: &str = "get_instance_stats";
         let Some(task) = self.instance(OPERATION, instance).await? else { return Ok(None) };
-        let Some(about) = About::of(&task) else { return Ok(None) };
+        let Some(summary) = ExecutionSummary::of(&task) else { return Ok(None) };
         let values = self.values(OPERATION, &task.task_key()).await?.all();
         Ok(Some(SystemStats {
-            history_event_count: about.events,
-            history_size_bytes: about.bytes,
-            queue_pending_count: about.carried,
+            history_event_count: summary.events,
+            history_size_bytes: summary.bytes,
+            queue_pending_count: summary.carried,
             kv_user_key_count: values.len() as u64,
             kv_total_value_bytes: values.values().map(|value| value.len() as u64).sum(),
         }))

@@ -40,25 +40,26 @@ impl WindlassProvider {
     }
 
     /// Releases sessions whose lock has expired and that have no tasks.
-    pub(crate) async fn forget_sessions(&self) -> Result<usize, ProviderError> {
+    pub(crate) async fn release_orphaned_sessions(&self) -> Result<usize, ProviderError> {
         const OPERATION: &str = "cleanup_orphaned_sessions";
-        let (now, mut forgotten, mut after) = (self.engine.now(), 0, None);
-        let is_orphan = |gate: &ConcurrencyLimit| {
-            gate.owner.as_ref().is_some_and(|owner| owner.until < now) && gate.is_empty()
+        let (now, mut released, mut after) = (self.engine.now(), 0, None);
+        let is_orphan = |limit: &ConcurrencyLimit| {
+            limit.owner.as_ref().is_some_and(|owner| owner.until < now) && limit.is_empty()
         };
         loop {
             let kind = Some(LimitKind::Affinity);
-            let page = self.engine.gates(&self.tenant, kind, after.as_deref(), 1_000).await;
+            let page =
+                self.engine.concurrency_limits(&self.tenant, kind, after.as_deref(), 1_000).await;
             let page = page.map_err(failed(OPERATION))?;
-            for gate in page.iter().filter(|gate| is_orphan(gate)) {
-                let (tenant, session) = (self.tenant.clone(), gate.name.clone());
+            for limit in page.iter().filter(|limit| is_orphan(limit)) {
+                let (tenant, session) = (self.tenant.clone(), limit.name.clone());
                 let release = ReleaseSession { tenant, session, affinity: true };
                 self.engine.submit(release).await.map_err(failed(OPERATION))?;
-                forgotten += 1;
+                released += 1;
             }
             match page.last() {
                 Some(last) => after = Some(last.clone()),
-                None => return Ok(forgotten),
+                None => return Ok(released),
             }
         }
     }

@@ -8,8 +8,8 @@ use windlass_core::command::{AbandonTurn, Claim, CommitTurn, Renew, RuntimeMetad
 use windlass_core::{Fence, Lifecycle, Message, Task, VersionRange, WorkerCapabilities};
 use windlass_engine::{Claimed, ReceivedMessage};
 
-use crate::about::About;
 use crate::error::{failed, garbled};
+use crate::execution_summary::ExecutionSummary;
 use crate::history::Past;
 use crate::names::{KIND, execution, instance_of, orchestrations};
 use crate::provider::{WindlassProvider, lease_ms};
@@ -18,13 +18,13 @@ use crate::token::{Caller, Token};
 const FETCH: &str = "fetch_orchestration_item";
 
 /// How long an instance with an unreadable message is delayed.
-const POSTPONED_MS: u64 = 60_000;
+const UNREADABLE_DELAY_MS: u64 = 60_000;
 /// How long an instance that was not started yet is delayed.
-const UNKNOWN_MS: u64 = 5_000;
+const NOT_STARTED_DELAY_MS: u64 = 5_000;
 
 /// The maximum size of messages delivered in one turn, so that its history row stays within its
 /// limit. The rest is left for the next turn.
-const BYTES_AT_ONCE: usize = 8 * 1_024 * 1_024;
+const MAX_TURN_BYTES: usize = 8 * 1_024 * 1_024;
 /// How many messages are read at once.
 const PAGE: usize = 64;
 
@@ -76,7 +76,7 @@ impl WindlassProvider {
         loop {
             let left = poll_timeout.saturating_sub(started.elapsed());
             let Some(claimed) = self.claim(FETCH, &claim, left).await? else { return Ok(None) };
-            if let Some(fetched) = self.tell(&claimed).await? {
+            if let Some(fetched) = self.deliver(&claimed).await? {
                 return Ok(Some(fetched));
             }
         }
@@ -99,7 +99,7 @@ impl WindlassProvider {
     }
 
     /// Builds the item for the lease holder; none if there is nothing to deliver.
-    async fn tell(&self, claimed: &Claimed) -> Result<Option<Fetched>, ProviderError> {
+    async fn deliver(&self, claimed: &Claimed) -> Result<Option<Fetched>, ProviderError> {
         let task = &*claimed.task;
         let Some(instance) = instance_of(&task.id) else { return Ok(None) };
         let Some(mail) = self.mail(task).await? else { return Ok(None) };
@@ -107,16 +107,17 @@ impl WindlassProvider {
             Ok(events) => (events, None),
             Err(error) => (Vec::new(), Some(error)),
         };
-        let about = About::of(task);
-        let Some(named) = named(about.as_ref(), &history, &mail.items) else {
+        let summary = ExecutionSummary::of(task);
+        let Some(named) = named(summary.as_ref(), &history, &mail.items) else {
             self.snooze_unknown(task, &mail).await?;
             return Ok(None);
         };
         if mail.items.is_empty() {
-            self.take_silently(task, mail.seqs).await?;
+            self.consume_undelivered(task, mail.seqs).await?;
             return Ok(None);
         }
-        let has_values = about.is_some_and(|about| about.has_values) && history_error.is_none();
+        let has_values =
+            summary.is_some_and(|summary| summary.has_values) && history_error.is_none();
         let kv_snapshot = match has_values {
             true => self.values(FETCH, &task.task_key()).await?.snapshot(),
             false => Default::default(),
@@ -151,7 +152,7 @@ impl WindlassProvider {
             match item(task, &received) {
                 Ok(item) => mail.items.extend(item),
                 Err(_) => {
-                    self.decline(&task.fence(), POSTPONED_MS, true).await?;
+                    self.abandon(&task.fence(), UNREADABLE_DELAY_MS, true).await?;
                     return Ok(None);
                 }
             }
@@ -173,7 +174,7 @@ impl WindlassProvider {
             let Some(end) = page.last().map(|one| one.message.seq) else { return Ok(found) };
             for one in page.into_iter().filter(|one| seqs.contains(&one.message.seq)) {
                 bytes += one.payload.as_ref().map_or(0, |payload| payload.bytes.len());
-                if bytes > BYTES_AT_ONCE && !found.is_empty() {
+                if bytes > MAX_TURN_BYTES && !found.is_empty() {
                     return Ok(found);
                 }
                 found.push(one);
@@ -190,15 +191,15 @@ impl WindlassProvider {
     async fn snooze_unknown(&self, task: &Task, mail: &Mail) -> Result<(), ProviderError> {
         let is_queued = |item: &WorkItem| matches!(item, WorkItem::QueueMessage { .. });
         if mail.items.iter().all(is_queued) {
-            return self.take_silently(task, mail.seqs.clone()).await;
+            return self.consume_undelivered(task, mail.seqs.clone()).await;
         }
-        self.decline(&task.fence(), UNKNOWN_MS, false).await
+        self.abandon(&task.fence(), NOT_STARTED_DELAY_MS, false).await
     }
 
     /// Consumes messages without delivering them.
-    async fn take_silently(&self, task: &Task, taken: Vec<u64>) -> Result<(), ProviderError> {
+    async fn consume_undelivered(&self, task: &Task, taken: Vec<u64>) -> Result<(), ProviderError> {
         let workflow = task.workflow.as_ref();
-        let about = workflow.and_then(|workflow| workflow.about.clone()).unwrap_or_default();
+        let text = workflow.and_then(|workflow| workflow.metadata.clone()).unwrap_or_default();
         let commit = CommitTurn {
             fence: task.fence(),
             turn: workflow.map_or(0, |workflow| workflow.turns),
@@ -211,21 +212,21 @@ impl WindlassProvider {
             eager: None,
             metadata: Some(Box::new(RuntimeMetadata {
                 execution: task.generation,
-                about,
+                text,
                 ..RuntimeMetadata::default()
             })),
         };
         self.engine.submit(commit).await.map(drop).map_err(failed(FETCH))
     }
 
-    async fn decline(
+    async fn abandon(
         &self,
         fence: &Fence,
         delay_ms: u64,
         counts: bool,
     ) -> Result<(), ProviderError> {
-        let decline = AbandonTurn { fence: fence.clone(), delay_ms, counts };
-        self.engine.submit(decline).await.map(drop).map_err(failed(FETCH))
+        let abandon = AbandonTurn { fence: fence.clone(), delay_ms, counts };
+        self.engine.submit(abandon).await.map(drop).map_err(failed(FETCH))
     }
 
     pub(crate) async fn abandon_turn(
@@ -237,8 +238,8 @@ impl WindlassProvider {
         const OPERATION: &str = "abandon_orchestration_item";
         let fence = Token::read(OPERATION, token)?.fence(&self.tenant);
         let delay_ms = delay.map_or(0, crate::provider::ms);
-        let decline = AbandonTurn { fence, delay_ms, counts: !ignore_attempt };
-        self.engine.submit(decline).await.map(drop).map_err(failed(OPERATION))
+        let abandon = AbandonTurn { fence, delay_ms, counts: !ignore_attempt };
+        self.engine.submit(abandon).await.map(drop).map_err(failed(OPERATION))
     }
 
     pub(crate) async fn renew(
@@ -303,9 +304,13 @@ fn caller(history: &[Event], items: &[WorkItem]) -> Option<Caller> {
 }
 
 /// The name of an orchestration: from its acks, from its history, or from its start item.
-fn named(about: Option<&About>, history: &[Event], items: &[WorkItem]) -> Option<Named> {
+fn named(
+    summary: Option<&ExecutionSummary>,
+    history: &[Event],
+    items: &[WorkItem],
+) -> Option<Named> {
     let unknown = || "unknown".to_owned();
-    if let Some(About { name: Some(name), version, .. }) = about {
+    if let Some(ExecutionSummary { name: Some(name), version, .. }) = summary {
         let version = version.clone().unwrap_or_else(unknown);
         return Some(Named { name: name.clone(), version });
     }
@@ -323,6 +328,6 @@ fn named(about: Option<&About>, history: &[Event], items: &[WorkItem]) -> Option
         }),
         _ => None,
     });
-    let known = || about.map(|_| Named { name: unknown(), version: unknown() });
+    let known = || summary.map(|_| Named { name: unknown(), version: unknown() });
     started.or(starts).or_else(known)
 }

@@ -1,4 +1,4 @@
-//! The key-value store of an orchestration, as notes of its task. Changes of the current execution
+//! The key-value store of an orchestration, as properties of its task. Changes of the current execution
 //! are separate from the values of earlier ones, until it ends.
 
 use std::collections::{BTreeMap, HashMap};
@@ -40,7 +40,7 @@ impl Entry {
 }
 
 impl Value {
-    /// The notes of a value: its text, JSON-encoded if it is not valid as a note, and its time.
+    /// The properties of a value: its text, JSON-encoded if it is not valid as a property, and its time.
     fn notes(&self, of: Names, key: &str) -> Result<[(String, String); 2], serde_json::Error> {
         let is_plain = limits::NOTE.check_prose(&self.text).is_ok();
         let text = match is_plain {
@@ -51,7 +51,7 @@ impl Value {
     }
 }
 
-/// The prefixes of note names.
+/// The prefixes of property names.
 #[derive(Clone, Copy)]
 struct Names {
     plain: char,
@@ -160,7 +160,7 @@ impl WindlassProvider {
         Values::read(notes).map_err(garbled(operation))
     }
 
-    /// The changes of an ack to the notes of its instance.
+    /// The changes of an ack to the properties of its instance.
     pub(crate) async fn changed_values(
         &self,
         operation: &'static str,

@@ -89,7 +89,8 @@ impl Release {
         let engine = self.target.open().await?;
         let name = printable(&self.session);
         let (tenant, session) = (self.target.tenant.clone(), self.session.clone());
-        let there = engine.gate(&tenant, LimitKind::Session, &session).await?.is_some();
+        let there =
+            engine.concurrency_limit(&tenant, LimitKind::Session, &session).await?.is_some();
         if !there {
             return Err(CliError::NotFound { what: "session", name });
         }

@@ -31,7 +31,7 @@ pub struct Execution {
     pub carries: bool,
     /// Its metadata from an external runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub about: Option<String>,
+    pub metadata: Option<String>,
     /// When it is deleted.
     pub due_at: Timestamp,
 }
@@ -51,7 +51,7 @@ impl Execution {
             first_step: workflow.map_or(0, |workflow| workflow.first_step),
             has_input: task.input_bytes.is_some(),
             carries: task.carried_key().is_some(),
-            about: workflow.and_then(|workflow| workflow.about.clone()),
+            metadata: workflow.and_then(|workflow| workflow.metadata.clone()),
             due_at: now.plus_ms(task.policy.retention_ms),
         }
     }

@@ -73,7 +73,7 @@ pub const OWNER: TextLimit = text("owner", 64);
 
 pub const NOTE_NAME: TextLimit = text("name", 255);
 pub const NOTE: TextLimit = text("value", 64 * 1_024);
-pub const ABOUT: TextLimit = text("about", 16 * 1_024);
+pub const RUNTIME_METADATA: TextLimit = text("metadata", 16 * 1_024);
 pub const STATUS: TextLimit = text("status", 256 * 1_024);
 
 pub const PRIORITY: RangeLimit = range("priority", -1_000_000, 1_000_000);

@@ -31,7 +31,7 @@ pub struct WorkflowState {
     pub carries: bool,
     /// Metadata of this execution from an external runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub about: Option<String>,
+    pub metadata: Option<String>,
     /// The digest of the last turn, while its lease is retained: a repeat gets the same response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_kept_turn: Option<Digest>,
@@ -75,7 +75,7 @@ impl WorkflowState {
             sticky: None,
             cancelling: None,
             carries: false,
-            about: None,
+            metadata: None,
             last_kept_turn: None,
         }
     }

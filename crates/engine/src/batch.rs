@@ -8,19 +8,19 @@ use windlass_core::{
 };
 use windlass_store::{StoreError, Tx};
 
-use crate::answer::Answer;
 use crate::command_queue::Submission;
 use crate::error::Error;
-use crate::waiters::{Waiters, concerns};
+use crate::reply::CommandResult;
+use crate::waiters::{Waiters, matches_claim};
 use crate::wake_matcher::WakeMatcher;
 
 /// More rounds than any transition needs. A command still parked after this many is a bug.
-const MOST_ROUNDS: u64 = 64;
+const MAX_ROUNDS: u64 = 64;
 
 /// A batch that was decided and committed.
 pub(crate) struct Committed {
     /// Results by job, then by command.
-    pub(crate) answers: Vec<Vec<Answer>>,
+    pub(crate) results: Vec<Vec<CommandResult>>,
     pub(crate) changes: Arc<ChangeSet>,
     pub(crate) hints: Hints,
     pub(crate) rounds: u64,
@@ -42,7 +42,7 @@ pub(crate) enum BatchResult {
 ///
 /// `preload` collects the contended records of this batch. A retry loads them first, in one query,
 /// so that all writers lock them in the same order.
-pub(crate) async fn attempt(
+pub(crate) async fn run_batch(
     mut tx: Box<dyn Tx>,
     jobs: &mut Vec<Submission>,
     remote_wakes: &[Wake],
@@ -52,7 +52,7 @@ pub(crate) async fn attempt(
 ) -> BatchResult {
     let at = tx.now();
     let mut world = World::new(at, hints);
-    let mut deck = BatchState { calls: WakeMatcher::of(remote_wakes), ..BatchState::default() };
+    let mut state = BatchState { matcher: WakeMatcher::of(remote_wakes), ..BatchState::default() };
     let mut rounds = 0;
     if !preload.is_empty() {
         let rows = preload.iter().cloned().collect();
@@ -64,15 +64,15 @@ pub(crate) async fn attempt(
     }
     loop {
         rounds += 1;
-        deck.round(&mut world, jobs);
-        if deck.is_done() {
-            if !deck.call(&world, jobs, waiters) {
+        state.round(&mut world, jobs);
+        if state.is_done() {
+            if !state.pull_waiters(&world, jobs, waiters) {
                 break;
             }
             continue;
         }
-        let Some(wanted) = world.wanted().filter(|_| rounds < MOST_ROUNDS) else {
-            deck.give_up(jobs);
+        let Some(wanted) = world.wanted().filter(|_| rounds < MAX_ROUNDS) else {
+            state.fail_unconverged(jobs);
             break;
         };
         let contended = |key: &&RowKey| key.table.spec().contended.is_some();
@@ -89,7 +89,7 @@ pub(crate) async fn attempt(
     let (changes, hints) = world.finish();
     let changes = Arc::new(changes);
     let committed = tx.commit(changes.clone()).await;
-    let batch = Committed { answers: deck.into_answers(), changes, hints, rounds, at };
+    let batch = Committed { results: state.into_results(), changes, hints, rounds, at };
     match committed {
         Ok(()) => BatchResult::Committed(batch),
         Err(StoreError::OutcomeUnknown(commit_id)) => BatchResult::Unknown(batch, commit_id),
@@ -100,9 +100,9 @@ pub(crate) async fn attempt(
 /// State of a batch: the results so far, and the wakes already matched to claims.
 #[derive(Default)]
 struct BatchState {
-    answers: Vec<Vec<Option<Answer>>>,
+    results: Vec<Vec<Option<CommandResult>>>,
     wakes_seen: usize,
-    calls: WakeMatcher,
+    matcher: WakeMatcher,
     /// Number of jobs whose results have been matched against open wakes.
     counted: usize,
 }
@@ -111,13 +111,13 @@ impl BatchState {
     /// Decides every command without a result. Commands behind a parked one of the same job are
     /// only probed, to collect the records they need.
     fn round(&mut self, world: &mut World, jobs: &[Submission]) {
-        for job in &jobs[self.answers.len()..] {
-            self.answers.push(job.commands.iter().map(|_| None).collect());
+        for job in &jobs[self.results.len()..] {
+            self.results.push(job.commands.iter().map(|_| None).collect());
         }
-        for (job, answers) in jobs.iter().zip(&mut self.answers) {
+        for (job, results) in jobs.iter().zip(&mut self.results) {
             let mut parked = false;
-            for (command, answer) in job.commands.iter().zip(answers) {
-                if answer.is_some() {
+            for (command, result) in job.commands.iter().zip(results) {
+                if result.is_some() {
                     continue;
                 }
                 if parked {
@@ -126,76 +126,81 @@ impl BatchState {
                         world.abandon();
                     }
                 } else {
-                    *answer = decide_safely(world, command);
-                    parked = answer.is_none();
+                    *result = decide_safely(world, command);
+                    parked = result.is_none();
                 }
             }
         }
     }
 
     /// Adds waiting claims that match tasks made ready; returns whether anything is left to decide.
-    fn call(&mut self, world: &World, jobs: &mut Vec<Submission>, waiters: &mut Waiters) -> bool {
+    fn pull_waiters(
+        &mut self,
+        world: &World,
+        jobs: &mut Vec<Submission>,
+        waiters: &mut Waiters,
+    ) -> bool {
         let fresh = &world.wakes_since(self.wakes_seen)[..];
         self.wakes_seen = world.wakes_seen();
-        for (job, answers) in jobs.iter().zip(&self.answers).skip(self.counted) {
-            self.calls.answered(job, answers);
+        for (job, results) in jobs.iter().zip(&self.results).skip(self.counted) {
+            self.matcher.consume(job, results);
         }
         self.counted = jobs.len();
-        let reopened = self.retry_empty_claims(jobs, fresh);
-        let called = self.calls.call(fresh, waiters);
-        let more = reopened || !called.is_empty();
-        jobs.extend(called);
+        let retried = self.retry_empty_claims(jobs, fresh);
+        let pulled = self.matcher.pull_waiters(fresh, waiters);
+        let more = retried || !pulled.is_empty();
+        jobs.extend(pulled);
         more
     }
 
     /// Re-decides claims of this batch that found nothing if a later command made a matching task
     /// ready. Otherwise they would be parked while the task is ready.
     fn retry_empty_claims(&mut self, jobs: &[Submission], wakes: &[Wake]) -> bool {
-        let mut reopened = false;
-        for (job, answers) in jobs.iter().zip(&mut self.answers) {
-            let nothing = matches!(&answers[..], [Some(answer)] if found_nothing(answer));
-            if nothing && job.waits() && wakes.iter().any(|wake| concerns(wake, job)) {
-                answers[0] = None;
-                reopened = true;
+        let mut retried = false;
+        for (job, results) in jobs.iter().zip(&mut self.results) {
+            let nothing = matches!(&results[..], [Some(result)] if found_nothing(result));
+            if nothing && job.waits() && wakes.iter().any(|wake| matches_claim(wake, job)) {
+                results[0] = None;
+                retried = true;
             }
         }
-        reopened
+        retried
     }
 
     fn is_done(&self) -> bool {
-        self.answers.iter().flatten().all(Option::is_some)
+        self.results.iter().flatten().all(Option::is_some)
     }
 
-    fn give_up(&mut self, jobs: &[Submission]) {
-        for (job, answers) in jobs.iter().zip(&mut self.answers) {
-            for (command, answer) in job.commands.iter().zip(answers) {
-                if answer.is_none() {
-                    tracing::error!(?command, "command did not converge");
-                    *answer = Some(Err(Error::Bug { command: command.name() }));
+    fn fail_unconverged(&mut self, jobs: &[Submission]) {
+        for (job, results) in jobs.iter().zip(&mut self.results) {
+            for (command, result) in job.commands.iter().zip(results) {
+                if result.is_none() {
+                    tracing::error!(?command, rounds = MAX_ROUNDS, "command did not converge");
+                    *result = Some(Err(Error::Bug { command: command.name() }));
                 }
             }
         }
     }
 
-    fn into_answers(self) -> Vec<Vec<Answer>> {
-        let given = |answer: Option<Answer>| answer.expect("every command has a result");
-        self.answers.into_iter().map(|job| job.into_iter().map(given).collect()).collect()
+    fn into_results(self) -> Vec<Vec<CommandResult>> {
+        let given = |result: Option<CommandResult>| result.expect("every command has a result");
+        self.results.into_iter().map(|job| job.into_iter().map(given).collect()).collect()
     }
 }
 
 /// Whether a claim found no task.
-pub(crate) fn found_nothing(answer: &Answer) -> bool {
-    matches!(answer, Ok(Outcome::Claimed(tasks)) if tasks.is_empty())
+pub(crate) fn found_nothing(result: &CommandResult) -> bool {
+    matches!(result, Ok(Outcome::Claimed(tasks)) if tasks.is_empty())
 }
 
 /// Decides one command. A panic fails only this command.
-fn decide_safely(world: &mut World, command: &Command) -> Option<Answer> {
+fn decide_safely(world: &mut World, command: &Command) -> Option<CommandResult> {
     match catch_unwind(AssertUnwindSafe(|| decide(world, command))) {
-        Ok(Decided::Ready(answer)) => Some(answer.map_err(Error::Rejected)),
+        Ok(Decided::Ready(result)) => Some(result.map_err(Error::Rejected)),
         Ok(Decided::Parked) => None,
         Err(_) => {
             world.abandon();
-            tracing::error!(?command, "deciding a command panicked");
+            tracing::error!(?command, "command panicked");
             Some(Err(Error::Bug { command: command.name() }))
         }
     }

@@ -6,11 +6,11 @@ use windlass_core::{Kind, LaneName, PublicState, Task, TaskId, Tenant, Timestamp
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::read::TaskFilter;
+use crate::queries::TaskFilter;
 
 /// Maximum number of tasks read by one call, and by one page.
-const LOOKED_AT: usize = 10_000;
-const AT_ONCE: usize = 500;
+const MAX_READ: usize = 10_000;
+const PAGE: usize = 500;
 
 /// A bulk delete of workflows before their retention ends: set the filters, then await it.
 ///
@@ -31,15 +31,15 @@ const AT_ONCE: usize = 500;
 /// # }
 /// let mut after = None;
 /// loop {
-///     let cleared = engine
+///     let deleted = engine
 ///         .delete_workflows()
 ///         .kind("order")
 ///         .state(PublicState::Cancelled)
 ///         .after(after)
 ///         .limit(100)
 ///         .await?;
-///     # assert_eq!((cleared.forgotten.len(), cleared.refused.len()), (2, 0));
-///     after = cleared.next;
+///     # assert_eq!((deleted.deleted.len(), deleted.rejected.len()), (2, 0));
+///     after = deleted.next;
 ///     if after.is_none() {
 ///         break;
 ///     }
@@ -62,9 +62,9 @@ pub struct BulkDelete<'e> {
 #[derive(Debug, Default)]
 pub struct BulkDeleted {
     /// The deleted workflows, each with the number of deleted tasks including itself.
-    pub forgotten: Vec<(TaskId, usize)>,
+    pub deleted: Vec<(TaskId, usize)>,
     /// Workflows that were not deleted, and why: for example a child still runs.
-    pub refused: Vec<(TaskId, Error)>,
+    pub rejected: Vec<(TaskId, Error)>,
     /// Id after which to continue; none when no workflows are left.
     pub next: Option<TaskId>,
 }
@@ -79,7 +79,7 @@ impl Engine {
             filter: TaskFilter::default(),
             ended_before: None,
             after: None,
-            limit: AT_ONCE,
+            limit: PAGE,
             force: false,
         }
     }
@@ -133,13 +133,12 @@ impl<'e> BulkDelete<'e> {
 
     /// Lists the matching workflows without deleting them, with the id after which to continue.
     pub async fn find(&self) -> Result<(Vec<Arc<Task>>, Option<TaskId>), Error> {
-        let (mut found, mut looked_at, mut after) = (Vec::new(), 0, self.after.clone());
-        while found.len() < self.limit && looked_at < LOOKED_AT {
-            let page =
-                self.engine.tasks(&self.tenant, &self.filter, after.as_ref(), AT_ONCE).await?;
+        let (mut found, mut read, mut after) = (Vec::new(), 0, self.after.clone());
+        while found.len() < self.limit && read < MAX_READ {
+            let page = self.engine.tasks(&self.tenant, &self.filter, after.as_ref(), PAGE).await?;
             let Some(last) = page.last() else { return Ok((found, None)) };
-            (looked_at, after) = (looked_at + page.len(), Some(last.id.clone()));
-            for task in page.into_iter().filter(|task| self.takes(task)) {
+            (read, after) = (read + page.len(), Some(last.id.clone()));
+            for task in page.into_iter().filter(|task| self.matches(task)) {
                 if found.len() == self.limit {
                     let last: Option<&Arc<Task>> = found.last();
                     return Ok((found.clone(), last.map(|last| last.id.clone())));
@@ -150,26 +149,26 @@ impl<'e> BulkDelete<'e> {
         Ok((found, after))
     }
 
-    fn takes(&self, task: &Task) -> bool {
+    fn matches(&self, task: &Task) -> bool {
         let ended_at = task.lifecycle.ended_at();
         let in_time = self.ended_before.is_none_or(|before| ended_at.is_some_and(|at| at < before));
-        let may_go = self.force || ended_at.is_some();
-        task.workflow.is_some() && task.parent.is_none() && in_time && may_go
+        let is_deletable = self.force || ended_at.is_some();
+        task.workflow.is_some() && task.parent.is_none() && in_time && is_deletable
     }
 
-    async fn clear(self) -> Result<BulkDeleted, Error> {
+    async fn delete(self) -> Result<BulkDeleted, Error> {
         let (found, next) = self.find().await?;
-        let mut cleared = BulkDeleted { next, ..BulkDeleted::default() };
+        let mut deleted = BulkDeleted { next, ..BulkDeleted::default() };
         for workflow in found {
             match self.engine.delete_workflow(&workflow.task_key(), self.force).await {
-                Ok(tasks) => cleared.forgotten.push((workflow.id.clone(), tasks)),
+                Ok(tasks) => deleted.deleted.push((workflow.id.clone(), tasks)),
                 Err(error @ Error::Rejected(_)) => {
-                    cleared.refused.push((workflow.id.clone(), error));
+                    deleted.rejected.push((workflow.id.clone(), error));
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(cleared)
+        Ok(deleted)
     }
 }
 
@@ -178,6 +177,6 @@ impl<'e> IntoFuture for BulkDelete<'e> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'e>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.clear())
+        Box::pin(self.delete())
     }
 }

@@ -6,10 +6,10 @@ use tokio::time::Instant;
 use windlass_core::Command;
 use windlass_store::Notification;
 
-use crate::answer::Reply;
 use crate::claim_wait::ClaimWait;
 use crate::config::Config;
 use crate::error::Error;
+use crate::reply::Reply;
 
 /// Commands of one caller, decided in order within one batch.
 #[derive(Debug)]
@@ -17,12 +17,12 @@ pub(crate) struct Submission {
     pub(crate) commands: Vec<Command>,
     pub(crate) reply: Reply,
     /// When a deferred job fails with `store_conflict`; set when it is first deferred.
-    pub(crate) give_up_at: Option<Instant>,
+    pub(crate) contention_deadline: Option<Instant>,
 }
 
 impl Submission {
     pub(crate) fn new(commands: Vec<Command>, reply: Reply) -> Self {
-        Self { commands, reply, give_up_at: None }
+        Self { commands, reply, contention_deadline: None }
     }
 
     /// Whether it is a claim that waits instead of returning an empty result.
@@ -43,15 +43,15 @@ impl Submission {
 #[derive(Debug, Default)]
 pub(crate) struct BatchInput {
     pub(crate) jobs: Vec<Submission>,
-    pub(crate) notices: Vec<Notification>,
-    pub(crate) hand: ExclusiveQueues,
+    pub(crate) notifications: Vec<Notification>,
+    pub(crate) exclusive: ExclusiveQueues,
 }
 
 /// The queues that only one batcher may drain at a time, until it releases them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ExclusiveQueues {
     /// Internal commands of the engine, which run in order.
-    own: bool,
+    internal: bool,
     /// Deferred jobs.
     pub(crate) deferred: bool,
 }
@@ -67,7 +67,7 @@ pub(crate) struct CommandQueue {
     queues: Mutex<Queues>,
     arrived: Notify,
     /// For each batcher: signals a queued notification.
-    told: Vec<Notify>,
+    notified: Vec<Notify>,
     limit: Load,
     batch_commands: usize,
     batch_bytes: usize,
@@ -77,14 +77,14 @@ pub(crate) struct CommandQueue {
 struct Queues {
     urgent: VecDeque<Submission>,
     normal: VecDeque<Submission>,
-    own: VecDeque<Submission>,
+    internal: VecDeque<Submission>,
     deferred: VecDeque<Submission>,
     /// Which of the two queues above some batcher holds.
-    hand: ExclusiveQueues,
+    exclusive: ExclusiveQueues,
     /// The internal command that runs after all others, on shutdown.
     last: Option<Submission>,
     /// For each batcher, the commit notifications of other batchers and nodes.
-    notices: Vec<Vec<Notification>>,
+    notifications: Vec<Vec<Notification>>,
     /// Number of running batchers.
     batchers: usize,
     load: Load,
@@ -135,15 +135,15 @@ impl Load {
 
 impl Queues {
     /// The last internal command does not overtake deferred jobs.
-    fn next_own(&mut self) -> Option<Submission> {
-        if let Some(job) = self.own.pop_front() {
+    fn next_internal(&mut self) -> Option<Submission> {
+        if let Some(job) = self.internal.pop_front() {
             self.load = self.load.minus(Load::of(&job));
             return Some(job);
         }
-        self.last.take_if(|_| self.deferred.is_empty() && !self.hand.deferred)
+        self.last.take_if(|_| self.deferred.is_empty() && !self.exclusive.deferred)
     }
 
-    fn next_of_callers(&mut self) -> Option<Submission> {
+    fn next_from_callers(&mut self) -> Option<Submission> {
         // Even batches may serve the deferred queue, so the exception is an odd one.
         let (first, second) = match self.batches % 4 {
             1 => (&mut self.normal, &mut self.urgent),
@@ -155,11 +155,11 @@ impl Queues {
 
 impl CommandQueue {
     pub(crate) fn new(config: &Config, batchers: usize) -> Self {
-        let notices = vec![Vec::new(); batchers];
+        let notifications = vec![Vec::new(); batchers];
         Self {
-            queues: Mutex::new(Queues { notices, batchers, ..Queues::default() }),
+            queues: Mutex::new(Queues { notifications, batchers, ..Queues::default() }),
             arrived: Notify::new(),
-            told: (0..batchers).map(|_| Notify::new()).collect(),
+            notified: (0..batchers).map(|_| Notify::new()).collect(),
             limit: Load {
                 commands: config.queue_commands,
                 rows: config.queue_rows,
@@ -200,13 +200,13 @@ impl CommandQueue {
     }
 
     /// Queues an internal command. There are few, so they are not limited.
-    pub(crate) fn push_own(&self, job: Submission) -> Result<(), Error> {
+    pub(crate) fn push_internal(&self, job: Submission) -> Result<(), Error> {
         let mut queues = self.lock();
         if queues.closed {
             return Err(Error::ShuttingDown);
         }
         queues.load = queues.load.plus(Load::of(&job));
-        queues.own.push_back(job);
+        queues.internal.push_back(job);
         drop(queues);
         self.arrived.notify_one();
         Ok(())
@@ -224,7 +224,7 @@ impl CommandQueue {
     }
 
     /// Defers a job that met a lock held by another transaction.
-    pub(crate) fn put_aside(&self, job: Submission) {
+    pub(crate) fn defer(&self, job: Submission) {
         let mut queues = self.lock();
         queues.load = queues.load.plus(Load::of(&job));
         queues.deferred.push_back(job);
@@ -233,7 +233,7 @@ impl CommandQueue {
     }
 
     /// Defers jobs of which some met a lock. They are retried before jobs known to conflict.
-    pub(crate) fn put_aside_first(&self, jobs: Vec<Submission>) {
+    pub(crate) fn defer_first(&self, jobs: Vec<Submission>) {
         let mut queues = self.lock();
         for job in jobs.into_iter().rev() {
             queues.load = queues.load.plus(Load::of(&job));
@@ -244,11 +244,12 @@ impl CommandQueue {
     }
 
     /// Releases the exclusive queues at the end of a batch.
-    pub(crate) fn release(&self, hand: ExclusiveQueues) {
+    pub(crate) fn release(&self, exclusive: ExclusiveQueues) {
         let mut queues = self.lock();
-        queues.hand.own &= !hand.own;
-        queues.hand.deferred &= !hand.deferred;
-        let more = !queues.own.is_empty() || !queues.deferred.is_empty() || queues.last.is_some();
+        queues.exclusive.internal &= !exclusive.internal;
+        queues.exclusive.deferred &= !exclusive.deferred;
+        let more =
+            !queues.internal.is_empty() || !queues.deferred.is_empty() || queues.last.is_some();
         drop(queues);
         if more {
             self.arrived.notify_one();
@@ -256,21 +257,23 @@ impl CommandQueue {
     }
 
     /// The error for a queued job that was dropped without a reply.
-    pub(crate) fn no_answer(&self) -> Error {
+    pub(crate) fn no_reply(&self) -> Error {
         if self.lock().closed { Error::ShuttingDown } else { Error::OutcomeUnknown }
     }
 
     /// Whether the engine has more than one batcher.
     pub(crate) fn has_others(&self) -> bool {
-        self.told.len() > 1
+        self.notified.len() > 1
     }
 
     /// Notifies every batcher except the sender, if the sender is a batcher.
-    pub(crate) fn push_notice(&self, from: Option<usize>, notice: &Notification) {
+    pub(crate) fn push_notification(&self, from: Option<usize>, notification: &Notification) {
         let mut queues = self.lock();
-        for (batcher, told) in self.told.iter().enumerate().filter(|(n, _)| Some(*n) != from) {
-            queues.notices[batcher].push(notice.clone());
-            told.notify_one();
+        for (batcher, notified) in
+            self.notified.iter().enumerate().filter(|(n, _)| Some(*n) != from)
+        {
+            queues.notifications[batcher].push(notification.clone());
+            notified.notify_one();
         }
     }
 
@@ -283,7 +286,7 @@ impl CommandQueue {
         }
         queues.closed = true;
         drop(queues);
-        self.told.iter().for_each(Notify::notify_one);
+        self.notified.iter().for_each(Notify::notify_one);
     }
 
     /// Called when a batcher ends. The last one drops all queued jobs, which notifies their
@@ -292,8 +295,9 @@ impl CommandQueue {
         let mut queues = self.lock();
         queues.batchers -= 1;
         if queues.batchers == 0 {
-            let (batches, notices) = (queues.batches, vec![Vec::new(); self.told.len()]);
-            *queues = Queues { closed: true, done: true, batches, notices, ..Queues::default() };
+            let (batches, notifications) = (queues.batches, vec![Vec::new(); self.notified.len()]);
+            *queues =
+                Queues { closed: true, done: true, batches, notifications, ..Queues::default() };
         }
     }
 
@@ -301,16 +305,17 @@ impl CommandQueue {
     /// and empty.
     pub(crate) async fn next(&self, batcher: usize) -> Option<BatchInput> {
         loop {
-            let (arrived, told) = (self.arrived.notified(), self.told[batcher].notified());
+            let (arrived, notified) = (self.arrived.notified(), self.notified[batcher].notified());
             {
                 let mut queues = self.lock();
                 queues.batches += 1;
-                let (jobs, hand) = self.take_turn(&mut queues, batcher);
+                let (jobs, exclusive) = self.take_next(&mut queues, batcher);
                 // Deferred jobs are retried without the notifications.
-                let noticed = if hand.deferred { None } else { queues.notices.get_mut(batcher) };
-                let notices = noticed.map(std::mem::take).unwrap_or_default();
-                if !jobs.is_empty() || !notices.is_empty() {
-                    return Some(BatchInput { jobs, notices, hand });
+                let queued =
+                    if exclusive.deferred { None } else { queues.notifications.get_mut(batcher) };
+                let notifications = queued.map(std::mem::take).unwrap_or_default();
+                if !jobs.is_empty() || !notifications.is_empty() {
+                    return Some(BatchInput { jobs, notifications, exclusive });
                 }
                 if queues.closed {
                     return None;
@@ -320,29 +325,29 @@ impl CommandQueue {
                 // Deterministic order, so that simulations are reproducible.
                 biased;
                 () = arrived => {}
-                () = told => {}
+                () = notified => {}
             }
         }
     }
 
-    fn take_turn(&self, queues: &mut Queues, batcher: usize) -> (Vec<Submission>, ExclusiveQueues) {
-        let of_callers = queues.urgent.len() + queues.normal.len();
-        let waiting = of_callers + queues.own.len() + queues.notices[batcher].len();
-        let turn = waiting == 0 || queues.batches.is_multiple_of(2);
-        if turn && !queues.deferred.is_empty() && !queues.hand.deferred {
-            queues.hand.deferred = true;
+    fn take_next(&self, queues: &mut Queues, batcher: usize) -> (Vec<Submission>, ExclusiveQueues) {
+        let from_callers = queues.urgent.len() + queues.normal.len();
+        let waiting = from_callers + queues.internal.len() + queues.notifications[batcher].len();
+        let serves_deferred = waiting == 0 || queues.batches.is_multiple_of(2);
+        if serves_deferred && !queues.deferred.is_empty() && !queues.exclusive.deferred {
+            queues.exclusive.deferred = true;
             let jobs = self.take(queues, Vec::new(), |queues| queues.deferred.pop_front());
-            return (jobs, ExclusiveQueues { deferred: true, own: false });
+            return (jobs, ExclusiveQueues { deferred: true, internal: false });
         }
-        let own = if queues.hand.own { None } else { queues.next_own() };
-        let hand = ExclusiveQueues { own: own.is_some(), deferred: false };
-        queues.hand.own |= hand.own;
-        (self.take(queues, own.into_iter().collect(), Queues::next_of_callers), hand)
+        let internal = if queues.exclusive.internal { None } else { queues.next_internal() };
+        let exclusive = ExclusiveQueues { internal: internal.is_some(), deferred: false };
+        queues.exclusive.internal |= exclusive.internal;
+        (self.take(queues, internal.into_iter().collect(), Queues::next_from_callers), exclusive)
     }
 
     /// Adds jobs that were queued in the meantime.
     pub(crate) fn fill_up(&self, jobs: &mut Vec<Submission>) {
-        *jobs = self.take(&mut self.lock(), std::mem::take(jobs), Queues::next_of_callers);
+        *jobs = self.take(&mut self.lock(), std::mem::take(jobs), Queues::next_from_callers);
     }
 
     fn has_room(&self, taken: Load) -> bool {
@@ -384,33 +389,33 @@ mod tests {
         Submission::new(vec![Release { fence: Fence { task, epoch: 1 } }.into()], Reply::Discard)
     }
 
-    fn inbox(queue_commands: usize, batch_commands: usize) -> CommandQueue {
+    fn queue(queue_commands: usize, batch_commands: usize) -> CommandQueue {
         CommandQueue::new(&Config { queue_commands, batch_commands, ..Config::default() }, 1)
     }
 
     #[test]
     fn deferred_jobs_count_toward_the_queue_limits() {
-        let inbox = inbox(3, 2);
-        (0..3).for_each(|_| inbox.put_aside(normal()));
-        assert!(matches!(inbox.push(normal()), Err(Error::Overloaded)));
-        let (jobs, hand) = inbox.take_turn(&mut inbox.lock(), 0);
-        assert!((hand.deferred, jobs.len()) == (true, 2), "at most one batch");
-        inbox.push(normal()).unwrap();
+        let queue = queue(3, 2);
+        (0..3).for_each(|_| queue.defer(normal()));
+        assert!(matches!(queue.push(normal()), Err(Error::Overloaded)));
+        let (jobs, exclusive) = queue.take_next(&mut queue.lock(), 0);
+        assert!((exclusive.deferred, jobs.len()) == (true, 2), "at most one batch");
+        queue.push(normal()).unwrap();
     }
 
     #[tokio::test]
     async fn no_queue_starves() {
-        let inbox = inbox(100, 1);
-        inbox.push(normal()).unwrap();
-        let mut turns = [0; 3];
-        while turns[2] == 0 {
-            inbox.push_release(urgent());
-            inbox.put_aside(normal());
-            let BatchInput { jobs, hand, .. } = inbox.next(0).await.unwrap();
-            let of_caller = !jobs[0].commands[0].is_urgent();
-            turns[if hand.deferred { 0 } else { 1 + usize::from(of_caller) }] += 1;
-            inbox.release(hand);
-            assert!(turns.iter().sum::<i32>() < 20, "{turns:?}");
+        let queue = queue(100, 1);
+        queue.push(normal()).unwrap();
+        let mut batches = [0; 3];
+        while batches[2] == 0 {
+            queue.push_release(urgent());
+            queue.defer(normal());
+            let BatchInput { jobs, exclusive, .. } = queue.next(0).await.unwrap();
+            let from_caller = !jobs[0].commands[0].is_urgent();
+            batches[if exclusive.deferred { 0 } else { 1 + usize::from(from_caller) }] += 1;
+            queue.release(exclusive);
+            assert!(batches.iter().sum::<i32>() < 20, "{batches:?}");
         }
     }
 }

@@ -13,10 +13,10 @@ use crate::filter::Filter;
 use crate::subscription::Subscription;
 
 /// Filtered-out events after which the stored cursor is advanced past them.
-const PASSED_OVER: u64 = 1_000;
+const MAX_SKIPPED: u64 = 1_000;
 
 /// Time after which it is advanced past fewer.
-const PASSED_FOR: Duration = Duration::from_secs(60);
+const MAX_SKIP_AGE: Duration = Duration::from_secs(60);
 
 /// A durable subscription: its cursor is stored under a name.
 ///
@@ -32,9 +32,9 @@ pub struct DurableSubscription {
     name: String,
     subscription: Subscription,
     /// Sequence number of the last delivered event.
-    shown: u64,
+    delivered: u64,
     /// Sequence number up to which all events are acknowledged.
-    done: AtomicU64,
+    acknowledged: AtomicU64,
 }
 
 impl Engine {
@@ -46,16 +46,23 @@ impl Engine {
         filter: Filter,
     ) -> Result<DurableSubscription, Error> {
         let (name, tenant) = (name.into(), filter.tenant.clone().unwrap_or_default());
-        let known = self.bookmark(&tenant, &name).await?;
+        let known = self.subscription_cursor(&tenant, &name).await?;
         let cursor = known.map(|known| known.cursor.clone());
         let subscription = self.subscribe_with(filter, cursor).await?;
         let start = subscription.cursor().seq;
-        let (engine, done) = (self.clone(), AtomicU64::new(start));
-        Ok(DurableSubscription { engine, tenant, name, subscription, shown: start, done })
+        let (engine, acknowledged) = (self.clone(), AtomicU64::new(start));
+        Ok(DurableSubscription {
+            engine,
+            tenant,
+            name,
+            subscription,
+            delivered: start,
+            acknowledged,
+        })
     }
 
     /// The cursor of a durable subscription, if it has acknowledged anything.
-    pub async fn bookmark(
+    pub async fn subscription_cursor(
         &self,
         tenant: &Tenant,
         name: &str,
@@ -64,7 +71,7 @@ impl Engine {
     }
 
     /// The durable subscriptions of a tenant after `after`, by name.
-    pub async fn bookmarks(
+    pub async fn subscription_cursors(
         &self,
         tenant: &Tenant,
         after: Option<&str>,
@@ -78,8 +85,8 @@ impl Engine {
     /// Deletes a durable subscription: its name starts again at the oldest event. Returns whether
     /// it existed.
     pub async fn delete_subscription(&self, tenant: &Tenant, name: &str) -> Result<bool, Error> {
-        let forget = DeleteSubscription { tenant: tenant.clone(), name: name.to_owned() };
-        match self.submit(forget).await? {
+        let delete = DeleteSubscription { tenant: tenant.clone(), name: name.to_owned() };
+        match self.submit(delete).await? {
             Outcome::BookmarkDropped { known } => Ok(known),
             other => unreachable!("unexpected outcome of a delete: {other:?}"),
         }
@@ -98,26 +105,26 @@ impl DurableSubscription {
 
     /// Continues from another cursor; see [`Subscription::seek`].
     pub fn seek(&mut self, cursor: Cursor) {
-        self.shown = cursor.seq;
-        self.done = AtomicU64::new(cursor.seq);
+        self.delivered = cursor.seq;
+        self.acknowledged = AtomicU64::new(cursor.seq);
         self.subscription.seek(cursor);
     }
 
     /// The next events; see [`Subscription::next`].
     pub async fn next(&mut self) -> Result<Vec<LogEvent>, Error> {
-        let mut moves_at = Instant::now() + PASSED_FOR;
+        let mut advance_at = Instant::now() + MAX_SKIP_AGE;
         loop {
             let events = self.subscription.look().await?;
             if !events.is_empty() {
-                return Ok(self.show(events));
+                return Ok(self.deliver(events));
             }
-            let ahead = self.ahead();
-            if ahead >= PASSED_OVER || ahead > 0 && Instant::now() >= moves_at {
+            let skipped = self.skipped();
+            if skipped >= MAX_SKIPPED || skipped > 0 && Instant::now() >= advance_at {
                 self.ack_all().await?;
-                moves_at = Instant::now() + PASSED_FOR;
-            } else if ahead > 0 {
+                advance_at = Instant::now() + MAX_SKIP_AGE;
+            } else if skipped > 0 {
                 // The log may stay idle: advance after a timeout.
-                timeout_at(moves_at, self.subscription.changed()).await.unwrap_or(Ok(()))?;
+                timeout_at(advance_at, self.subscription.changed()).await.unwrap_or(Ok(()))?;
             } else {
                 self.subscription.changed().await?;
             }
@@ -125,19 +132,23 @@ impl DurableSubscription {
     }
 
     /// Filtered-out events the cursor may skip; 0 while delivered events are unacknowledged.
-    fn ahead(&self) -> u64 {
-        let done = self.done.load(Ordering::Relaxed);
-        if done < self.shown { 0 } else { self.cursor().seq.saturating_sub(done) }
+    fn skipped(&self) -> u64 {
+        let acknowledged = self.acknowledged.load(Ordering::Relaxed);
+        if acknowledged < self.delivered {
+            0
+        } else {
+            self.cursor().seq.saturating_sub(acknowledged)
+        }
     }
 
     /// The next events, without waiting.
     pub async fn read(&mut self) -> Result<Vec<LogEvent>, Error> {
         let events = self.subscription.read().await?;
-        Ok(self.show(events))
+        Ok(self.deliver(events))
     }
 
-    fn show(&mut self, events: Vec<LogEvent>) -> Vec<LogEvent> {
-        self.shown = events.last().map_or(self.shown, |last| last.seq);
+    fn deliver(&mut self, events: Vec<LogEvent>) -> Vec<LogEvent> {
+        self.delivered = events.last().map_or(self.delivered, |last| last.seq);
         events
     }
 
@@ -148,7 +159,7 @@ impl DurableSubscription {
         let moved = MoveSubscriptionCursor { tenant, name, cursor: cursor.clone() };
         match self.engine.submit(moved).await? {
             Outcome::BookmarkAt(moved) => {
-                self.done.fetch_max(cursor.seq, Ordering::Relaxed);
+                self.acknowledged.fetch_max(cursor.seq, Ordering::Relaxed);
                 Ok(moved)
             }
             other => unreachable!("unexpected outcome of an ack: {other:?}"),

@@ -7,31 +7,30 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use windlass_core::command::{Claim, Sweep, TrimLog};
-use windlass_core::{Command, Cursor, Hints, Outcome, RequestKey, TaskId, Timestamp};
+use windlass_core::{Command, Cursor, Hints, Outcome, RequestKey, TaskId, TaskKey, Timestamp};
 use windlass_store::{Store, StoreError};
 
-use crate::answer::{Answer, Answerer, Answers, Claimed, Reply};
 use crate::batcher::Batcher;
 use crate::claim_wait::ClaimWait;
 use crate::command_queue::{CommandQueue, Submission};
 use crate::config::Config;
 use crate::dedicated_runtime::DedicatedRuntime;
-use crate::endings::Endings;
 use crate::error::Error;
 use crate::filter::Filter;
-use crate::holders::Holders;
+use crate::keyed_notify::KeyedNotify;
 use crate::node_heartbeat::NodeHeartbeat;
-use crate::offers::Offers;
+use crate::recent_claims::RecentClaims;
+use crate::reply::{Claimed, CommandResult, CommandResults, Replier, Reply};
 use crate::stats::{Counters, Stats, add};
 use crate::subscription::{Commits, Subscription};
+use crate::task_watch::TaskWatch;
 use crate::timer::Timer;
 use crate::waiters::Waiters;
-use crate::watchers::Watchers;
 
 /// Delay after a failed sweep.
-const SWEEP_AGAIN: Duration = Duration::from_secs(1);
+const SWEEP_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Initial delay after a sweep that found nothing due.
-const SWEEP_PAUSE: Duration = Duration::from_millis(5);
+const IDLE_SWEEP_DELAY: Duration = Duration::from_millis(5);
 const TRIM_PAGE: u32 = 1_000;
 
 /// A running engine. Clones share it; it stops on [`Engine::shutdown`] or when the last is dropped.
@@ -49,25 +48,25 @@ impl fmt::Debug for Engine {
 struct Inner {
     store: Arc<dyn Store>,
     config: Config,
-    inbox: Arc<CommandQueue>,
+    queue: Arc<CommandQueue>,
     timer: Arc<Timer>,
-    heart: Arc<NodeHeartbeat>,
+    heartbeat: Arc<NodeHeartbeat>,
     commits: Arc<Commits>,
     counters: Arc<Counters>,
-    holders: Arc<Holders>,
-    offers: Offers,
-    endings: Arc<Endings>,
-    requests: Arc<Watchers<RequestKey>>,
-    turn: AtomicU32,
+    revocations: Arc<KeyedNotify<TaskKey>>,
+    recent_claims: RecentClaims,
+    task_watch: Arc<TaskWatch>,
+    requests: Arc<KeyedNotify<RequestKey>>,
+    rotation: AtomicU32,
     batchers: tokio::sync::Mutex<Vec<JoinHandle<()>>>,
     background: Mutex<Vec<JoinHandle<()>>>,
     runtime: Handle,
-    _apart: Option<DedicatedRuntime>,
+    _dedicated: Option<DedicatedRuntime>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.inbox.close(None);
+        self.queue.close(None);
         for task in self.background.lock().expect("no code panics while holding them").drain(..) {
             task.abort();
         }
@@ -92,9 +91,10 @@ impl Engine {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
             Error::from(StoreError::Unavailable(error))
         };
-        let apart = DedicatedRuntime::new().map_err(|error| failed(error.into()))?;
-        let start = |apart| async move { Self::assemble(open.await?, config, Some(apart)).await };
-        let started = apart.handle().spawn(start(apart)).await;
+        let dedicated = DedicatedRuntime::new().map_err(|error| failed(error.into()))?;
+        let start =
+            |dedicated| async move { Self::assemble(open.await?, config, Some(dedicated)).await };
+        let started = dedicated.handle().spawn(start(dedicated)).await;
         started.map_err(|error| failed(error.into()))?
     }
 
@@ -102,59 +102,57 @@ impl Engine {
     async fn assemble(
         store: Arc<dyn Store>,
         config: Config,
-        apart: Option<DedicatedRuntime>,
+        dedicated: Option<DedicatedRuntime>,
     ) -> Result<Self, Error> {
         config.requests.check()?;
         let has_server = store.describe().await?.traffic.is_some();
         let batchers = config.batches_at_once.unwrap_or(if has_server { 2 } else { 1 }).max(1);
-        let inbox = Arc::new(CommandQueue::new(&config, batchers));
+        let queue = Arc::new(CommandQueue::new(&config, batchers));
         let timer = Arc::new(Timer::new(config.clock.clone()));
         let commits = Arc::new(Commits::default());
-        let (counters, endings) = (Arc::new(Counters::default()), Arc::new(Endings::default()));
-        let holders = Arc::new(Holders::default());
-        let answerer = Answerer {
-            store: store.clone(),
-            inbox: inbox.clone(),
-            claim_bytes: config.claim_bytes,
-        };
+        let (counters, task_watch) =
+            (Arc::new(Counters::default()), Arc::new(TaskWatch::default()));
+        let revocations: Arc<KeyedNotify<TaskKey>> = Arc::default();
+        let replier =
+            Replier { store: store.clone(), queue: queue.clone(), claim_bytes: config.claim_bytes };
         let batcher = |number| Batcher {
             number,
             store: store.clone(),
-            inbox: inbox.clone(),
-            answerer: answerer.clone(),
+            queue: queue.clone(),
+            replier: replier.clone(),
             timer: timer.clone(),
             commits: commits.clone(),
-            endings: endings.clone(),
+            task_watch: task_watch.clone(),
             counters: counters.clone(),
-            holders: holders.clone(),
+            revocations: revocations.clone(),
             waiters: Waiters::default(),
             hints: Hints::default(),
         };
         let batchers = (0..batchers).map(|number| tokio::spawn(batcher(number).run())).collect();
-        let heart = Arc::new(NodeHeartbeat::new(store.clone(), inbox.clone(), &config));
+        let heartbeat = Arc::new(NodeHeartbeat::new(store.clone(), queue.clone(), &config));
         let engine = Self(Arc::new(Inner {
             store,
             config,
-            inbox,
+            queue,
             timer,
-            heart,
+            heartbeat,
             commits,
             counters,
-            holders,
-            offers: Offers::default(),
-            endings,
+            revocations,
+            recent_claims: RecentClaims::default(),
+            task_watch,
             requests: Arc::default(),
-            turn: AtomicU32::new(0),
+            rotation: AtomicU32::new(0),
             batchers: tokio::sync::Mutex::new(batchers),
             background: Mutex::default(),
             runtime: Handle::current(),
-            _apart: apart,
+            _dedicated: dedicated,
         }));
         engine.listen();
         if engine.0.config.background {
             engine.sweep_when_due();
-            engine.trim_by_and_by();
-            engine.spawn(engine.0.heart.clone().run());
+            engine.trim_periodically();
+            engine.spawn(engine.0.heartbeat.clone().run());
         }
         Ok(engine)
     }
@@ -166,12 +164,12 @@ impl Engine {
 
     /// Decides one command. A result means that its commit is durable.
     pub async fn submit(&self, command: impl Into<Command>) -> Result<Outcome, Error> {
-        let mut answers = self.submit_many(vec![command.into()]).await?;
-        answers.pop().expect("one command, one result")
+        let mut results = self.submit_many(vec![command.into()]).await?;
+        results.pop().expect("one command, one result")
     }
 
     /// Decides commands in order, in one transaction, with one result each.
-    pub async fn submit_many(&self, commands: Vec<Command>) -> Result<Vec<Answer>, Error> {
+    pub async fn submit_many(&self, commands: Vec<Command>) -> Result<Vec<CommandResult>, Error> {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
@@ -180,10 +178,10 @@ impl Engine {
 
     /// Like [`Engine::submit_many`], with the time from which granted leases count. Requires at
     /// least one command.
-    pub async fn submit_timed(&self, commands: Vec<Command>) -> Result<Answers, Error> {
+    pub async fn submit_timed(&self, commands: Vec<Command>) -> Result<CommandResults, Error> {
         let (sender, receiver) = oneshot::channel();
-        self.0.inbox.push(Submission::new(commands, Reply::Plain(sender)))?;
-        Ok(receiver.await.map_err(|_| self.0.inbox.no_answer())?.take())
+        self.0.queue.push(Submission::new(commands, Reply::Plain(sender)))?;
+        Ok(receiver.await.map_err(|_| self.0.queue.no_reply())?.take())
     }
 
     /// Leases tasks, with their payloads; waits up to `wait` if none is ready. A claim that a batch
@@ -191,35 +189,35 @@ impl Engine {
     ///
     /// If the caller drops this future, the leases are released.
     pub async fn claim(&self, mut claim: Claim, wait: Duration) -> Result<Vec<Claimed>, Error> {
-        claim.turn = spread(self.0.turn.fetch_add(1, Ordering::Relaxed));
-        self.0.offers.note(&claim);
+        claim.turn = spread(self.0.rotation.fetch_add(1, Ordering::Relaxed));
+        self.0.recent_claims.note(&claim);
         let (sender, mut receiver) = oneshot::channel();
         let parking = (!wait.is_zero()).then(ClaimWait::default);
         let reply = Reply::Claim { sender, wait: parking.clone() };
-        self.0.inbox.push(Submission::new(vec![claim.into()], reply))?;
-        let answer = match parking {
+        self.0.queue.push(Submission::new(vec![claim.into()], reply))?;
+        let result = match parking {
             None => receiver.await,
             Some(parking) => match tokio::time::timeout(wait, &mut receiver).await {
-                Ok(answer) => answer,
+                Ok(result) => result,
                 Err(_) if parking.end() => return Ok(Vec::new()),
                 Err(_) => receiver.await,
             },
         };
-        answer.map_err(|_| self.0.inbox.no_answer())?.take()
+        result.map_err(|_| self.0.queue.no_reply())?.take()
     }
 
     /// Decides one command that leases tasks, without waiting.
     pub(crate) async fn lease(&self, command: Command) -> Result<Vec<Claimed>, Error> {
         let (sender, receiver) = oneshot::channel();
         let reply = Reply::Claim { sender, wait: None };
-        self.0.inbox.push(Submission::new(vec![command], reply))?;
-        receiver.await.map_err(|_| self.0.inbox.no_answer())?.take()
+        self.0.queue.push(Submission::new(vec![command], reply))?;
+        receiver.await.map_err(|_| self.0.queue.no_reply())?.take()
     }
 
     /// Processes one page of due records; returns their number and the next due time.
     pub async fn sweep(&self) -> Result<(usize, Option<Timestamp>), Error> {
         let sweep = Sweep { page: self.0.config.sweep_page };
-        match self.submit_own(sweep.into()).await? {
+        match self.submit_internal(sweep.into()).await? {
             Outcome::Swept { swept, next_due } => {
                 add(&self.0.counters.sweeps, 1);
                 Ok((swept, next_due))
@@ -235,7 +233,7 @@ impl Engine {
         let mut total = 0;
         loop {
             let trim = TrimLog { retention_ms, page: TRIM_PAGE };
-            match self.submit_own(trim.into()).await? {
+            match self.submit_internal(trim.into()).await? {
                 Outcome::Trimmed { trimmed, more } => {
                     total += trimmed;
                     if !more {
@@ -273,8 +271,8 @@ impl Engine {
     }
 
     /// Reads the log from its current end, notified only by commits of other nodes.
-    pub(crate) async fn subscribe_to_others(&self) -> Result<Subscription, Error> {
-        let listener = self.0.commits.listen_to_others();
+    pub(crate) async fn subscribe_to_remote(&self) -> Result<Subscription, Error> {
+        let listener = self.0.commits.listen_to_remote();
         let log = self.store().describe().await?;
         let end = Cursor { incarnation: log.incarnation, seq: log.last_seq };
         Ok(Subscription::new(self.0.store.clone(), listener, end, Filter::default(), 500))
@@ -292,7 +290,7 @@ impl Engine {
     /// Accepts no more commands, decides those that are queued, deregisters the node and closes the
     /// store. Waiting claims fail with `shutting_down`.
     pub async fn shutdown(&self) -> Result<(), Error> {
-        self.0.inbox.close(self.0.heart.deregister_job());
+        self.0.queue.close(self.0.heartbeat.deregister_job());
         let background = {
             let mut tasks = self.0.background.lock().expect("no code panics while holding them");
             std::mem::take(&mut *tasks)
@@ -300,14 +298,14 @@ impl Engine {
         background.iter().for_each(JoinHandle::abort);
         // A second caller waits too: the store closes after all replies were sent.
         let mut batchers = self.0.batchers.lock().await;
-        let mut whole = Ok(());
+        let mut result = Ok(());
         while let Some(running) = batchers.last_mut() {
-            whole = whole.and(running.await.map_err(|_| Error::Bug { command: "batcher" }));
+            result = result.and(running.await.map_err(|_| Error::Bug { command: "batcher" }));
             batchers.pop();
         }
         self.0.commits.end();
         self.0.store.close().await?;
-        whole
+        result
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
@@ -328,31 +326,31 @@ impl Engine {
     }
 
     /// Local callers that wait for the response to a request.
-    pub(crate) fn request_watchers(&self) -> &Arc<Watchers<RequestKey>> {
+    pub(crate) fn request_waiters(&self) -> &Arc<KeyedNotify<RequestKey>> {
         &self.0.requests
     }
 
-    pub(crate) fn endings(&self) -> &Arc<Endings> {
-        &self.0.endings
+    pub(crate) fn task_watch(&self) -> &Arc<TaskWatch> {
+        &self.0.task_watch
     }
 
-    pub(crate) fn holders(&self) -> &Arc<Holders> {
-        &self.0.holders
+    pub(crate) fn revocations(&self) -> &Arc<KeyedNotify<TaskKey>> {
+        &self.0.revocations
     }
 
     pub(crate) fn counters(&self) -> &Counters {
         &self.0.counters
     }
 
-    pub(crate) fn offers(&self) -> &Offers {
-        &self.0.offers
+    pub(crate) fn recent_claims(&self) -> &RecentClaims {
+        &self.0.recent_claims
     }
 
-    async fn submit_own(&self, command: Command) -> Result<Outcome, Error> {
+    async fn submit_internal(&self, command: Command) -> Result<Outcome, Error> {
         let (sender, receiver) = oneshot::channel();
-        self.0.inbox.push_own(Submission::new(vec![command], Reply::Plain(sender)))?;
-        let mut answers = receiver.await.map_err(|_| self.0.inbox.no_answer())?.take();
-        answers.each.pop().expect("one command, one result")
+        self.0.queue.push_internal(Submission::new(vec![command], Reply::Plain(sender)))?;
+        let mut results = receiver.await.map_err(|_| self.0.queue.no_reply())?.take();
+        results.each.pop().expect("one command, one result")
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -363,11 +361,11 @@ impl Engine {
     /// Forwards commit notifications from other nodes.
     fn listen(&self) {
         let mut notices = self.0.store.notices();
-        let (inbox, commits) = (self.0.inbox.clone(), self.0.commits.clone());
+        let (queue, commits) = (self.0.queue.clone(), self.0.commits.clone());
         self.spawn(async move {
             while let Some(notice) = notices.next().await {
-                commits.notify_foreign();
-                inbox.push_notice(None, &notice);
+                commits.notify_remote();
+                queue.push_notification(None, &notice);
             }
         });
     }
@@ -376,7 +374,7 @@ impl Engine {
         let engine = Arc::downgrade(&self.0);
         let timer = self.0.timer.clone();
         self.spawn(async move {
-            let mut pause = SWEEP_PAUSE;
+            let mut pause = IDLE_SWEEP_DELAY;
             loop {
                 timer.due().await;
                 let Some(engine) = engine.upgrade().map(Engine) else { return };
@@ -385,24 +383,24 @@ impl Engine {
                         // The store's clock may be behind this one, or another transaction is
                         // processing the due records.
                         tokio::time::sleep(pause).await;
-                        pause = (2 * pause).min(SWEEP_AGAIN);
+                        pause = (2 * pause).min(SWEEP_RETRY_DELAY);
                         timer.lower(next_due);
                     }
                     Ok((_, next_due)) => {
-                        pause = SWEEP_PAUSE;
+                        pause = IDLE_SWEEP_DELAY;
                         timer.lower(next_due);
                     }
                     Err(Error::ShuttingDown) => return,
                     Err(error) => {
                         tracing::warn!(%error, "sweep failed");
-                        timer.in_a_while(SWEEP_AGAIN);
+                        timer.due_in(SWEEP_RETRY_DELAY);
                     }
                 }
             }
         });
     }
 
-    fn trim_by_and_by(&self) {
+    fn trim_periodically(&self) {
         let engine = Arc::downgrade(&self.0);
         let retention = self.0.config.event_retention;
         let pause = (retention / 100).clamp(Duration::from_secs(1), Duration::from_secs(3_600));
@@ -411,7 +409,7 @@ impl Engine {
                 tokio::time::sleep(pause).await;
                 let Some(engine) = engine.upgrade().map(Engine) else { return };
                 if let Err(error) = engine.trim_log().await {
-                    tracing::warn!(%error, "trimming the log failed");
+                    tracing::warn!(%error, "event log trim failed");
                 }
             }
         });

@@ -46,7 +46,7 @@ pub enum Error {
     BadMessage { seq: u64 },
     /// A payload that a record refers to is missing from the store. It is an error, not an empty
     /// payload.
-    #[error("payload {} of {task} is not there", slot.as_str())]
+    #[error("payload {} of {task} is missing", slot.as_str())]
     NoPayload { task: TaskId, slot: Slot },
     /// A transition panicked or did not converge. Nothing was changed.
     #[error("deciding {command} failed: this is a bug, please report it")]
@@ -60,6 +60,20 @@ impl Error {
 
     pub(crate) fn no_payload(key: PayloadKey) -> Self {
         Error::NoPayload { task: key.task, slot: key.slot }
+    }
+
+    /// Whether a retry of the same call may succeed: the engine is overloaded, the store is
+    /// temporarily unavailable, or the outcome is unknown. A change that the store refused, and a
+    /// store that is damaged, incompatible or closed, are not retryable.
+    pub fn is_retryable(&self) -> bool {
+        use StoreError::{Conflict, Full, OutcomeUnknown, Unavailable};
+        match self {
+            Error::Overloaded | Error::OutcomeUnknown => true,
+            Error::Store(error) => {
+                matches!(**error, Unavailable(_) | Full | Conflict | OutcomeUnknown(_))
+            }
+            _ => false,
+        }
     }
 
     /// The stable code of this error, for programs.

@@ -18,8 +18,8 @@ pub struct Filter {
 
 impl Filter {
     pub fn takes(&self, event: &LogEvent) -> bool {
-        let of_category = |category: &EventCategory| category.as_str() == event.category;
-        (self.categories.is_empty() || self.categories.iter().any(of_category))
+        let in_category = |category: &EventCategory| category.as_str() == event.category;
+        (self.categories.is_empty() || self.categories.iter().any(in_category))
             && self.tenant.as_ref().is_none_or(|tenant| *tenant == event.tenant)
             && (self.lanes.is_empty() || self.lanes.contains(&event.lane))
             && (self.kinds.is_empty()

@@ -20,65 +20,65 @@
 //! # }
 //! ```
 
-mod answer;
 mod batch;
 mod batcher;
 mod bulk_delete;
 mod claim_wait;
 mod command_queue;
+mod concurrency_limits;
 mod config;
 mod dedicated_runtime;
-mod deletion;
+mod delete_workflow;
 mod durable_subscription;
-mod effects;
-mod endings;
+mod effect_call;
 mod engine;
 mod error;
 mod filter;
-mod gates;
-mod handle;
-mod holders;
-mod keys;
+mod history;
+mod keyed_notify;
+mod lease_watch;
 mod log_stream;
 mod messages;
 mod node_heartbeat;
-mod offers;
-mod read;
+mod queries;
+mod recent_claims;
 mod release_on_drop;
+mod reply;
 mod requests;
 mod signal_builder;
+mod signing_keys;
 mod stats;
 mod subscription;
 mod task_builder;
+mod task_handle;
+mod task_watch;
 mod timer;
-mod turns;
 mod waiters;
 mod wake_matcher;
-mod watchers;
 mod workers;
-mod workflows;
+mod workflow_handle;
 
-pub use answer::{Answers, Claimed, Input};
 pub use bulk_delete::{BulkDelete, BulkDeleted};
 pub use config::Config;
 pub use durable_subscription::DurableSubscription;
-pub use effects::{Call, EffectCall, EffectError, ExternalService, Lookup};
+pub use effect_call::{Call, EffectCall, EffectError, ExternalService, Lookup};
 pub use engine::Engine;
 pub use error::Error;
 pub use filter::Filter;
-pub use handle::TaskHandle;
-pub use holders::LeaseWatch;
-pub use keys::KeyInfo;
+pub use history::PendingInput;
+pub use lease_watch::LeaseWatch;
 pub use log_stream::Events;
 pub use messages::{ReceivedMessage, Suspended};
-pub use read::TaskFilter;
+pub use queries::TaskFilter;
+pub use reply::{Claimed, CommandResults, Input};
 pub use requests::{
     AdmitError, AdmittedResponse, OnInFlight, RequestAdmission, RequestContext, RequestGuard,
     RequestPolicy, RequestScope,
 };
 pub use signal_builder::SignalBuilder;
+pub use signing_keys::KeyInfo;
 pub use stats::Stats;
 pub use subscription::Subscription;
 pub use task_builder::TaskBuilder;
-pub use turns::PendingInput;
-pub use workflows::{Status, WorkflowBuilder, WorkflowHandle};
+pub use task_handle::TaskHandle;
+pub use workflow_handle::{Status, WorkflowBuilder, WorkflowHandle};

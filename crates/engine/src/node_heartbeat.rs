@@ -7,10 +7,10 @@ use windlass_core::command::{DeregisterNode, HeartbeatNode};
 use windlass_core::{Command, NodeId, Outcome, limits};
 use windlass_store::{Clock, Store, StoreError};
 
-use crate::answer::{Answer, Reply};
 use crate::command_queue::{CommandQueue, Submission};
 use crate::config::Config;
 use crate::error::Error;
+use crate::reply::{CommandResult, Reply};
 
 /// Delay before a failed heartbeat is retried.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct NodeHeartbeat {
     store: Arc<dyn Store>,
-    inbox: Arc<CommandQueue>,
+    queue: Arc<CommandQueue>,
     clock: Arc<dyn Clock>,
     /// Creation time, on the clock's monotonic time.
     made_at: Duration,
@@ -32,10 +32,10 @@ pub(crate) struct NodeHeartbeat {
 }
 
 impl NodeHeartbeat {
-    pub(crate) fn new(store: Arc<dyn Store>, inbox: Arc<CommandQueue>, config: &Config) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, queue: Arc<CommandQueue>, config: &Config) -> Self {
         Self {
             store,
-            inbox,
+            queue,
             clock: config.clock.clone(),
             made_at: config.clock.steady(),
             id: uuid::Uuid::now_v7().to_string().into(),
@@ -57,7 +57,7 @@ impl NodeHeartbeat {
                 }
                 Err(Error::ShuttingDown) => return,
                 Err(Error::Rejected(rejection)) => {
-                    tracing::error!(name = self.name, %rejection, "this node cannot register");
+                    tracing::error!(name = self.name, %rejection, "node registration rejected");
                     return;
                 }
                 Err(error) => {
@@ -81,7 +81,7 @@ impl NodeHeartbeat {
         }
     }
 
-    async fn beat(&self, format: i64) -> Answer {
+    async fn beat(&self, format: i64) -> CommandResult {
         let up = self.clock.steady().saturating_sub(self.made_at);
         let beat = HeartbeatNode {
             id: self.id.clone(),
@@ -93,14 +93,14 @@ impl NodeHeartbeat {
             every_ms: millis(self.every),
         };
         let (sender, receiver) = oneshot::channel();
-        self.inbox.push_own(job(beat.into(), Reply::Plain(sender)))?;
-        let mut answers = receiver.await.map_err(|_| self.inbox.no_answer())?.take();
-        answers.each.pop().expect("one command, one result")
+        self.queue.push_internal(job(beat.into(), Reply::Plain(sender)))?;
+        let mut results = receiver.await.map_err(|_| self.queue.no_reply())?.take();
+        results.each.pop().expect("one command, one result")
     }
 
     fn note(&self, outcome: &Outcome) {
         if let Outcome::Registered { joined: true, nodes, format } = outcome {
-            tracing::info!(node = %self.id, name = self.name, nodes, format, "registered");
+            tracing::info!(node = %self.id, name = self.name, nodes, format, "node registered");
         }
     }
 

@@ -3,16 +3,16 @@ use std::sync::Arc;
 use windlass_core::command::Release;
 use windlass_core::{Command, Fence, Outcome};
 
-use crate::answer::{Answers, Claimed, Reply};
 use crate::command_queue::{CommandQueue, Submission};
 use crate::error::Error;
+use crate::reply::{Claimed, CommandResults, Reply};
 
 /// A reply in flight. If the caller has left, dropping it releases the leases it contains; their
 /// attempts are not counted.
 #[derive(Debug)]
 pub(crate) struct ReleaseOnDrop<T: CarriesLeases> {
-    answer: Option<T>,
-    inbox: Arc<CommandQueue>,
+    result: Option<T>,
+    queue: Arc<CommandQueue>,
 }
 
 /// A reply that may contain leases.
@@ -20,7 +20,7 @@ pub(crate) trait CarriesLeases {
     fn fences(&self) -> Vec<Fence>;
 }
 
-impl CarriesLeases for Answers {
+impl CarriesLeases for CommandResults {
     fn fences(&self) -> Vec<Fence> {
         let tasks = self.each.iter().flatten().filter_map(|outcome| match outcome {
             Outcome::Claimed(tasks) | Outcome::TurnCommitted { claimed: tasks, .. } => Some(tasks),
@@ -37,22 +37,22 @@ impl CarriesLeases for Result<Vec<Claimed>, Error> {
 }
 
 impl<T: CarriesLeases> ReleaseOnDrop<T> {
-    pub(crate) fn new(answer: T, inbox: Arc<CommandQueue>) -> Self {
-        Self { answer: Some(answer), inbox }
+    pub(crate) fn new(result: T, queue: Arc<CommandQueue>) -> Self {
+        Self { result: Some(result), queue }
     }
 
     pub(crate) fn take(mut self) -> T {
-        self.answer.take().expect("the reply is taken once")
+        self.result.take().expect("the reply is taken once")
     }
 }
 
 impl<T: CarriesLeases> Drop for ReleaseOnDrop<T> {
     fn drop(&mut self) {
-        let fences = self.answer.take().map(|answer| answer.fences()).unwrap_or_default();
+        let fences = self.result.take().map(|result| result.fences()).unwrap_or_default();
         if !fences.is_empty() {
             let release = |fence| Command::from(Release { fence });
             let commands = fences.into_iter().map(release).collect();
-            self.inbox.push_release(Submission::new(commands, Reply::Discard));
+            self.queue.push_release(Submission::new(commands, Reply::Discard));
         }
     }
 }

@@ -8,16 +8,15 @@ use windlass_core::{
     Digest, EXCLUDED, EffectOwner, IdempotencyKey, Outcome, Payload, Rate, Rejection, RequestKey,
     RequestTtls, Tenant, Timestamp, fingerprint,
 };
-use windlass_store::StoreError;
 
-use crate::effects::EffectCall;
+use crate::effect_call::EffectCall;
 use crate::engine::Engine;
 use crate::error::Error;
 
 /// First and last poll interval for a response that another process may commit.
-const FIRST_LOOK: Duration = Duration::from_millis(20);
-const LAST_LOOK: Duration = Duration::from_millis(500);
-const NOT_GIVEN_UP: &str = "a request could not be released; it is free after its timeout";
+const FIRST_POLL: Duration = Duration::from_millis(20);
+const MAX_POLL: Duration = Duration::from_millis(500);
+const RELEASE_FAILED: &str = "releasing a request failed; its in-flight timeout releases it";
 
 /// Policy for idempotent requests.
 #[derive(Clone, Debug)]
@@ -54,14 +53,14 @@ pub struct RequestScope {
     pub operation: String,
 }
 
-/// An accepted request: owned by this caller, or already answered.
+/// An admitted request: owned by this caller, or completed by an earlier one.
 #[derive(Debug)]
 pub enum RequestAdmission {
     Owner(RequestGuard),
     Replay(Payload),
 }
 
-/// The right to answer a request, until a deadline. Dropping it releases the request.
+/// The right to complete a request, until a deadline. Dropping it releases the request.
 #[derive(Debug)]
 pub struct RequestGuard {
     context: RequestContext,
@@ -175,19 +174,19 @@ impl Engine {
     {
         let body = serde_json::to_vec(request).map_err(Error::payload)?;
         match self.begin_request(scope, key, &body).await? {
-            RequestAdmission::Replay(answer) => {
-                let answer = serde_json::from_slice(&answer.bytes).map_err(Error::payload)?;
-                Ok(AdmittedResponse { response: answer, replayed: true })
+            RequestAdmission::Replay(stored) => {
+                let response = serde_json::from_slice(&stored.bytes).map_err(Error::payload)?;
+                Ok(AdmittedResponse { response, replayed: true })
             }
             RequestAdmission::Owner(guard) => match run(guard.context()).await {
-                Ok(answer) => {
-                    let body = serde_json::to_string(&answer).map_err(Error::payload)?;
+                Ok(response) => {
+                    let body = serde_json::to_string(&response).map_err(Error::payload)?;
                     guard.complete(Payload::json(body)).await?;
-                    Ok(AdmittedResponse { response: answer, replayed: false })
+                    Ok(AdmittedResponse { response, replayed: false })
                 }
                 Err(failed) => {
                     if let Err(error) = guard.release().await {
-                        tracing::warn!(%error, "{NOT_GIVEN_UP}");
+                        tracing::warn!(%error, "{RELEASE_FAILED}");
                     }
                     Err(AdmitError::Failed(failed))
                 }
@@ -217,38 +216,38 @@ impl Engine {
         let RequestPolicy { ttls, on_in_flight, rate_limit, .. } = &self.config().requests;
         let (owner, began) = (Self::new_id().to_string(), Instant::now());
         let admit = Admit { request, fingerprint, owner, ttls: *ttls, rate_limit: *rate_limit };
-        let (mut look, mut is_missed) = (FIRST_LOOK, false);
+        let (mut poll, mut is_missed) = (FIRST_POLL, false);
         loop {
             let deadline = Instant::now() + Duration::from_millis(ttls.in_flight_ms);
             // Changes after this call are not missed.
-            let mut watch = self.request_watchers().watch(&admit.request);
-            // If this future is dropped meanwhile, the ticket releases an admitted request.
+            let mut waiter = self.request_waiters().register(&admit.request);
+            // If this future is dropped meanwhile, the guard releases an admitted request.
             let mut guard = self.guard(&admit, deadline);
-            let asked = self.submit_until_known(admit.clone()).await;
-            guard.is_open = matches!(asked, Ok(Outcome::Admitted { .. }));
-            match asked {
+            let admitted = self.submit_until_known(admit.clone()).await;
+            guard.is_open = matches!(admitted, Ok(Outcome::Admitted { .. }));
+            match admitted {
                 Ok(Outcome::Admitted { until }) => {
                     guard.context.until = until;
                     return Ok(RequestAdmission::Owner(guard));
                 }
                 Ok(Outcome::Answered(key)) => match self.payload(&key).await? {
-                    Some(answer) => return Ok(RequestAdmission::Replay(answer)),
+                    Some(response) => return Ok(RequestAdmission::Replay(response)),
                     // The response expired meanwhile; the next attempt is admitted or rejected.
                     None if !is_missed => is_missed = true,
                     None => return Err(Error::OutcomeUnknown),
                 },
                 Ok(other) => unreachable!("unexpected outcome of an admit: {other:?}"),
-                Err(refused) => {
+                Err(rejected) => {
                     let left = match on_in_flight {
                         OnInFlight::Wait(bound) => bound.saturating_sub(began.elapsed()),
                         OnInFlight::Reject => Duration::ZERO,
                     };
-                    if !is_in_flight(&refused) || left.is_zero() {
-                        return Err(refused);
+                    if !is_in_flight(&rejected) || left.is_zero() {
+                        return Err(rejected);
                     }
                     // Other processes send no notification, so the response is polled.
-                    let _ = timeout(look.min(left), watch.changed()).await;
-                    look = (2 * look).min(LAST_LOOK);
+                    let _ = timeout(poll.min(left), waiter.notified()).await;
+                    poll = (2 * poll).min(MAX_POLL);
                 }
             }
         }
@@ -269,20 +268,10 @@ impl Engine {
         let command = command.into();
         loop {
             match self.submit(command.clone()).await {
-                Err(Error::OutcomeUnknown) => sleep(FIRST_LOOK).await,
-                answer => return answer,
+                Err(Error::OutcomeUnknown) => sleep(FIRST_POLL).await,
+                result => return result,
             }
         }
-    }
-}
-
-fn is_retryable(error: &Error) -> bool {
-    match error {
-        Error::Overloaded => true,
-        Error::Store(error) => {
-            matches!(**error, StoreError::Unavailable(_) | StoreError::Full | StoreError::Conflict)
-        }
-        _ => false,
     }
 }
 
@@ -298,25 +287,25 @@ impl RequestContext {
 
     /// A call to a provider, made once for this request.
     pub fn effect(&self, provider: impl Into<String>) -> EffectCall {
-        self.engine.effect(self.caller(), provider)
+        self.engine.effect(self.effect_owner(), provider)
     }
 
-    fn caller(&self) -> EffectOwner {
+    fn effect_owner(&self) -> EffectOwner {
         EffectOwner::Request { request: self.request.clone(), owner: self.owner.clone() }
     }
 
-    fn withdraw(&self) -> ReleaseRequest {
+    fn release_command(&self) -> ReleaseRequest {
         ReleaseRequest { request: self.request.clone(), owner: self.owner.clone() }
     }
 
     /// Wakes local callers that wait for the response.
-    fn tell(&self) {
-        self.engine.request_watchers().tell(&self.request);
+    fn notify_waiters(&self) {
+        self.engine.request_waiters().notify([self.request.clone()]);
     }
 }
 
 impl RequestGuard {
-    /// The context for the handler, which cannot answer the request.
+    /// The context for the handler, which cannot complete the request.
     pub fn context(&self) -> RequestContext {
         self.context.clone()
     }
@@ -325,35 +314,36 @@ impl RequestGuard {
     ///
     /// The handler's effects already happened, so this retries until the deadline, even if the
     /// returned future is dropped.
-    pub async fn complete(self, answer: Payload) -> Result<(), Error> {
-        let keeping = self.context.engine.runtime().clone().spawn(self.keep(answer));
-        keeping.await.unwrap_or(Err(Error::ShuttingDown))
+    pub async fn complete(self, response: Payload) -> Result<(), Error> {
+        let persisting = self.context.engine.runtime().clone().spawn(self.persist(response));
+        persisting.await.unwrap_or(Err(Error::ShuttingDown))
     }
 
-    async fn keep(mut self, answer: Payload) -> Result<(), Error> {
+    async fn persist(mut self, response: Payload) -> Result<(), Error> {
         let RequestContext { engine, request, owner, .. } = self.context();
-        let (answer, mut pause) = (CompleteRequest { request, owner, answer }, FIRST_LOOK);
-        let answered = loop {
-            match engine.submit_until_known(answer.clone()).await {
-                Err(error) if is_retryable(&error) && Instant::now() + pause < self.deadline => {
-                    tracing::warn!(%error, "storing a response failed, retrying");
+        let complete = CompleteRequest { request, owner, answer: response };
+        let mut pause = FIRST_POLL;
+        let completed = loop {
+            match engine.submit_until_known(complete.clone()).await {
+                Err(error) if error.is_retryable() && Instant::now() + pause < self.deadline => {
+                    tracing::warn!(%error, "storing the response of a request failed and is retried");
                     sleep(pause).await;
-                    pause = (2 * pause).min(LAST_LOOK);
+                    pause = (2 * pause).min(MAX_POLL);
                 }
-                answered => break answered,
+                completed => break completed,
             }
         };
-        self.is_open = answered.is_err();
-        self.context.tell();
-        answered.map(drop)
+        self.is_open = completed.is_err();
+        self.context.notify_waiters();
+        completed.map(drop)
     }
 
     /// Releases the request: the next caller with its key is admitted.
     pub async fn release(mut self) -> Result<(), Error> {
         self.is_open = false;
-        let withdrawn = self.context.engine.submit_until_known(self.context.withdraw()).await;
-        self.context.tell();
-        withdrawn.map(drop)
+        let released = self.context.engine.submit_until_known(self.context.release_command()).await;
+        self.context.notify_waiters();
+        released.map(drop)
     }
 }
 
@@ -364,10 +354,10 @@ impl Drop for RequestGuard {
         }
         let context = self.context();
         self.context.engine.runtime().spawn(async move {
-            if let Err(error) = context.engine.submit(context.withdraw()).await {
-                tracing::warn!(%error, "{NOT_GIVEN_UP}");
+            if let Err(error) = context.engine.submit(context.release_command()).await {
+                tracing::warn!(%error, "{RELEASE_FAILED}");
             }
-            context.tell();
+            context.notify_waiters();
         });
     }
 }

@@ -15,7 +15,7 @@ const ENDED: u64 = u64::MAX;
 #[derive(Debug, Default)]
 pub(crate) struct Commits {
     all: watch::Sender<u64>,
-    foreign: watch::Sender<u64>,
+    remote: watch::Sender<u64>,
 }
 
 impl Commits {
@@ -24,15 +24,15 @@ impl Commits {
     }
 
     /// Signals a commit of another node, or one of this engine whose outcome is unknown.
-    pub(crate) fn notify_foreign(&self) {
+    pub(crate) fn notify_remote(&self) {
         self.notify();
-        self.foreign.send_modify(|count| *count = count.saturating_add(1));
+        self.remote.send_modify(|count| *count = count.saturating_add(1));
     }
 
     /// Signals that the log has ended.
     pub(crate) fn end(&self) {
         self.all.send_modify(|count| *count = ENDED);
-        self.foreign.send_modify(|count| *count = ENDED);
+        self.remote.send_modify(|count| *count = ENDED);
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -43,8 +43,8 @@ impl Commits {
         self.all.subscribe()
     }
 
-    pub(crate) fn listen_to_others(&self) -> watch::Receiver<u64> {
-        self.foreign.subscribe()
+    pub(crate) fn listen_to_remote(&self) -> watch::Receiver<u64> {
+        self.remote.subscribe()
     }
 }
 

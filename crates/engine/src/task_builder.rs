@@ -12,7 +12,7 @@ use windlass_core::{
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::handle::TaskHandle;
+use crate::task_handle::TaskHandle;
 
 /// A builder for a task: set its options, then await it.
 ///

@@ -36,7 +36,7 @@ impl Timer {
         }
     }
 
-    pub(crate) fn now(&self) {
+    pub(crate) fn due_now(&self) {
         self.lower(Some(self.store_time()));
     }
 
@@ -59,7 +59,7 @@ impl Timer {
         Timestamp::from_micros(self.clock.now().micros().saturating_add(skew))
     }
 
-    pub(crate) fn in_a_while(&self, pause: Duration) {
+    pub(crate) fn due_in(&self, pause: Duration) {
         let ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         self.lower(Some(self.store_time().plus_ms(ms)));
     }

@@ -8,7 +8,7 @@ use crate::command_queue::Submission;
 pub(crate) struct Waiters {
     claims: Vec<Submission>,
     /// Length at which claims of departed callers are removed.
-    crowded: usize,
+    prune_at: usize,
 }
 
 impl Waiters {
@@ -19,9 +19,9 @@ impl Waiters {
             return Some(job);
         }
         self.claims.push(job);
-        if self.claims.len() > self.crowded {
+        if self.claims.len() > self.prune_at {
             self.claims.retain(|job| !job.reply.is_closed());
-            self.crowded = 2 * self.claims.len() + 16;
+            self.prune_at = 2 * self.claims.len() + 16;
         }
         None
     }
@@ -38,8 +38,8 @@ impl Waiters {
             match wake.route {
                 Some(_) => woken.extend(self.take_first(wake)),
                 None => {
-                    let called = self.claims.extract_if(.., |job| concerns(wake, job));
-                    woken.extend(unparked(called));
+                    let matched = self.claims.extract_if(.., |job| matches_claim(wake, job));
+                    woken.extend(unparked(matched));
                 }
             }
         }
@@ -49,7 +49,7 @@ impl Waiters {
     /// Takes the first matching claim whose caller still waits.
     fn take_first(&mut self, wake: &Wake) -> Option<Submission> {
         loop {
-            let first = self.claims.iter().position(|job| concerns(wake, job))?;
+            let first = self.claims.iter().position(|job| matches_claim(wake, job))?;
             if let Some(job) = unparked([self.claims.remove(first)]).next() {
                 return Some(job);
             }
@@ -57,14 +57,14 @@ impl Waiters {
     }
 
     /// Whether one of these wakes matches a parked claim.
-    pub(crate) fn concern(&self, wakes: &[Wake]) -> bool {
-        self.claims.iter().any(|job| wakes.iter().any(|wake| concerns(wake, job)))
+    pub(crate) fn match_any(&self, wakes: &[Wake]) -> bool {
+        self.claims.iter().any(|job| wakes.iter().any(|wake| matches_claim(wake, job)))
     }
 
     /// Takes every claim that matches one of these wakes.
-    pub(crate) fn take_concerned(&mut self, wakes: &[Wake]) -> Vec<Submission> {
-        let concerned = |job: &mut Submission| wakes.iter().any(|wake| concerns(wake, job));
-        unparked(self.claims.extract_if(.., concerned)).collect()
+    pub(crate) fn take_matching(&mut self, wakes: &[Wake]) -> Vec<Submission> {
+        let matching = |job: &mut Submission| wakes.iter().any(|wake| matches_claim(wake, job));
+        unparked(self.claims.extract_if(.., matching)).collect()
     }
 
     /// Parks claims again at the front. Returns those whose caller has left.
@@ -87,7 +87,7 @@ fn unparked(jobs: impl IntoIterator<Item = Submission>) -> impl Iterator<Item = 
 }
 
 /// Whether a waiting claim may find a task after this wake.
-pub(crate) fn concerns(wake: &Wake, job: &Submission) -> bool {
+pub(crate) fn matches_claim(wake: &Wake, job: &Submission) -> bool {
     let [Command::Claim(claim)] = &job.commands[..] else { unreachable!("only claims wait") };
     wake.tenant == claim.tenant
         && claim.lanes.iter().any(|lane| wake.is_from(lane))

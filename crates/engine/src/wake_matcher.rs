@@ -2,10 +2,10 @@ use std::collections::BTreeMap;
 
 use windlass_core::{Outcome, Task, Wake};
 
-use crate::answer::Answer;
 use crate::batch::found_nothing;
 use crate::command_queue::Submission;
-use crate::waiters::{Waiters, concerns};
+use crate::reply::CommandResult;
+use crate::waiters::{Waiters, matches_claim};
 
 /// Matches wakes to waiting claims: one claim for each task that became ready. A claim may lease a
 /// different task than the one that woke it, so a wake is consumed only by a task of the same
@@ -19,9 +19,9 @@ pub(crate) struct WakeMatcher {
 
 impl WakeMatcher {
     pub(crate) fn of(wakes: &[Wake]) -> Self {
-        let mut calls = Self::default();
-        calls.add(wakes);
-        calls
+        let mut matcher = Self::default();
+        matcher.add(wakes);
+        matcher
     }
 
     fn add(&mut self, wakes: &[Wake]) {
@@ -34,23 +34,27 @@ impl WakeMatcher {
     }
 
     /// Takes the claims to wake out of `waiters`.
-    pub(crate) fn call(&mut self, fresh: &[Wake], waiters: &mut Waiters) -> Vec<Submission> {
+    pub(crate) fn pull_waiters(
+        &mut self,
+        fresh: &[Wake],
+        waiters: &mut Waiters,
+    ) -> Vec<Submission> {
         self.add(fresh);
-        let mut called = waiters.take(self.lanes.drain(..).collect::<Vec<_>>().iter());
+        let mut pulled = waiters.take(self.lanes.drain(..).collect::<Vec<_>>().iter());
         for (wake, count) in &self.open {
-            called.extend(waiters.take(std::iter::repeat_n(wake, *count as usize)));
+            pulled.extend(waiters.take(std::iter::repeat_n(wake, *count as usize)));
         }
-        called
+        pulled
     }
 
     /// Consumes the wakes that the results of a job account for.
-    pub(crate) fn answered(&mut self, job: &Submission, answers: &[Option<Answer>]) {
-        for answer in answers.iter().flatten() {
-            if let Ok(Outcome::Claimed(tasks)) = answer {
+    pub(crate) fn consume(&mut self, job: &Submission, results: &[Option<CommandResult>]) {
+        for result in results.iter().flatten() {
+            if let Ok(Outcome::Claimed(tasks)) = result {
                 tasks.iter().for_each(|task| self.take(task));
             }
-            if job.waits() && found_nothing(answer) {
-                self.open.retain(|wake, _| !concerns(wake, job));
+            if job.waits() && found_nothing(result) {
+                self.open.retain(|wake, _| !matches_claim(wake, job));
             }
         }
     }

@@ -9,9 +9,9 @@ use windlass_core::{
 };
 use windlass_store::Query;
 
-use crate::answer::Claimed;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::reply::Claimed;
 
 /// Workers per page for an explanation.
 const PAGE: usize = 1_000;
@@ -61,11 +61,11 @@ impl Engine {
 
     /// Capabilities of the workers that serve the task's lane: recent claims through this engine,
     /// and registered workers. None if no worker is known.
-    pub(crate) async fn offers_for(
+    pub(crate) async fn capabilities_for(
         &self,
         task: &Task,
     ) -> Result<Option<Vec<WorkerCapabilities>>, Error> {
-        let local = self.offers().of(&task.tenant, &task.lane);
+        let local = self.recent_claims().of(&task.tenant, &task.lane);
         let mut workers: Vec<Arc<Worker>> = Vec::new();
         loop {
             let last = workers.last().map(|worker| worker.id.clone());

@@ -15,7 +15,7 @@ use windlass_core::{
 use windlass_engine::{Claimed, Engine, Error, Input};
 
 use crate::gates;
-use crate::model::{Foreign, Workflows};
+use crate::model::{ExternalRuntime, Workflows};
 use crate::node::player;
 use crate::requests::{self, Sent};
 use crate::script::{
@@ -75,7 +75,7 @@ pub(crate) fn question(
 pub(crate) struct Known<'k> {
     pub(crate) leases: &'k [Fence],
     pub(crate) workflows: &'k Workflows,
-    pub(crate) foreign: &'k Foreign,
+    pub(crate) external_runtime: &'k ExternalRuntime,
     pub(crate) tokens: &'k [Token],
     pub(crate) tickets: &'k [(RequestKey, String)],
 }
@@ -145,7 +145,7 @@ impl Client<'_> {
             | Wish::Spend { .. }
             | Wish::Send { .. } => return self.of_requests(wish),
             Wish::OfWorkflow(wish) => return self.of_workflows(wish),
-            Wish::OfForeign(wish) => return self.of_foreign(wish),
+            Wish::OfExternalRuntime(wish) => return self.of_external_runtime(wish),
             Wish::WaitChildren { lease } => WaitChildren { fence: self.fence(lease)? }.into(),
             _ => self.order(wish),
         })

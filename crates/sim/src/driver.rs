@@ -142,7 +142,7 @@ impl<'s> Driver<'s> {
             let known = client::Known {
                 leases: &seen.leases,
                 workflows: &seen.model.workflows,
-                foreign: &seen.model.foreign,
+                external_runtime: &seen.model.external_runtime,
                 tokens: &seen.tokens,
                 tickets: &seen.tickets,
             };

@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use windlass_core::{LaneState, limits};
 use windlass_store_test::{CrashPoint, Random};
 
-use crate::foreign::Guest;
+use crate::external_runtime::Guest;
 use crate::gates;
 use crate::outage::Outages;
 use crate::scene::adopt;

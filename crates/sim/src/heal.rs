@@ -6,7 +6,7 @@ use windlass_core::{Command, LaneState, TaskKey, Tenant};
 use windlass_engine::Engine;
 
 use crate::driver::{Driver, Unattended};
-use crate::foreign::{Guest, finish};
+use crate::external_runtime::{Guest, finish};
 use crate::model::State;
 use crate::node::Node;
 use crate::requests::TERMS;
@@ -60,7 +60,7 @@ impl Driver<'_> {
         self.settle(|driver| {
             let ended = driver.all_ended().and(driver.all_answered()).and(driver.all_stopped());
             let ended = ended.and(driver.ground.watch.see().model.workflows.all_ended());
-            ended.and(driver.ground.watch.see().model.foreign.all_done())
+            ended.and(driver.ground.watch.see().model.external_runtime.all_done())
         });
         self.forget_workflows(engine);
         self.forget();

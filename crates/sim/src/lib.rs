@@ -22,7 +22,7 @@ mod client;
 mod clock;
 mod coverage;
 mod driver;
-mod foreign;
+mod external_runtime;
 mod gates;
 mod generate;
 mod handler;
@@ -47,7 +47,7 @@ mod watch;
 mod workflow;
 
 pub use coverage::{Coverage, Happening, REQUIRED};
-pub use foreign::ForeignWish;
+pub use external_runtime::ForeignWish;
 pub use many::{Tally, Until, run_many};
 pub use requests::{Handling, Holder};
 pub use script::{

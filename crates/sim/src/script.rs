@@ -3,7 +3,7 @@ use std::fmt;
 use windlass_core::{LaneState, LimitKey, OnTimeout};
 use windlass_store_test::CrashPoint;
 
-use crate::foreign::ForeignWish;
+use crate::external_runtime::ForeignWish;
 use crate::requests::{Handling, Holder};
 use crate::workflow::{WorkflowSpec, WorkflowWish};
 
@@ -472,7 +472,7 @@ pub enum Wish {
         limit: Option<u32>,
     },
     OfWorkflow(WorkflowWish),
-    OfForeign(ForeignWish),
+    OfExternalRuntime(ForeignWish),
     Sweep,
 }
 

@@ -10,7 +10,7 @@ use windlass_store::MemoryStore;
 use crate::bank::Bank;
 use crate::client::{brief, told};
 use crate::coverage::{Coverage, Happening};
-use crate::foreign::is_foreign;
+use crate::external_runtime::is_external_runtime;
 use crate::model::{Asked, Fenced, Model, Since};
 use crate::script::Script;
 use crate::trace::Trace;
@@ -161,8 +161,8 @@ impl Seen {
 
     pub(crate) fn asked(&mut self, call: usize, node: usize, command: &Command) {
         self.note(format_args!("ask {call} of node {node}: {}", brief(command)));
-        if is_foreign(command) {
-            self.model.foreign.asked(command);
+        if is_external_runtime(command) {
+            self.model.external_runtime.asked(command);
         } else if !is_of_workflows(command) {
             self.model.asked(command);
         }
@@ -186,8 +186,8 @@ impl Seen {
             self.judge(judged);
             return;
         }
-        if is_foreign(command) {
-            let judged = self.model.foreign.answered(command, answer);
+        if is_external_runtime(command) {
+            let judged = self.model.external_runtime.answered(command, answer);
             self.judge(judged);
             return;
         }

@@ -5,10 +5,10 @@
 //! from another node. Only successes are stored: a failed request can be sent again. Start at
 //! [`IdempotencyLayer`].
 
-mod answer;
 mod layer;
 mod problem;
 mod service;
+mod stored_response;
 
 pub use layer::{IdempotencyLayer, Principal};
 pub use service::IdempotencyService;

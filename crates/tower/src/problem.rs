@@ -117,7 +117,7 @@ impl Problem {
         }
     }
 
-    pub(crate) fn answer(&self) -> Response<Bytes> {
+    pub(crate) fn to_response(&self) -> Response<Bytes> {
         let (status, recovery) = self.kind();
         let retry_after = self.retry_after();
         let recovery = match recovery {
@@ -136,13 +136,13 @@ impl Problem {
         if let Some(seconds) = retry_after {
             document["retry_after"] = json!(seconds);
         }
-        let mut answer = Response::new(Bytes::from(document.to_string()));
-        *answer.status_mut() = status;
-        let headers = answer.headers_mut();
+        let mut response = Response::new(Bytes::from(document.to_string()));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(seconds) = retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        answer
+        response
     }
 }

@@ -11,16 +11,16 @@ use tower_service::Service;
 use windlass_core::limits;
 use windlass_engine::{RequestAdmission, RequestGuard, RequestScope};
 
-use crate::answer::{keep, replay};
 use crate::layer::IdempotencyLayer;
 use crate::problem::Problem;
+use crate::stored_response::{decode, encode};
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 /// A body that was read whole, or one that is passed through unread.
 type PassThrough<B> = Either<Full<Bytes>, B>;
-type Answer<A> = Response<PassThrough<A>>;
+type HttpResponse<A> = Response<PassThrough<A>>;
 
 /// A service that executes requests idempotently: see [`IdempotencyLayer`].
 #[derive(Clone, Debug)]
@@ -52,9 +52,9 @@ where
     A: Body<Data = Bytes> + Send + 'static,
     A::Error: Into<BoxError>,
 {
-    type Response = Answer<A>;
+    type Response = HttpResponse<A>;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer<A>, S::Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<HttpResponse<A>, S::Error>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(context)
@@ -69,26 +69,26 @@ where
             let (parts, body) = request.into_parts();
             let is_safe = parts.method.is_safe();
             let key = if is_safe { Ok(None) } else { key_of(&parts) };
-            let came = match key {
+            let response = match key {
                 Ok(None) if is_safe || !layer.is_required => {
                     let request = Request::from_parts(parts, Either::Right(body));
                     return Ok(inner.call(request).await?.map(Either::Right));
                 }
                 Ok(None) => Err(Problem::KeyMissing),
-                Ok(Some(key)) => attend(inner, &layer, KeyedRequest { parts, key, body }).await,
+                Ok(Some(key)) => handle(inner, &layer, KeyedRequest { parts, key, body }).await,
                 Err(problem) => Err(problem),
             };
-            let came = came.unwrap_or_else(|problem| {
+            let response = response.unwrap_or_else(|problem| {
                 tracing::debug!(?problem, "request rejected");
-                Ok(problem.answer())
+                Ok(problem.to_response())
             });
-            came.map(|answer| answer.map(|body| Either::Left(Full::new(body))))
+            response.map(|response| response.map(|body| Either::Left(Full::new(body))))
         })
     }
 }
 
 /// Handles a request: replays the stored response, or calls the inner service.
-async fn attend<S, B, A>(
+async fn handle<S, B, A>(
     mut inner: S,
     layer: &IdempotencyLayer,
     request: KeyedRequest<B>,
@@ -104,62 +104,62 @@ where
 {
     let KeyedRequest { mut parts, key, body } = request;
     let scope = scope_of(layer, &parts)?;
-    let body = whole(body, layer.max_body_bytes).await?;
+    let body = read_body(body, layer.max_body_bytes).await?;
     let guard = match layer.engine.begin_request(&scope, key, &body).await {
         Ok(RequestAdmission::Owner(guard)) => guard,
-        Ok(RequestAdmission::Replay(kept)) => {
-            return replay(&kept).map(Ok).ok_or(Problem::ResponseUnreadable);
+        Ok(RequestAdmission::Replay(stored)) => {
+            return decode(&stored).map(Ok).ok_or(Problem::ResponseUnreadable);
         }
         Err(refused) => return Err(Problem::Refused(refused)),
     };
     parts.extensions.insert(guard.context());
     let request = Request::from_parts(parts, Either::Left(Full::new(body)));
-    let longest = layer.max_body_bytes;
+    let max_bytes = layer.max_body_bytes;
     // A client that disconnects does not stop the handler: a retry would run it again.
-    let run = async move { conclude(inner.call(request).await, guard, longest).await };
+    let run = async move { finish(inner.call(request).await, guard, max_bytes).await };
     match tokio::spawn(run).await {
-        Ok(came) => came,
+        Ok(response) => response,
         Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
         Err(_) => Err(Problem::Refused(windlass_engine::Error::ShuttingDown)),
     }
 }
 
 /// Stores the response of a success, and releases the key otherwise.
-async fn conclude<A, E>(
-    came: Result<Response<A>, E>,
+async fn finish<A, E>(
+    response: Result<Response<A>, E>,
     guard: RequestGuard,
-    longest: usize,
+    max_bytes: usize,
 ) -> Result<Result<Response<Bytes>, E>, Problem>
 where
     A: Body<Data = Bytes>,
     A::Error: Into<BoxError>,
 {
-    let (parts, body) = match came {
-        Ok(answer) => answer.into_parts(),
+    let (parts, body) = match response {
+        Ok(response) => response.into_parts(),
         Err(error) => {
-            give_up(guard).await;
+            release(guard).await;
             return Ok(Err(error));
         }
     };
     let is_done = is_done(parts.status);
-    let answer = match whole(body, longest).await {
+    let response = match read_body(body, max_bytes).await {
         Ok(body) => Response::from_parts(parts, body),
         Err(Problem::BodyTooLong) => return Err(too_long(guard, is_done).await),
         Err(_) => {
-            give_up(guard).await;
+            release(guard).await;
             return Err(Problem::ResponseTruncated);
         }
     };
     if is_done {
-        let kept = keep(&answer);
-        if limits::PAYLOAD_BYTES.check(kept.bytes.len()).is_err() {
+        let stored = encode(&response);
+        if limits::PAYLOAD_BYTES.check(stored.bytes.len()).is_err() {
             return Err(too_long(guard, is_done).await);
         }
-        guard.complete(kept).await.map_err(Problem::Refused)?;
+        guard.complete(stored).await.map_err(Problem::Refused)?;
     } else {
-        give_up(guard).await;
+        release(guard).await;
     }
-    Ok(Ok(answer))
+    Ok(Ok(response))
 }
 
 /// Whether the request took effect. Many services report success with `303 See Other`.
@@ -170,14 +170,14 @@ fn is_done(status: StatusCode) -> bool {
 /// A success whose response is too long is stored as an error, so that it is not repeated.
 async fn too_long(guard: RequestGuard, is_done: bool) -> Problem {
     if !is_done {
-        give_up(guard).await;
+        release(guard).await;
         return Problem::ResponseTooLong;
     }
-    let kept = guard.complete(keep(&Problem::ResponseTooLong.answer())).await;
-    kept.map_or_else(Problem::Refused, |()| Problem::ResponseTooLong)
+    let stored = guard.complete(encode(&Problem::ResponseTooLong.to_response())).await;
+    stored.map_or_else(Problem::Refused, |()| Problem::ResponseTooLong)
 }
 
-async fn give_up(guard: RequestGuard) {
+async fn release(guard: RequestGuard) {
     if let Err(error) = guard.release().await {
         tracing::warn!(%error, "releasing an idempotency key failed; it expires by its TTL");
     }
@@ -202,13 +202,13 @@ fn scope_of(layer: &IdempotencyLayer, parts: &Parts) -> Result<RequestScope, Pro
     Ok(scope.tenant(principal.tenant).account(principal.account))
 }
 
-async fn whole<B>(body: B, longest: usize) -> Result<Bytes, Problem>
+async fn read_body<B>(body: B, max_bytes: usize) -> Result<Bytes, Problem>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    match Limited::new(body, longest).collect().await {
-        Ok(whole) => Ok(whole.to_bytes()),
+    match Limited::new(body, max_bytes).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Problem::BodyTooLong),
         Err(error) => {
             tracing::debug!(%error, "reading a body failed");

@@ -119,7 +119,7 @@ pub use windlass_core::{
 };
 pub use windlass_core::{Secret as SigningSecret, Token, WaitpointState};
 pub use windlass_engine::{
-    AdmitError, AdmittedResponse, Answers, BulkDelete, BulkDeleted, Call, Claimed, Config,
+    AdmitError, AdmittedResponse, BulkDelete, BulkDeleted, Call, Claimed, CommandResults, Config,
     DurableSubscription, EffectCall, EffectError, Error, Events, ExternalService, Filter, Input,
     KeyInfo, Lookup, OnInFlight, ReceivedMessage, RequestAdmission, RequestContext, RequestGuard,
     RequestPolicy, RequestScope, SignalBuilder, Stats, Status, Subscription, Suspended,

@@ -20,8 +20,8 @@ pub struct AttemptReport {
     /// The number of the attempt, starting at 1.
     pub attempt: u32,
     /// What the worker requested; none if it held no lease to settle.
-    pub asked: Option<SettleRequest>,
-    pub answer: SettleResult,
+    pub request: Option<SettleRequest>,
+    pub result: SettleResult,
     /// From the start of the attempt to the response.
     pub took: Duration,
 }
@@ -126,7 +126,7 @@ impl<T> Listener<T> {
         Self(Some(Arc::new(listen)))
     }
 
-    pub(crate) fn tell(&self, event: &T) {
+    pub(crate) fn call(&self, event: &T) {
         if let Some(listen) = &self.0 {
             listen(event);
         }

@@ -8,89 +8,92 @@ use windlass_core::command::Claim;
 use windlass_core::limits;
 use windlass_engine::{Claimed, Error};
 
-use crate::attempts::Attempts;
+use crate::attempt_set::AttemptSet;
 use crate::lease::Granted;
 use crate::lease_registry::PendingRequest;
 use crate::retry_delay::RetryDelay;
 use crate::short_lease::ShortLease;
 use crate::worker::Worker;
-use crate::worker_handle::Stop;
+use crate::worker_handle::StopSignals;
 use crate::worker_heartbeat::WorkerHeartbeat;
-use crate::worker_state::{Slot, WorkerState};
+use crate::worker_state::{Permit, WorkerState};
 
 /// The shortest time for which a claim waits for a task before it is sent again.
-const SHORTEST_WAIT: Duration = Duration::from_secs(5);
+const MIN_CLAIM_WAIT: Duration = Duration::from_secs(5);
 
 /// The shortest time between two warnings.
-const WARN_AGAIN: Duration = Duration::from_secs(60);
+const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Claims as many tasks as there are free slots, and runs an attempt for each.
 #[derive(Debug)]
 pub(crate) struct Claimer {
     worker: Arc<Worker>,
-    stop: Stop,
-    team: Arc<WorkerState>,
+    stop: StopSignals,
+    state: Arc<WorkerState>,
     slots: Arc<Semaphore>,
     /// How many claimed tasks have a handler here.
     started: u64,
-    pulse: WorkerHeartbeat,
+    heartbeat: WorkerHeartbeat,
     /// When it last warned of short leases.
     warned_at: Option<Instant>,
 }
 
 impl Claimer {
-    pub(crate) fn new(worker: Worker, stop: Stop, home: Handle) -> Self {
+    pub(crate) fn new(worker: Worker, stop: StopSignals, runtime: Handle) -> Self {
         let slots = Arc::new(Semaphore::new(worker.concurrency));
-        let pulse = WorkerHeartbeat::start(&worker);
+        let heartbeat = WorkerHeartbeat::start(&worker);
         let worker = Arc::new(worker);
-        let team = Arc::new(WorkerState {
+        let state = Arc::new(WorkerState {
             worker: worker.clone(),
-            home,
+            runtime,
             slots: slots.clone(),
             stop: stop.clone(),
-            heard: pulse.heard(),
-            attempts: Attempts::default(),
+            alive_until: heartbeat.alive_until(),
+            attempts: AttemptSet::default(),
         });
-        Self { worker, stop, team, slots, started: 0, pulse, warned_at: None }
+        Self { worker, stop, state, slots, started: 0, heartbeat, warned_at: None }
     }
 
     /// Claims until it is stopped, then waits for the attempts in flight.
     pub(crate) async fn run(mut self) {
-        let _end = End(self.team.clone());
+        let _abort = AbortOnDrop(self.state.clone());
         let closing = self.stop.closing.clone();
         tokio::select! {
             biased;
             // A claim that is dropped here releases the tasks that it was granted.
             () = closing.cancelled() => {}
-            () = async { self.pulse.tried().await; self.claim().await } => {}
+            () = async { self.heartbeat.first_beat_done().await; self.claim().await } => {}
         }
         // Idle workflows are released before the attempts in flight end, which may take long.
         let idle = self.worker.cache.take_idle();
-        tokio::join!(self.worker.let_go(idle), self.team.attempts.ended());
-        self.worker.let_go(self.worker.cache.clear()).await;
-        self.pulse.retire().await;
+        tokio::join!(self.worker.release_sticky(idle), self.state.attempts.wait());
+        self.worker.release_sticky(self.worker.cache.clear()).await;
+        self.heartbeat.deregister().await;
     }
 
     /// Returns when the engine shuts down, or when the task limit or idle time is reached.
     async fn claim(&mut self) {
         let mut pause = RetryDelay::default();
         let mut busy_at = Instant::now();
-        let mut heard = self.team.heard.clone();
+        let mut alive_until = self.state.alive_until.clone();
         while self.tasks_left() > 0 {
             let slots = self.free_slots().await;
             // A worker about to be declared dead would get leases that it has to release at once.
             let margin = self.worker.heartbeat_interval;
-            if heard.wait_for(|until| Instant::now() + margin < *until).await.is_err() {
+            if alive_until.wait_for(|until| Instant::now() + margin < *until).await.is_err() {
                 return;
             }
             let limit = u32::try_from(slots.num_permits()).unwrap_or(u32::MAX);
             let request = self.worker.leases.request();
             let claim = Claim { limit, request: Some(request.id()), ..self.worker.claim.clone() };
             // A claim that waits may time out undecided; the last one does not wait.
-            let last_look = self.worker.end.idle.is_some_and(|idle| busy_at.elapsed() >= idle);
-            let wait = if last_look { Duration::ZERO } else { self.longest_wait() };
+            let is_last_claim =
+                self.worker.stop_when.idle.is_some_and(|idle| busy_at.elapsed() >= idle);
+            let wait = if is_last_claim { Duration::ZERO } else { self.claim_wait() };
             match self.worker.engine.claim(claim, wait).await {
-                Ok(claimed) if last_look && claimed.is_empty() && self.team.attempts.are_over() => {
+                Ok(claimed)
+                    if is_last_claim && claimed.is_empty() && self.state.attempts.is_empty() =>
+                {
                     return;
                 }
                 Ok(claimed) => {
@@ -105,33 +108,33 @@ impl Claimer {
                     busy_at = Instant::now();
                 }
             }
-            if !self.team.attempts.are_over() {
+            if !self.state.attempts.is_empty() {
                 busy_at = Instant::now();
             }
-            self.team.attempts.reap();
+            self.state.attempts.reap();
         }
     }
 
     /// How long a claim waits for a task before it is sent again.
-    fn longest_wait(&self) -> Duration {
-        let wait = (self.worker.lease_length() / 6).max(SHORTEST_WAIT);
-        self.worker.end.idle.map_or(wait, |idle| idle.clamp(Duration::from_millis(1), wait))
+    fn claim_wait(&self) -> Duration {
+        let wait = (self.worker.lease_length() / 6).max(MIN_CLAIM_WAIT);
+        self.worker.stop_when.idle.map_or(wait, |idle| idle.clamp(Duration::from_millis(1), wait))
     }
 
     /// Warns when granting a lease takes so much of it that little is left to renew it in.
     fn check_length(&mut self, took: Duration) {
         let Some(short) = ShortLease::check(self.worker.lease_length(), took) else { return };
-        if self.warned_at.is_some_and(|at| at.elapsed() < WARN_AGAIN) {
+        if self.warned_at.is_some_and(|at| at.elapsed() < WARN_INTERVAL) {
             return;
         }
         self.warned_at = Some(Instant::now());
         tracing::warn!(worker = %self.worker.claim.worker, "{short}");
-        self.worker.short_leases.tell(&short);
+        self.worker.short_leases.call(&short);
     }
 
     /// How many tasks may be started before this worker stops.
     fn tasks_left(&self) -> usize {
-        let left = self.worker.end.tasks.map(|tasks| tasks.saturating_sub(self.started));
+        let left = self.worker.stop_when.tasks.map(|tasks| tasks.saturating_sub(self.started));
         left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX))
     }
 
@@ -162,16 +165,16 @@ impl Claimer {
             // A task without a handler here is snoozed, and not counted.
             self.started += u64::from(self.worker.handlers.contains_key(&claimed.task.kind));
             let granted = Granted::new(claimed, request);
-            let attend = self.team.clone().attend(granted, Slot::new(slot));
-            self.team.attempts.spawn(attend);
+            let run = self.state.clone().run_task(granted, Permit::new(slot));
+            self.state.attempts.spawn(run);
         }
     }
 }
 
 /// Aborts all attempts however the claimer ends.
-struct End(Arc<WorkerState>);
+struct AbortOnDrop(Arc<WorkerState>);
 
-impl Drop for End {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.attempts.abort();
     }

@@ -5,20 +5,20 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use windlass_core::command::{Release, Renew};
 use windlass_core::{Command, Fence, Lifecycle, Outcome, Rejection, Task};
-use windlass_engine::{Answers, Claimed, Engine, Error, Input};
+use windlass_engine::{Claimed, CommandResults, Engine, Error, Input};
 
 use crate::attempt_report::SettleResult;
 use crate::cancellation_token::CancellationToken;
 use crate::lease_registry::{HeldLease, PendingRequest};
 use crate::retry_delay::RetryDelay;
-use crate::worker_heartbeat::PATIENCE;
+use crate::worker_heartbeat::SHUTDOWN_TIMEOUT;
 use crate::worker_state::WorkerState;
 
 /// The pause between two checks of a lease: notifications may come in quick succession.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The most time a handler has to stop once it is cancelled.
-const LONGEST_LAST_WORDS: Duration = Duration::from_secs(1);
+const MAX_STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// The right to act on a task, by this worker's clock: counted from the start of the batch that
 /// granted it, so that it expires here before it expires in the store.
@@ -64,12 +64,12 @@ impl Granted {
 #[derive(Clone, Debug)]
 pub(crate) struct Deadline {
     renewed: watch::Receiver<Instant>,
-    heard: watch::Receiver<Instant>,
+    alive_until: watch::Receiver<Instant>,
 }
 
 impl Deadline {
     pub(crate) fn at(&self) -> Instant {
-        (*self.renewed.borrow()).min(*self.heard.borrow())
+        (*self.renewed.borrow()).min(*self.alive_until.borrow())
     }
 }
 
@@ -83,11 +83,12 @@ pub(crate) enum LeaseEnd {
 }
 
 impl Lease {
-    pub(crate) fn new(team: &WorkerState, fence: Fence, from: Instant, held: HeldLease) -> Self {
-        let (engine, length) = (team.worker.engine.clone(), team.worker.lease_length());
+    pub(crate) fn new(state: &WorkerState, fence: Fence, from: Instant, held: HeldLease) -> Self {
+        let (engine, length) = (state.worker.engine.clone(), state.worker.lease_length());
         let renewed = watch::Sender::new(from + length);
-        let deadline = Deadline { renewed: renewed.subscribe(), heard: team.heard.clone() };
-        let interrupting = team.stop.interrupting.clone();
+        let deadline =
+            Deadline { renewed: renewed.subscribe(), alive_until: state.alive_until.clone() };
+        let interrupting = state.stop.interrupting.clone();
         Self { engine, fence, length, renewed, deadline, interrupting, _held: held }
     }
 
@@ -105,34 +106,34 @@ impl Lease {
 
     /// How long a handler has to stop once it is cancelled.
     pub(crate) fn stop_grace(&self) -> Duration {
-        LONGEST_LAST_WORDS.min(self.length / 6)
+        MAX_STOP_GRACE.min(self.length / 6)
     }
 
     /// Renews the lease until the handler must stop.
-    pub(crate) async fn keep(&self) -> LeaseEnd {
+    pub(crate) async fn renew_until_end(&self) -> LeaseEnd {
         tokio::select! {
             // Biased, so that simulations are deterministic.
             biased;
-            ending = self.renew_in_time() => ending,
-            rejection = self.taken_away() => LeaseEnd::Revoked(rejection),
+            ending = self.renew_until_expiring() => ending,
+            rejection = self.revoked() => LeaseEnd::Revoked(rejection),
         }
     }
 
     /// Waits until the lease is revoked. The engine is notified by the commit that revokes it.
-    async fn taken_away(&self) -> Rejection {
-        let holding = self.engine.watch_lease(&self.fence.task);
+    async fn revoked(&self) -> Rejection {
+        let mut watch = self.engine.watch_lease(&self.fence.task);
         loop {
-            holding.revoked().await;
-            if let Some(rejection) = self.look().await {
+            watch.revoked().await;
+            if let Some(rejection) = self.check().await {
                 tracing::warn!(task = %self.fence.task.id, %rejection, "lease revoked");
                 return rejection;
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(RECHECK_INTERVAL).await;
         }
     }
 
     /// Returns why the lease has ended in the store, if it has.
-    async fn look(&self) -> Option<Rejection> {
+    async fn check(&self) -> Option<Rejection> {
         match self.engine.task(&self.fence.task).await {
             Ok(None) => Some(Rejection::TaskNotFound),
             Ok(Some(task)) if task.epoch != self.fence.epoch => {
@@ -151,27 +152,23 @@ impl Lease {
     }
 
     /// Renews the lease repeatedly, until the handler must stop.
-    async fn renew_in_time(&self) -> LeaseEnd {
+    async fn renew_until_expiring(&self) -> LeaseEnd {
         let task = &self.fence.task.id;
-        let last_moment = || self.deadline() - self.stop_grace();
+        let stop_at = || self.deadline() - self.stop_grace();
         let mut next = *self.renewed.borrow() - self.length + self.length / 3;
         let mut pause = RetryDelay::default();
         loop {
-            sleep_until(next.min(last_moment())).await;
-            let asked = Instant::now();
-            if asked >= last_moment() {
-                tracing::warn!(%task, "lease is about to expire unrenewed");
-                return if asked < self.deadline() {
-                    LeaseEnd::Expiring
-                } else {
-                    LeaseEnd::Expired
-                };
+            sleep_until(next.min(stop_at())).await;
+            let now = Instant::now();
+            if now >= stop_at() {
+                tracing::warn!(%task, "lease not renewed in time: stopping the handler");
+                return if now < self.deadline() { LeaseEnd::Expiring } else { LeaseEnd::Expired };
             }
-            if asked < next {
+            if now < next {
                 // A heartbeat has moved the deadline.
                 continue;
             }
-            match timeout_at(last_moment(), self.renew()).await {
+            match timeout_at(stop_at(), self.renew()).await {
                 Ok(Ok(from)) => {
                     self.renewed.send_replace(from + self.length);
                     next = from + self.length / 3;
@@ -230,7 +227,7 @@ impl Lease {
         let mut pause = RetryDelay::default();
         while Instant::now() < self.deadline() {
             let answer = async {
-                let Answers { each, batch_began } =
+                let CommandResults { each, batch_began } =
                     self.engine.submit_timed(commands.clone()).await?;
                 let mut each = each.into_iter();
                 let first = each.next().unwrap_or(Err(Error::OutcomeUnknown))?;
@@ -238,21 +235,21 @@ impl Lease {
             };
             // A settle that was sent before the deadline counts if its batch began in time. No
             // code acts under the lease meanwhile, so it is safe to wait for its response.
-            match timeout_at(self.deadline() + PATIENCE, answer).await {
+            match timeout_at(self.deadline() + SHUTDOWN_TIMEOUT, answer).await {
                 Ok(Ok(settled)) => {
                     tracing::debug!(
-                        %task, epoch = self.fence.epoch, command, "an attempt is settled"
+                        %task, epoch = self.fence.epoch, command, "attempt settled"
                     );
                     return Ok(settled);
                 }
-                Ok(Err(error)) if is_retryable(&error) => {
+                Ok(Err(error)) if is_retryable_under_lease(&error) => {
                     tracing::warn!(%task, %error, "settle failed and is retried");
                     sleep(pause.next()).await;
                 }
                 Ok(Err(error)) => {
                     // A speculative turn may lose against another worker's turn.
                     if matches!(commands[0], Command::CompleteAndCommitTurn(_)) {
-                        tracing::debug!(%task, %error, "speculative turn rejected");
+                        tracing::debug!(%task, %error, "speculative workflow turn rejected");
                     } else {
                         tracing::warn!(%task, %error, "settle rejected");
                     }
@@ -262,7 +259,7 @@ impl Lease {
             }
         }
         tracing::warn!(%task, "lease expired before it could be settled");
-        self.give_up().await;
+        self.abandon().await;
         Err(SettleResult::LeaseExpired)
     }
 
@@ -270,36 +267,36 @@ impl Lease {
     /// send heartbeats. In the store the lease may last for much longer. Retries until the store
     /// has responded, the lease has expired there too, or the worker stops; a lease that is not
     /// released by then is not held, and a heartbeat reports that.
-    pub(crate) async fn give_up(&self) {
+    pub(crate) async fn abandon(&self) {
         let ending = async {
             self.interrupting.cancelled().await;
-            sleep(PATIENCE).await;
+            sleep(SHUTDOWN_TIMEOUT).await;
         };
         let task = &self.fence.task.id;
         tokio::select! {
             biased;
-            () = self.release() => {}
+            () = self.release_with_retries() => {}
             () = sleep_until(*self.renewed.borrow()) => {
                 tracing::debug!(%task, "lease expired before it could be released");
             }
-            () = ending => tracing::warn!(%task, "releasing a lease timed out"),
+            () = ending => tracing::warn!(%task, "lease release timed out"),
         }
     }
 
-    async fn release(&self) {
+    async fn release_with_retries(&self) {
         let task = &self.fence.task.id;
         let mut pause = RetryDelay::default();
         loop {
             match self.engine.submit(Release { fence: self.fence.clone() }).await {
                 Ok(_) => return tracing::debug!(%task, "lease released"),
                 Err(Error::Rejected(rejection)) => {
-                    return tracing::debug!(%task, %rejection, "there is no lease to release");
+                    return tracing::debug!(%task, %rejection, "the lease to release has already ended");
                 }
-                Err(error) if is_retryable(&error) => {
-                    tracing::warn!(%task, %error, "releasing a lease failed and is retried");
+                Err(error) if is_retryable_under_lease(&error) => {
+                    tracing::warn!(%task, %error, "lease release failed and is retried");
                     sleep(pause.next()).await;
                 }
-                Err(error) => return tracing::warn!(%task, %error, "releasing a lease failed"),
+                Err(error) => return tracing::warn!(%task, %error, "lease release failed"),
             }
         }
     }
@@ -325,6 +322,8 @@ fn ends_lease(rejection: &Rejection) -> bool {
     )
 }
 
-pub(crate) fn is_retryable(error: &Error) -> bool {
-    matches!(error, Error::Overloaded | Error::OutcomeUnknown | Error::Store(_))
+/// Whether a worker retries a request while it holds the lease, which bounds the retries. Every
+/// error of the store counts: a statement timeout, for example, is reported as a refused change.
+pub(crate) fn is_retryable_under_lease(error: &Error) -> bool {
+    error.is_retryable() || matches!(error, Error::Store(_))
 }

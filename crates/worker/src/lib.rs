@@ -41,14 +41,10 @@
 
 mod attempt;
 mod attempt_report;
-mod attempts;
-mod cache;
+mod attempt_set;
 mod cancellation_token;
 mod claimer;
-mod commit;
 mod context;
-mod definitions;
-mod effect_calls;
 mod failure;
 mod handler;
 mod lease;
@@ -57,14 +53,18 @@ mod recording;
 mod retry_delay;
 mod short_lease;
 mod speculative_turn;
-mod turn;
+mod suspend;
+mod turn_attempt;
+mod turn_commit;
+mod turn_effects;
 mod wait_for;
-mod waiting;
 mod worker;
 mod worker_handle;
 mod worker_heartbeat;
 mod worker_state;
 pub mod workflow;
+mod workflow_cache;
+mod workflow_definitions;
 
 pub use attempt_report::{AttemptReport, SettleRequest, SettleResult};
 pub use context::Context;

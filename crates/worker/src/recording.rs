@@ -3,7 +3,7 @@
 use windlass_core::{Execution, HistoryPayload, PayloadKey, Task};
 use windlass_engine::{Engine, Error, Input, WorkflowHandle};
 
-use crate::commit::unwritable;
+use crate::turn_commit::encode_error;
 use crate::workflow::testing::Recorded;
 use crate::workflow::{Carryover, ExecutionStart};
 
@@ -111,7 +111,7 @@ async fn begin_at(
     let over: Carryover = match carried {
         Some(key) => {
             let carried = engine.payload_of_record(&key).await?;
-            serde_json::from_slice(&carried.bytes).map_err(unwritable)?
+            serde_json::from_slice(&carried.bytes).map_err(encode_error)?
         }
         None => Carryover::default(),
     };

@@ -13,19 +13,19 @@ use windlass_core::{
 use windlass_engine::{Engine, Error};
 
 use crate::attempt_report::{AttemptReport, Listener};
-use crate::cache::Cache;
 use crate::context::Context;
-use crate::definitions::Programs;
 use crate::failure::Failure;
 use crate::handler::Handler;
 use crate::lease_registry::{LeaseRegistry, PendingRequest};
 use crate::short_lease::ShortLease;
 use crate::worker_handle::WorkerHandle;
-use crate::worker_heartbeat::PATIENCE;
+use crate::worker_heartbeat::SHUTDOWN_TIMEOUT;
 use crate::workflow::{AnonymousFunction, Workflow, WorkflowDefinition, name_of};
+use crate::workflow_cache::WorkflowCache;
+use crate::workflow_definitions::WorkflowDefinitions;
 
 /// The default heartbeat interval.
-const BEAT_EVERY: Duration = Duration::from_secs(5);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The default size of the workflow cache.
 const WORKFLOW_CACHE_SIZE: usize = 1_000;
@@ -41,14 +41,14 @@ pub struct Worker {
     pub(crate) concurrency: usize,
     pub(crate) heartbeat_interval: Duration,
     pub(crate) handlers: BTreeMap<Kind, Handler>,
-    pub(crate) programs: Programs,
+    pub(crate) definitions: WorkflowDefinitions,
     /// A registered function without a stable name.
-    unnamed: Option<AnonymousFunction>,
+    anonymous: Option<AnonymousFunction>,
     /// Why registered code was rejected.
-    refused: Option<Rejection>,
-    pub(crate) cache: Cache,
+    rejected: Option<Rejection>,
+    pub(crate) cache: WorkflowCache,
     pub(crate) leases: Arc<LeaseRegistry>,
-    pub(crate) end: End,
+    pub(crate) stop_when: StopCondition,
     pub(crate) listener: Listener<AttemptReport>,
     pub(crate) heartbeat_failures: Listener<Error>,
     pub(crate) short_leases: Listener<ShortLease>,
@@ -56,7 +56,7 @@ pub struct Worker {
 
 /// When a worker stops without a drain; by default never.
 #[derive(Debug, Default)]
-pub(crate) struct End {
+pub(crate) struct StopCondition {
     /// After this many tasks.
     pub(crate) tasks: Option<u64>,
     /// After this long without work.
@@ -70,14 +70,14 @@ impl Worker {
             engine,
             claim,
             concurrency: 1,
-            heartbeat_interval: BEAT_EVERY,
+            heartbeat_interval: HEARTBEAT_INTERVAL,
             handlers: BTreeMap::new(),
-            programs: Programs::default(),
-            unnamed: None,
-            refused: None,
-            cache: Cache::new(WORKFLOW_CACHE_SIZE),
+            definitions: WorkflowDefinitions::default(),
+            anonymous: None,
+            rejected: None,
+            cache: WorkflowCache::new(WORKFLOW_CACHE_SIZE),
             leases: Arc::default(),
-            end: End::default(),
+            stop_when: StopCondition::default(),
             listener: Listener::default(),
             heartbeat_failures: Listener::default(),
             short_leases: Listener::default(),
@@ -170,14 +170,14 @@ impl Worker {
     /// [`WorkerHandle::wait`].
     #[must_use]
     pub fn max_tasks(mut self, tasks: u64) -> Self {
-        self.end.tasks = Some(tasks);
+        self.stop_when.tasks = Some(tasks);
         self
     }
 
     /// Stops when no handler ran and no task was ready for this long; see [`WorkerHandle::wait`].
     #[must_use]
     pub fn exit_when_idle(mut self, idle: Duration) -> Self {
-        self.end.idle = Some(idle);
+        self.stop_when.idle = Some(idle);
         self
     }
 
@@ -252,8 +252,8 @@ impl Worker {
                 };
                 self.handler(name, run)
             }
-            Err(unnamed) => {
-                self.unnamed = Some(unnamed);
+            Err(anonymous) => {
+                self.anonymous = Some(anonymous);
                 self
             }
         }
@@ -312,8 +312,8 @@ impl Worker {
                 };
                 self.handler(name, run)
             }
-            Err(unnamed) => {
-                self.unnamed = Some(unnamed);
+            Err(anonymous) => {
+                self.anonymous = Some(anonymous);
                 self
             }
         }
@@ -330,9 +330,9 @@ impl Worker {
         E: Into<Failure>,
     {
         match WorkflowDefinition::of(function) {
-            Ok(program) => self.workflow_definition(program),
-            Err(unnamed) => {
-                self.unnamed = Some(unnamed);
+            Ok(definition) => self.workflow_definition(definition),
+            Err(anonymous) => {
+                self.anonymous = Some(anonymous);
                 self
             }
         }
@@ -354,9 +354,9 @@ impl Worker {
         E: Into<Failure>,
     {
         match WorkflowDefinition::of(function) {
-            Ok(program) => self.workflow_definition(program.at_version(version)),
-            Err(unnamed) => {
-                self.unnamed = Some(unnamed);
+            Ok(definition) => self.workflow_definition(definition.at_version(version)),
+            Err(anonymous) => {
+                self.anonymous = Some(anonymous);
                 self
             }
         }
@@ -364,35 +364,35 @@ impl Worker {
 
     /// The code of a workflow.
     #[must_use]
-    pub fn workflow_definition(mut self, program: WorkflowDefinition) -> Self {
+    pub fn workflow_definition(mut self, definition: WorkflowDefinition) -> Self {
         self.claim.grants = true;
-        self.refused = self.programs.add(program).err().or(self.refused);
+        self.rejected = self.definitions.add(definition).err().or(self.rejected);
         self
     }
 
     /// The size of the workflow cache. A workflow that is not cached is replayed at its next turn.
     #[must_use]
     pub fn workflow_cache_size(mut self, most: usize) -> Self {
-        self.cache = Cache::new(most);
+        self.cache = WorkflowCache::new(most);
         self
     }
 
     /// Starts to claim in the background; handlers run on the current Tokio runtime. Rejected,
     /// before anything is claimed, if a name or number is out of range or no code is registered.
     pub fn start(mut self) -> Result<WorkerHandle, Error> {
-        if let Some(refusal) = self.refused {
-            return Err(refusal.into());
+        if let Some(rejection) = self.rejected {
+            return Err(rejection.into());
         }
-        self.claim.offer.capabilities.extend(self.programs.capabilities());
+        self.claim.offer.capabilities.extend(self.definitions.capabilities());
         self.claim.check()?;
         for kind in self.handlers.keys() {
             limits::KIND.check(kind.as_str())?;
         }
-        if let Some(unnamed) = self.unnamed {
-            tracing::error!(%unnamed, "worker not started");
+        if let Some(anonymous) = self.anonymous {
+            tracing::error!(%anonymous, "worker not started");
             return Err(Rejection::Invalid { field: "name", problem: Problem::Empty }.into());
         }
-        if self.handlers.is_empty() && self.programs.is_empty() {
+        if self.handlers.is_empty() && self.definitions.is_empty() {
             return Err(Rejection::Invalid { field: "handlers", problem: Problem::Empty }.into());
         }
         Ok(WorkerHandle::start(self))
@@ -411,18 +411,18 @@ impl Worker {
     }
 
     /// The command that clears the sticky assignment of these workflows to this worker.
-    pub(crate) fn unstick(&self, workflows: Vec<TaskId>) -> ClearSticky {
+    pub(crate) fn clear_sticky(&self, workflows: Vec<TaskId>) -> ClearSticky {
         let (tenant, worker) = (self.claim.tenant.clone(), self.claim.worker.clone());
         ClearSticky { tenant, worker, workflows }
     }
 
     /// Releases sticky workflows, so that other workers can claim their turns at once.
-    pub(crate) async fn let_go(&self, workflows: Vec<TaskKey>) {
+    pub(crate) async fn release_sticky(&self, workflows: Vec<TaskKey>) {
         let workflows: Vec<TaskId> = workflows.into_iter().map(|key| key.id).collect();
         let most = usize::try_from(limits::UNSTUCK.max).unwrap_or(usize::MAX);
         for page in workflows.chunks(most) {
-            let unstick = self.unstick(page.to_vec());
-            match tokio::time::timeout(PATIENCE, self.engine.submit(unstick)).await {
+            let clear = self.clear_sticky(page.to_vec());
+            match tokio::time::timeout(SHUTDOWN_TIMEOUT, self.engine.submit(clear)).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => {
                     tracing::debug!(%error, "releasing sticky workflows failed");

@@ -11,14 +11,14 @@ use crate::worker::Worker;
 /// at once; its leases expire or are revoked when it is declared dead.
 #[derive(Debug)]
 pub struct WorkerHandle {
-    stop: Stop,
+    stop: StopSignals,
     /// None once it has ended.
     claimer: Option<JoinHandle<()>>,
 }
 
 /// Stops a worker in two steps.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stop {
+pub(crate) struct StopSignals {
     /// Claim nothing more.
     pub(crate) closing: CancellationToken,
     /// Release tasks whose handlers still run.
@@ -28,10 +28,10 @@ pub(crate) struct Stop {
 impl WorkerHandle {
     /// Handlers run on the caller's runtime; claims and heartbeats run on the engine's.
     pub(crate) fn start(worker: Worker) -> Self {
-        let stop = Stop::default();
+        let stop = StopSignals::default();
         let engine = worker.engine.runtime().clone();
-        let (home, told) = (Handle::current(), stop.clone());
-        let run = async move { Claimer::new(worker, told, home).run().await };
+        let (runtime, signals) = (Handle::current(), stop.clone());
+        let run = async move { Claimer::new(worker, signals, runtime).run().await };
         Self { stop, claimer: Some(engine.spawn(run)) }
     }
 
@@ -42,7 +42,7 @@ impl WorkerHandle {
     pub async fn wait(&mut self) {
         let Some(claimer) = &mut self.claimer else { return };
         if let Err(error) = claimer.await {
-            tracing::error!(%error, "a worker ended abnormally: this is a bug");
+            tracing::error!(%error, "worker panicked: this is a bug");
         }
         self.claimer = None;
     }

@@ -14,31 +14,31 @@ use crate::lease_registry::LeaseRegistry;
 use crate::worker::Worker;
 
 /// How soon to retry a failed heartbeat.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the last requests may take. A worker that does not deregister is declared dead.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Registers a worker and sends its heartbeats, until it is dropped.
 ///
-/// A worker that stops without [`WorkerHeartbeat::retire`] is declared dead after a while, and its
+/// A worker that stops without [`WorkerHeartbeat::deregister`] is declared dead after a while, and its
 /// leases are revoked before they expire.
 #[derive(Debug)]
 pub(crate) struct WorkerHeartbeat {
     engine: Engine,
     heartbeat: Heartbeat,
     /// Set when the first heartbeat has succeeded or failed.
-    tried: CancellationToken,
+    first_beat_done: CancellationToken,
     stop: CancellationToken,
-    heard: Heard,
+    alive_until: AliveUntil,
     beats: JoinHandle<()>,
 }
 
 /// Until when the worker cannot be declared dead, by its clock: counted from before its last
 /// successful heartbeat was sent.
-pub(crate) type Heard = watch::Receiver<Instant>;
+pub(crate) type AliveUntil = watch::Receiver<Instant>;
 
 /// A worker that is not registered yet cannot be declared dead.
-const EVER: Duration = Duration::from_secs(366 * 86_400);
+const UNREGISTERED: Duration = Duration::from_secs(366 * 86_400);
 
 impl WorkerHeartbeat {
     pub(crate) fn start(worker: &Worker) -> Self {
@@ -53,35 +53,40 @@ impl WorkerHeartbeat {
         };
         let heartbeat = Heartbeat { register, leases: worker.leases.clone() };
         let (engine, every) = (worker.engine.clone(), worker.heartbeat_interval);
-        let (tried, stop) = (CancellationToken::default(), CancellationToken::default());
-        let (hear, heard) = watch::channel(Instant::now() + EVER);
+        let (first_beat_done, stop) = (CancellationToken::default(), CancellationToken::default());
+        let (alive, alive_until) = watch::channel(Instant::now() + UNREGISTERED);
         let failures = worker.heartbeat_failures.clone();
-        let signs = HeartbeatSignals { tried: tried.clone(), stop: stop.clone(), hear, failures };
-        let beats = tokio::spawn(beat(engine.clone(), heartbeat.clone(), every, signs));
-        Self { engine, heartbeat, tried, stop, heard, beats }
+        let signals = HeartbeatSignals {
+            first_beat_done: first_beat_done.clone(),
+            stop: stop.clone(),
+            alive,
+            failures,
+        };
+        let beats = tokio::spawn(beat(engine.clone(), heartbeat.clone(), every, signals));
+        Self { engine, heartbeat, first_beat_done, stop, alive_until, beats }
     }
 
-    pub(crate) fn heard(&self) -> Heard {
-        self.heard.clone()
+    pub(crate) fn alive_until(&self) -> AliveUntil {
+        self.alive_until.clone()
     }
 
     /// Waits for the response to the first heartbeat: leases of an unregistered worker would not be
     /// revoked if it died. If the heartbeat fails, the worker claims all the same.
-    pub(crate) async fn tried(&self) {
-        self.tried.cancelled().await;
+    pub(crate) async fn first_beat_done(&self) {
+        self.first_beat_done.cancelled().await;
     }
 
     /// Deregisters the worker.
-    pub(crate) async fn retire(mut self) {
+    pub(crate) async fn deregister(mut self) {
         self.stop.cancel();
-        let retired = tokio::time::timeout(PATIENCE, async {
+        let deregistered = tokio::time::timeout(SHUTDOWN_TIMEOUT, async {
             // A heartbeat in flight would register it again.
             drop((&mut self.beats).await);
             // A heartbeat ends one page of leases that are not held.
-            while self.retire_once().await? > 0 {}
+            while self.deregister_once().await? > 0 {}
             Ok(())
         });
-        match retired.await {
+        match deregistered.await {
             Ok(Ok(()) | Err(Error::ShuttingDown)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "worker deregistration failed"),
             Err(_) => tracing::warn!("worker deregistration timed out"),
@@ -91,8 +96,8 @@ impl WorkerHeartbeat {
 
 impl WorkerHeartbeat {
     /// Returns how many leases the last heartbeat has ended.
-    async fn retire_once(&self) -> Result<usize, Error> {
-        let answers = self.engine.submit_many(self.heartbeat.last()).await?;
+    async fn deregister_once(&self) -> Result<usize, Error> {
+        let answers = self.engine.submit_many(self.heartbeat.last_commands()).await?;
         let answers = answers.into_iter().collect::<Result<Vec<Outcome>, Error>>()?;
         match answers.first() {
             Some(Outcome::WorkerRegistered { lost, .. }) => Ok(*lost),
@@ -122,7 +127,7 @@ impl Heartbeat {
 
     /// The last heartbeat and the deregistration. The heartbeat ends leases that the worker does
     /// not hold: a worker that is not registered cannot be declared dead.
-    fn last(&self) -> Vec<Command> {
+    fn last_commands(&self) -> Vec<Command> {
         let RegisterWorker { tenant, id, .. } = self.register.clone();
         vec![self.compose().into(), DeregisterWorker { tenant, id }.into()]
     }
@@ -130,30 +135,30 @@ impl Heartbeat {
 
 /// The channels of the heartbeat loop.
 struct HeartbeatSignals {
-    tried: CancellationToken,
+    first_beat_done: CancellationToken,
     stop: CancellationToken,
-    hear: watch::Sender<Instant>,
+    alive: watch::Sender<Instant>,
     failures: Listener<Error>,
 }
 
-async fn beat(engine: Engine, heartbeat: Heartbeat, every: Duration, signs: HeartbeatSignals) {
-    let HeartbeatSignals { tried, stop, hear, failures } = signs;
+async fn beat(engine: Engine, heartbeat: Heartbeat, every: Duration, signals: HeartbeatSignals) {
+    let HeartbeatSignals { first_beat_done, stop, alive, failures } = signals;
     let worker = &heartbeat.register.id;
     let lasts = Duration::from_millis(RegisterWorker::lasts_ms(heartbeat.register.every_ms));
     loop {
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         let answer = engine.submit(heartbeat.compose()).await;
         if answer.is_ok() {
-            hear.send_replace(asked + lasts);
+            alive.send_replace(sent_at + lasts);
         }
-        tried.cancel();
+        first_beat_done.cancel();
         let pause = match answer {
             Ok(Outcome::WorkerRegistered { lost, .. }) if lost > 0 => {
-                tracing::warn!(%worker, lost, "ended leases that this worker does not hold");
+                tracing::warn!(%worker, lost, "revoked leases that this worker does not hold");
                 Duration::ZERO
             }
             // A late response leaves little time until the worker is declared dead.
-            Ok(_) => every.saturating_sub(asked.elapsed()),
+            Ok(_) => every.saturating_sub(sent_at.elapsed()),
             Err(Error::ShuttingDown) => return,
             Err(Error::Rejected(rejection)) => {
                 tracing::error!(%worker, %rejection, "worker registration rejected");
@@ -161,8 +166,8 @@ async fn beat(engine: Engine, heartbeat: Heartbeat, every: Duration, signs: Hear
             }
             Err(error) => {
                 tracing::warn!(%error, "worker heartbeat failed");
-                failures.tell(&error);
-                every.min(AGAIN)
+                failures.call(&error);
+                every.min(RETRY_INTERVAL)
             }
         };
         tokio::select! {

@@ -5,46 +5,46 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::attempt::{Attempt, Continuation, NextTurn};
-use crate::attempts::Attempts;
-use crate::commit::EagerActivities;
+use crate::attempt_set::AttemptSet;
 use crate::lease::Granted;
-use crate::turn::TurnAttempt;
+use crate::turn_attempt::TurnAttempt;
+use crate::turn_commit::EagerActivities;
 use crate::worker::Worker;
-use crate::worker_handle::Stop;
-use crate::worker_heartbeat::Heard;
+use crate::worker_handle::StopSignals;
+use crate::worker_heartbeat::AliveUntil;
 
 /// The state that all attempts of a worker share.
 #[derive(Debug)]
 pub(crate) struct WorkerState {
     pub(crate) worker: Arc<Worker>,
-    /// Where handlers run.
-    pub(crate) home: Handle,
+    /// The runtime of handlers.
+    pub(crate) runtime: Handle,
     pub(crate) slots: Arc<Semaphore>,
-    pub(crate) stop: Stop,
-    pub(crate) heard: Heard,
-    pub(crate) attempts: Attempts,
+    pub(crate) stop: StopSignals,
+    pub(crate) alive_until: AliveUntil,
+    pub(crate) attempts: AttemptSet,
 }
 
-/// How many attempts may follow each other in one slot without a claim. The limit keeps a busy
+/// How many attempts may follow each other under one permit without a claim. The limit keeps a busy
 /// workflow from starving other tasks.
-const MOST_IN_A_ROW: u32 = 32;
+const MAX_CHAIN: u32 = 32;
 
-/// A slot for one attempt. A turn shares its slot with the first activity that follows it.
+/// The right to run one attempt at a time, out of the concurrency of the worker. A turn shares its permit with the first activity that follows it.
 #[derive(Clone, Debug)]
-pub(crate) struct Slot {
-    permit: Arc<OwnedSemaphorePermit>,
-    /// How many attempts followed each other in this slot.
-    followed: u32,
+pub(crate) struct Permit {
+    slot: Arc<OwnedSemaphorePermit>,
+    /// How many attempts followed each other under this permit.
+    chained: u32,
 }
 
-impl Slot {
-    pub(crate) fn new(permit: OwnedSemaphorePermit) -> Self {
-        Self { permit: Arc::new(permit), followed: 0 }
+impl Permit {
+    pub(crate) fn new(slot: OwnedSemaphorePermit) -> Self {
+        Self { slot: Arc::new(slot), chained: 0 }
     }
 
     /// Whether follow-up work may be leased without a claim.
-    fn may_lead(&self) -> bool {
-        self.followed < MOST_IN_A_ROW
+    fn may_chain(&self) -> bool {
+        self.chained < MAX_CHAIN
     }
 }
 
@@ -56,71 +56,71 @@ impl WorkerState {
 
     /// Runs a claimed task and its follow-up work on this worker: the eager activities of a turn,
     /// and the turn that follows the last of them.
-    pub(crate) fn attend(
+    pub(crate) fn run_task(
         self: Arc<Self>,
         granted: Granted,
-        mut slot: Slot,
+        mut permit: Permit,
     ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             let mut work = Some(Work::of(granted));
             while let Some(next) = work.take() {
-                slot.followed += 1;
+                permit.chained += 1;
                 match next {
-                    Work::Turns(turn) => self.turns(turn, &slot).await,
+                    Work::Turns(turn) => self.turns(turn, &permit).await,
                     Work::Attempt(granted) => {
-                        let attempt = Attempt::new(&self, granted, slot.may_lead());
-                        let next = attempt.run(&self.home, self.stop.interrupting.clone()).await;
-                        work = self.follow(next, &slot);
+                        let attempt = Attempt::new(&self, granted, permit.may_chain());
+                        let next = attempt.run(&self.runtime, self.stop.interrupting.clone()).await;
+                        work = self.start_continuation(next, &permit);
                     }
                 }
             }
         })
     }
 
-    /// Starts the follow-up work of an attempt. Returns the one item that runs in the same slot.
-    fn follow(self: &Arc<Self>, next: Continuation, slot: &Slot) -> Option<Work> {
-        let Continuation { followers, turn } = next;
+    /// Starts the follow-up work of an attempt. Returns the one item that runs under the same permit.
+    fn start_continuation(self: &Arc<Self>, next: Continuation, permit: &Permit) -> Option<Work> {
+        let Continuation { eager_activities, turn } = next;
         if turn.is_some() {
-            followers.into_iter().for_each(|more| self.start(more, slot));
+            eager_activities.into_iter().for_each(|more| self.start(more, permit));
             return turn.map(Work::Turns);
         }
-        let mut followers = followers?;
-        let first = followers.granted.pop()?;
-        self.start(followers, slot);
+        let mut eager_activities = eager_activities?;
+        let first = eager_activities.granted.pop()?;
+        self.start(eager_activities, permit);
         Some(Work::of(first))
     }
 
     /// Runs turns of a workflow. Its activities start as soon as they are leased.
-    async fn turns(self: &Arc<Self>, turn: NextTurn, slot: &Slot) {
-        let (sender, mut followers) = mpsc::unbounded_channel();
-        let turns = TurnAttempt::new(self, turn, sender, slot.may_lead());
-        let mut turns = std::pin::pin!(turns.run(&self.home, self.stop.interrupting.clone()));
+    async fn turns(self: &Arc<Self>, turn: NextTurn, permit: &Permit) {
+        let (sender, mut eager_activities) = mpsc::unbounded_channel();
+        let turns = TurnAttempt::new(self, turn, sender, permit.may_chain());
+        let mut turns = std::pin::pin!(turns.run(&self.runtime, self.stop.interrupting.clone()));
         let mut is_over = false;
         while !is_over {
             tokio::select! {
                 // Biased, so that simulations are deterministic.
                 biased;
                 () = &mut turns => is_over = true,
-                Some(more) = followers.recv() => self.start(more, slot),
+                Some(more) = eager_activities.recv() => self.start(more, permit),
             }
         }
-        while let Ok(more) = followers.try_recv() {
-            self.start(more, slot);
+        while let Ok(more) = eager_activities.try_recv() {
+            self.start(more, permit);
         }
     }
 
-    fn start(self: &Arc<Self>, followers: EagerActivities, slot: &Slot) {
-        let EagerActivities { granted, mut slots } = followers;
+    fn start(self: &Arc<Self>, eager_activities: EagerActivities, permit: &Permit) {
+        let EagerActivities { granted, mut slots } = eager_activities;
         for granted in granted {
             let own = slots.as_mut().and_then(|slots| slots.split(1));
-            let permit = own.map_or_else(|| slot.permit.clone(), Arc::new);
-            let slot = Slot { permit, ..slot.clone() };
-            self.attempts.spawn(self.clone().attend(granted, slot));
+            let slot = own.map_or_else(|| permit.slot.clone(), Arc::new);
+            let permit = Permit { slot, ..permit.clone() };
+            self.attempts.spawn(self.clone().run_task(granted, permit));
         }
     }
 }
 
-/// The work of one slot, one item after the other.
+/// The work under one permit, one item after the other.
 enum Work {
     Attempt(Granted),
     Turns(NextTurn),
@@ -131,6 +131,6 @@ impl Work {
         if granted.claimed.task.workflow.is_none() {
             return Work::Attempt(granted);
         }
-        Work::Turns(NextTurn { granted, begun: None })
+        Work::Turns(NextTurn { granted, in_progress: None })
     }
 }

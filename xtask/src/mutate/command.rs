@@ -1,5 +1,5 @@
 use super::simulator::{self, Seeds};
-use super::{postgres, rows_core, rows_foreign, rows_requests, rows_workflows};
+use super::{postgres, rows_core, rows_external_runtime, rows_requests, rows_workflows};
 use crate::Failure;
 use crate::options::Options;
 use crate::proof::Request;
@@ -17,10 +17,12 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     let workflows = || rows_workflows::ROWS.iter();
     let (rows, args) = match args.split_first() {
         Some((word, args)) if word == "workflows" => (workflows().collect(), args),
-        Some((word, args)) if word == "foreign" => (rows_foreign::ROWS.iter().collect(), args),
+        Some((word, args)) if word == "external-runtime" => {
+            (rows_external_runtime::ROWS.iter().collect(), args)
+        }
         _ => {
             let tasks = rows_core::ROWS.iter().chain(rows_requests::ROWS);
-            (tasks.chain(workflows()).chain(rows_foreign::ROWS).collect(), args)
+            (tasks.chain(workflows()).chain(rows_external_runtime::ROWS).collect(), args)
         }
     };
     let values = [&Request::VALUES[..], &["--rule", "--seeds", "--stop-after"]].concat();
@@ -51,7 +53,7 @@ mod tests {
     #[test]
     fn every_patch_fits_and_every_row_has_its_key() {
         let tasks = rows_core::ROWS.iter().chain(rows_requests::ROWS);
-        let rows = tasks.chain(rows_workflows::ROWS).chain(rows_foreign::ROWS);
+        let rows = tasks.chain(rows_workflows::ROWS).chain(rows_external_runtime::ROWS);
         let mut keys = BTreeSet::new();
         for row in rows {
             let text = tree::read(row.file).unwrap();

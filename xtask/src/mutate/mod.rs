@@ -6,7 +6,7 @@ mod copy;
 mod mutation;
 mod postgres;
 mod rows_core;
-mod rows_foreign;
+mod rows_external_runtime;
 mod rows_postgres;
 mod rows_requests;
 mod rows_workflows;

@@ -167,7 +167,7 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "a lease without a payload starts with its batch, too",
-        file: "crates/engine/src/answer.rs",
+        file: "crates/engine/src/reply.rs",
         from: "Claimed { task, input, leased_from: batch_began }\n                };",
         to: "Claimed { task, input, leased_from: Instant::now() }\n                };",
     },
@@ -289,8 +289,8 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a worker retries the release of a lease until the store answers",
         file: "crates/worker/src/lease.rs",
-        from: "a lease failed and is retried\");\n                    sleep(pause.next()).await;",
-        to: "a lease failed and is retried\");\n                    return;",
+        from: "lease release failed and is retried\");\n                    sleep(pause.next()).await;",
+        to: "lease release failed and is retried\");\n                    return;",
     },
     Mutation {
         rule: "a heartbeat reports the leases that its worker holds",
@@ -312,7 +312,7 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "a lease starts with the batch that granted it",
-        file: "crates/engine/src/answer.rs",
+        file: "crates/engine/src/reply.rs",
         from: "Claimed { task, input, leased_from: batch_began }\n            });",
         to: "Claimed { task, input, leased_from: Instant::now() }\n            });",
     },

@@ -208,29 +208,29 @@ pub(super) const ROWS: &[Guard] = &[
         "a command that takes very long fails alone",
         "sessions::a_very_slow_command_fails_alone",
         BATCHER,
-        "turn.one_by_one |= begun_at.elapsed() >= SLOW_CONFLICT;",
-        "if turn.begun_at.elapsed() >= CONTENTION_DEADLINE { \
-         return Disposition::Answer(jobs, error.into()) }",
+        "policy.one_by_one |= begun_at.elapsed() >= SLOW_CONFLICT;",
+        "if policy.begun_at.elapsed() >= CONTENTION_DEADLINE { \
+         return Disposition::Fail(jobs, error.into()) }",
     ),
     guard(
         "commands without a locked record are found in time",
         "nodes::many_locked_rows_block_only_commands_that_need_them",
         BATCHER,
-        "(LOCK_WAIT_BUDGET / jobs).clamp(SHORTEST_WAIT, LONGEST_WAIT)",
-        "(LOCK_WAIT_BUDGET / jobs).max(LONGEST_WAIT / 5)",
+        "(LOCK_WAIT_BUDGET / jobs).clamp(MIN_LOCK_WAIT, MAX_LOCK_WAIT)",
+        "(LOCK_WAIT_BUDGET / jobs).max(MAX_LOCK_WAIT / 5)",
     ),
     guard(
         "a deferred command is not starved",
         "nodes::deferred_jobs_are_not_starved_by_other_commits",
         BATCHER,
-        "hand.deferred.then_some(LONGEST_WAIT)",
-        "hand.deferred.then_some(SHORTEST_WAIT)",
+        "exclusive.deferred.then_some(MAX_LOCK_WAIT)",
+        "exclusive.deferred.then_some(MIN_LOCK_WAIT)",
     ),
     guard(
         "a command that needs a locked record is deferred",
         "nodes::a_locked_row_blocks_only_commands_that_need_it",
         BATCHER,
-        "if long && (jobs.len() <= 1",
+        "if slow && (jobs.len() <= 1",
         "if false && (jobs.len() <= 1",
     ),
     guard(

@@ -73,7 +73,7 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "a timer is delivered only after it has fired",
-        file: "crates/engine/src/turns.rs",
+        file: "crates/engine/src/history.rs",
         from: "messages.retain(|message| message.due_at.is_none());",
         to: "messages.retain(|_| true);",
     },
@@ -93,7 +93,7 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "a deleted workflow deletes its children",
-        file: "crates/engine/src/deletion.rs",
+        file: "crates/engine/src/delete_workflow.rs",
         from: "            self.add_children(&key, &mut tree).await?;\n",
         to: "",
     },

@@ -56,7 +56,7 @@ impl DrainShare {
             .tenant(self.tenant)
             .concurrency(self.handlers as usize)
             .on_settled(move |settlement| {
-                let settled = settlement.answer.is_settled();
+                let settled = settlement.result.is_settled();
                 let count = if settled { &counted.settled } else { &counted.not_settled };
                 count.fetch_add(1, Ordering::Relaxed);
             })

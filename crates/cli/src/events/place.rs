@@ -18,7 +18,7 @@ impl<'e> Place<'e> {
     pub(super) async fn start(&self) -> Result<Option<Cursor>, Error> {
         let Some(name) = self.name else { return Ok(None) };
         limits::BOOKMARK.check(name)?;
-        match self.engine.bookmark(self.tenant, name).await? {
+        match self.engine.subscription_cursor(self.tenant, name).await? {
             Some(known) => Ok(Some(known.cursor.clone())),
             None => Ok(Some(self.engine.subscribe(None).await?.cursor().clone())),
         }

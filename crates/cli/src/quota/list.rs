@@ -82,7 +82,7 @@ pub(crate) async fn show_all(
 ) -> Result<bool, Error> {
     let mut last: Option<Arc<ConcurrencyLimit>> = None;
     loop {
-        let page = engine.gates(tenant, kind, last.as_deref(), PAGE).await?;
+        let page = engine.concurrency_limits(tenant, kind, last.as_deref(), PAGE).await?;
         let Some(end) = page.last() else { return Ok(last.is_some()) };
         show(&page);
         last = Some(end.clone());
@@ -101,7 +101,7 @@ impl Show {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let (engine, scope) = (self.target.open().await?, self.scope.scope());
         let (kind, name) = (scope.kind(), scope.name());
-        let gate = engine.gate(&self.target.tenant, kind, name).await?;
+        let gate = engine.concurrency_limit(&self.target.tenant, kind, name).await?;
         let missing = || CliError::NotFound { what: "limit of", name: told(kind, name) };
         let (gate, now) = (gate.ok_or_else(missing)?, duration::now());
         if self.target.json {

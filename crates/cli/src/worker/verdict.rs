@@ -97,10 +97,10 @@ fn reason(status: ExitStatus, stderr_tail: &str) -> String {
 /// The report of an attempt: a line for people, an object for programs.
 pub(crate) fn line(came: &AttemptReport) -> String {
     let (task, attempt, seconds) = (&came.fence.task.id, came.attempt, came.took.as_secs_f64());
-    let asked = requested(came.asked.as_ref(), came.answer.is_settled());
-    let what = match came.answer.code() {
+    let asked = requested(came.request.as_ref(), came.result.is_settled());
+    let what = match came.result.code() {
         None => asked,
-        Some(code) => format!("not settled, {} [{code}]; it was {asked}", came.answer),
+        Some(code) => format!("not settled, {} [{code}]; it was {asked}", came.result),
     };
     format!("{task} attempt {attempt}, {seconds:.3} s: {}", what.replace('\n', " | "))
 }
@@ -128,7 +128,7 @@ fn requested(asked: Option<&SettleRequest>, is_settled: bool) -> String {
 }
 
 pub(crate) fn object(came: &AttemptReport) -> Value {
-    let (requested, outcome) = match &came.asked {
+    let (requested, outcome) = match &came.request {
         None => (None, "not_settled"),
         Some(SettleRequest::Complete(_)) => (Some("complete"), "completed"),
         Some(SettleRequest::Fail(_)) => (Some("fail"), "failed"),
@@ -137,16 +137,16 @@ pub(crate) fn object(came: &AttemptReport) -> Value {
         Some(SettleRequest::WaitChildren) => (Some("wait_children"), "waiting_children"),
         Some(SettleRequest::Suspend) => (Some("suspend"), "suspended"),
     };
-    let settled = came.answer.is_settled();
-    let failure = match &came.asked {
+    let settled = came.result.is_settled();
+    let failure = match &came.request {
         Some(SettleRequest::Fail(failure)) => Some(failure),
         _ => None,
     };
-    let reason = match &came.asked {
+    let reason = match &came.request {
         Some(SettleRequest::Snooze { reason, .. }) => Some(reason.as_str()),
         _ => failure.map(Failure::reason),
     };
-    let result_bytes = match &came.asked {
+    let result_bytes = match &came.request {
         Some(SettleRequest::Complete(result)) => Some(result.as_ref().map_or(0, |p| p.bytes.len())),
         _ => None,
     };
@@ -160,7 +160,7 @@ pub(crate) fn object(came: &AttemptReport) -> Value {
         "outcome": if settled { outcome } else { "not_settled" },
         "requested": requested,
         "settled": settled,
-        "code": came.answer.code(),
+        "code": came.result.code(),
         "class": failure.map(|failure| failure.class().as_str()),
         "non_retryable": failure.is_some_and(|failure| failure.retry() == Retry::Never),
         "reason": reason,

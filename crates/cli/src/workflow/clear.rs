@@ -94,7 +94,7 @@ impl Which {
         while left > 0 {
             let piece = clearing.clone().after(after).limit(left.min(AT_ONCE));
             let cleared = piece.await?;
-            left -= cleared.forgotten.len() + cleared.refused.len();
+            left -= cleared.deleted.len() + cleared.rejected.len();
             after = cleared.next.clone();
             tally.add(cleared);
             if after.is_none() {
@@ -142,15 +142,15 @@ impl Tally {
     }
 
     fn add(&mut self, cleared: BulkDeleted) {
-        self.bar.inc(cleared.forgotten.len() as u64);
-        for (id, tasks) in cleared.forgotten {
+        self.bar.inc(cleared.deleted.len() as u64);
+        for (id, tasks) in cleared.deleted {
             self.workflows += 1;
             self.tasks += tasks as u64;
             if self.json {
                 say_json(&json!({ "id": id, "deleted": true, "tasks": tasks }));
             }
         }
-        for (id, error) in cleared.refused {
+        for (id, error) in cleared.rejected {
             let (code, message) = (error.code(), error.to_string());
             if self.json {
                 let error = json!({ "code": code, "message": message });

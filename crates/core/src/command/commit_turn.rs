@@ -287,7 +287,7 @@ impl CommitTurn {
         let mut digester = Digester::new("turn").json(&self.fence.epoch);
         digester = digester.number(i64::from(self.turn)).number(then).json(&self.taken);
         if let Some(metadata) = &self.metadata {
-            digester = digester.part(metadata.nonce.as_bytes());
+            digester = digester.part(metadata.turn_id.as_bytes());
         }
         Payload::digest(self.row.as_ref(), digester).finish()
     }
@@ -300,7 +300,10 @@ impl CommitTurn {
             turns: self.turn + u32::from(self.row.is_some()),
             next_step: self.next_step,
             sticky: self.sticky_ms.map(sticky),
-            about: self.metadata.as_ref().map_or_else(|| workflow.about.clone(), |f| f.about()),
+            metadata: match &self.metadata {
+                Some(metadata) => metadata.stored(),
+                None => workflow.metadata.clone(),
+            },
             last_kept_turn: None,
             ..workflow.clone()
         };

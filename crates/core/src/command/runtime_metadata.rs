@@ -13,21 +13,21 @@ pub struct RuntimeMetadata {
     pub execution: u32,
     /// The number of the first step of the turn, if it has any: it must be unused.
     pub first_step: Option<u64>,
-    /// An opaque status of this execution.
-    pub about: String,
+    /// An opaque text that is stored as the metadata of this execution.
+    pub text: String,
     /// The version of the runtime that the next turns need.
     pub version: Option<String>,
     /// Distinguishes two turns that are otherwise identical.
-    pub nonce: String,
+    pub turn_id: String,
 }
 
 impl RuntimeMetadata {
     pub(super) fn check(&self) -> Result<(), Rejection> {
-        limits::ABOUT.check_prose(&self.about)
+        limits::RUNTIME_METADATA.check_prose(&self.text)
     }
 
-    pub(super) fn about(&self) -> Option<String> {
-        (!self.about.is_empty()).then(|| self.about.clone())
+    pub(super) fn stored(&self) -> Option<String> {
+        (!self.text.is_empty()).then(|| self.text.clone())
     }
 
     /// The workflow in the execution of this turn.
@@ -98,33 +98,33 @@ mod tests {
     #[test]
     fn a_later_execution_starts_with_its_first_turn() {
         let mut stage = started();
-        let about =
-            |text: &str| RuntimeMetadata { about: text.into(), ..RuntimeMetadata::default() };
-        stage.must(turn(1, 0, about("one")));
+        let with_text =
+            |text: &str| RuntimeMetadata { text: text.into(), ..RuntimeMetadata::default() };
+        stage.must(turn(1, 0, with_text("one")));
         again(&mut stage, 2);
-        let next = RuntimeMetadata { execution: 1, ..about("two") };
+        let next = RuntimeMetadata { execution: 1, ..with_text("two") };
         assert_eq!(stage.run(turn(2, 1, next.clone())).unwrap_err().code(), "turn_mismatch");
         stage.must(turn(2, 0, next));
         let task = stage.task("t").unwrap();
         let present = task.workflow.as_ref().unwrap();
         assert_eq!((task.generation, present.turns), (1, 1));
-        assert_eq!(present.about.as_deref(), Some("two"));
+        assert_eq!(present.metadata.as_deref(), Some("two"));
         let key = Execution::key_of(&Tenant::default(), &"t".into(), 0);
         let past = stage.record::<Execution>(&key).expect("it is retained");
-        assert_eq!((past.turns, past.about.as_deref()), (1, Some("one")));
+        assert_eq!((past.turns, past.metadata.as_deref()), (1, Some("one")));
         assert!(stage.tables.payload(&past.turn_key(0)).is_some());
         assert!(stage.tables.events_after(0).any(|entry| entry.name == "continued_as_new"));
         stage.must(claim());
-        let back = stage.run(turn(3, 1, about("one"))).unwrap_err();
+        let back = stage.run(turn(3, 1, with_text("one"))).unwrap_err();
         assert_eq!(back, Rejection::GenerationMismatch { current: 1 });
     }
 
     #[test]
-    fn step_numbers_are_unique_and_the_nonce_distinguishes_turns() {
+    fn step_numbers_are_unique_and_the_turn_id_distinguishes_turns() {
         let mut stage = started();
-        let step = |first, nonce: &str| RuntimeMetadata {
+        let step = |first, turn_id: &str| RuntimeMetadata {
             first_step: Some(first),
-            nonce: nonce.into(),
+            turn_id: turn_id.into(),
             ..RuntimeMetadata::default()
         };
         stage.must(turn(1, 0, step(4, "a")));

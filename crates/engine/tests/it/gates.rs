@@ -99,8 +99,12 @@ async fn completing_a_task_leases_the_next_of_its_key_in_one_commit() {
     assert_eq!(ids(&claimer.await.unwrap()), ["b"]);
     assert_eq!(commits(&stage).await, before + 1);
     assert!(!other.is_finished(), "c is behind b");
-    let gate =
-        stage.engine.gate(&Tenant::default(), LimitKind::Concurrency, "k").await.unwrap().unwrap();
+    let gate = stage
+        .engine
+        .concurrency_limit(&Tenant::default(), LimitKind::Concurrency, "k")
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((gate.running, gate.admitted, gate.waiting), (1, 0, 1));
     other.abort();
 }
@@ -177,15 +181,23 @@ async fn concurrency_limits_are_listed_in_pages() {
     let tenant = Tenant::default();
     let (mut names, mut after) = (Vec::new(), None);
     loop {
-        let page = stage.engine.gates(&tenant, None, after.as_deref(), 2).await.unwrap();
+        let page =
+            stage.engine.concurrency_limits(&tenant, None, after.as_deref(), 2).await.unwrap();
         let Some(last) = page.last() else { break };
         names.extend(page.iter().map(|gate| gate.name.clone()));
         after = Some(last.clone());
     }
     assert_eq!(names, ["k0", "k1", "k2", "k3", "k4", "s"]);
-    let sessions = stage.engine.gates(&tenant, Some(LimitKind::Session), None, 100).await.unwrap();
+    let sessions = stage
+        .engine
+        .concurrency_limits(&tenant, Some(LimitKind::Session), None, 100)
+        .await
+        .unwrap();
     assert_eq!(sessions.len(), 1);
-    assert_eq!(stage.engine.gates(&"other".into(), None, None, 9).await.unwrap().len(), 0);
+    assert_eq!(
+        stage.engine.concurrency_limits(&"other".into(), None, None, 9).await.unwrap().len(),
+        0
+    );
 }
 
 /// Many workers compete for each concurrency key: at most one task of a key runs at a time.
@@ -225,6 +237,6 @@ async fn many_workers_run_one_task_of_a_key_at_a_time() {
         done += worker.await.unwrap();
     }
     assert_eq!(done, TASKS);
-    assert!(engine.gates(&Tenant::default(), None, None, 9).await.unwrap().is_empty());
+    assert!(engine.concurrency_limits(&Tenant::default(), None, None, 9).await.unwrap().is_empty());
     engine.shutdown().await.unwrap();
 }

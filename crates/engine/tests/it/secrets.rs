@@ -209,7 +209,7 @@ async fn a_handler_does_not_disclose_its_request_key() {
     let guard = first(&engine, OTHER).await;
     store.fail(StoreCall::Commit, 1, Failure::Unavailable);
     drop(guard);
-    crate::stage::until(|| told.all().contains("could not be released")).await;
+    crate::stage::until(|| told.all().contains("releasing a request failed")).await;
     judge(&told, &Gossip::default());
 }
 

@@ -103,14 +103,14 @@ async fn a_durable_subscription_continues_from_its_cursor() {
     let mut log = other.subscribe_durable("mailer", Filter::default()).await.unwrap();
     assert_eq!(seen(&log.read().await.unwrap()), ["created c"]);
     assert_eq!(log.ack_all().await.unwrap(), at(3));
-    let bookmark = engine.bookmark(&Tenant::default(), "mailer").await.unwrap().unwrap();
+    let bookmark = engine.subscription_cursor(&Tenant::default(), "mailer").await.unwrap().unwrap();
     assert_eq!(bookmark.cursor, at(3));
     // Acknowledgements write no events, so reading the log does not grow it.
     assert!(log.read().await.unwrap().is_empty());
     let mut fresh = engine.subscribe_durable("auditor", Filter::default()).await.unwrap();
     assert_eq!(fresh.read().await.unwrap().len(), 3);
     fresh.ack_all().await.unwrap();
-    let known = engine.bookmarks(&Tenant::default(), None, 10).await.unwrap();
+    let known = engine.subscription_cursors(&Tenant::default(), None, 10).await.unwrap();
     let names: Vec<&str> = known.iter().map(|known| known.name.as_str()).collect();
     assert_eq!(names, ["auditor", "mailer"]);
     assert!(engine.delete_subscription(&Tenant::default(), "mailer").await.unwrap());
@@ -125,7 +125,7 @@ async fn a_durable_subscription_advances_past_filtered_out_events() {
     let Stage { engine, .. } = Stage::new().await;
     let rare = || Filter { lanes: ["rare".into()].into(), ..Filter::default() };
     let place = async |engine: &Engine| {
-        let known = engine.bookmark(&Tenant::default(), "mailer").await.unwrap();
+        let known = engine.subscription_cursor(&Tenant::default(), "mailer").await.unwrap();
         known.map_or(0, |known| known.cursor.seq)
     };
     create_in(&engine, "r", "rare", "eu").await;

@@ -33,7 +33,9 @@ impl Model {
             return breach(Kind::IllegalMove, format!("unknown event {}", entry.body));
         };
         self.fold.read(entry).or_else(|what| breach(Kind::IllegalMove, what))?;
-        if [crate::workflow::TENANT, crate::foreign::TENANT].contains(&entry.tenant.as_str()) {
+        if [crate::workflow::TENANT, crate::external_runtime::TENANT]
+            .contains(&entry.tenant.as_str())
+        {
             return Ok(());
         }
         let Some(id) = entry.task.clone() else { return self.ordered_so(entry, &change) };

@@ -10,8 +10,8 @@ use windlass_core::{
 };
 use windlass_store::{MemoryStore, Query, Store};
 
+use crate::model::external_runtime::is_external_runtime;
 use crate::model::facts::{Content, Facts, Pause, Stand, State};
-use crate::model::foreign::is_foreign;
 use crate::model::log::result_of;
 use crate::model::state::Model;
 use crate::ready::ready;
@@ -257,7 +257,7 @@ fn route(spec: &TaskSpec) -> Route {
 
 /// Whether a record is judged apart from those of tasks.
 fn is_elsewhere(key: &RowKey) -> bool {
-    is_of_workflows(key) || is_foreign(key)
+    is_of_workflows(key) || is_external_runtime(key)
 }
 
 /// Whether a record is judged with the workflows.

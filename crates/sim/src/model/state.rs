@@ -79,7 +79,7 @@ pub(crate) struct Model {
     /// The number of commits; orders changes that the log does not show.
     pub(super) moment: u64,
     pub(crate) workflows: super::workflow::Workflows,
-    pub(crate) foreign: super::foreign::Foreign,
+    pub(crate) external_runtime: super::external_runtime::ExternalRuntime,
 }
 
 #[derive(Clone, Debug)]
@@ -136,7 +136,7 @@ impl Model {
             limiters: super::limiter::Limiters::default(),
             moment: 0,
             workflows: super::workflow::Workflows::new(workflows),
-            foreign: super::foreign::Foreign::default(),
+            external_runtime: super::external_runtime::ExternalRuntime::default(),
         }
     }
 
@@ -226,6 +226,6 @@ impl Model {
     ) -> Result<(), Breach> {
         let writer = super::workflow::Writer { worker, now, moment: self.moment };
         self.workflows.observe(memory, changes, &writer)?;
-        self.foreign.observe(memory, changes, now)
+        self.external_runtime.observe(memory, changes, now)
     }
 }

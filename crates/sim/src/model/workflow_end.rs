@@ -113,7 +113,7 @@ impl Life {
             last =
                 Some(match (run.rows.is_empty(), replayed?.turn(Timestamp::default(), vec![])) {
                     (true, _) => ExecutionState::Waiting { count: 0, first: Vec::new() },
-                    (false, Ok(TurnProgress::Finished(finished))) => finished.standing,
+                    (false, Ok(TurnProgress::Finished(finished))) => finished.state,
                     (false, other) => {
                         let what = format!("{id}/{number} continues after its end: {other:?}");
                         return breach(Kind::History, what);

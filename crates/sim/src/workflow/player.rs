@@ -132,7 +132,7 @@ impl Player {
                 format!("({})", shown(child.await.map(child_result))?)
             }
             Op::Detached(ops) => {
-                ctx.start_named(PROGRAM, &Plan::one(ops, is_confluent)).await?;
+                ctx.start_detached_named(PROGRAM, &Plan::one(ops, is_confluent)).await?;
                 "detached".to_owned()
             }
             Op::Keep(number) => {

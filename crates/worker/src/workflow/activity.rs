@@ -34,9 +34,9 @@ impl Workflow {
     {
         match name_of(&function) {
             Ok(name) => self.activity_named(name, input),
-            Err(unnamed) => {
-                let name = unnamed.function.to_owned();
-                let task = Err(StepError::refused(&name, unnamed));
+            Err(anonymous) => {
+                let name = anonymous.function.to_owned();
+                let task = Err(StepError::refused(&name, anonymous));
                 Activity { workflow: self.clone(), name, task, output: PhantomData }
             }
         }
@@ -152,7 +152,7 @@ pub(super) fn checked(
     }
     match check(&task) {
         Ok(()) => Ok(Box::new(task)),
-        Err(refusal) => Err(StepError::refused(name, refusal)),
+        Err(rejection) => Err(StepError::refused(name, rejection)),
     }
 }
 

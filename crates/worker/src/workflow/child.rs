@@ -37,9 +37,9 @@ impl Planned {
     fn new<F>(workflow: &Workflow, function: &F, input: &impl Serialize) -> Self {
         match name_of(function) {
             Ok(name) => Self::named(workflow, name, input),
-            Err(unnamed) => {
-                let name = unnamed.function.to_owned();
-                let task = Err(StepError::refused(&name, unnamed));
+            Err(anonymous) => {
+                let name = anonymous.function.to_owned();
+                let task = Err(StepError::refused(&name, anonymous));
                 Self { workflow: workflow.clone(), name, task }
             }
         }
@@ -62,7 +62,7 @@ impl Planned {
         let task = task.and_then(|task| {
             let id = task.id.as_str();
             let is_fit = if id.is_empty() { Ok(()) } else { limits::WORKFLOW_ID.check(id) };
-            is_fit.map_err(|refusal| StepError::refused(&name, refusal))?;
+            is_fit.map_err(|rejection| StepError::refused(&name, rejection))?;
             checked(&workflow, &name, task)
         });
         (workflow, name, task)
@@ -103,7 +103,11 @@ impl Workflow {
     }
 
     /// Like [`Workflow::start_detached`], by name.
-    pub fn start_named(&self, name: &str, input: &(impl Serialize + ?Sized)) -> DetachedWorkflow {
+    pub fn start_detached_named(
+        &self,
+        name: &str,
+        input: &(impl Serialize + ?Sized),
+    ) -> DetachedWorkflow {
         DetachedWorkflow { plan: Planned::named(self, name, input) }
     }
 }
@@ -165,11 +169,11 @@ impl DetachedWorkflow {
         self
     }
 
-    fn launch(self) -> Result<TaskId, StepError> {
+    fn start(self) -> Result<TaskId, StepError> {
         let (workflow, _, task) = self.plan.checked();
         let task = task?;
         workflow.check_cancel()?;
-        Ok(workflow.journal().launch(task))
+        Ok(workflow.journal().start_detached(task))
     }
 }
 
@@ -178,7 +182,7 @@ impl IntoFuture for DetachedWorkflow {
     type IntoFuture = Ready<Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        ready(self.launch())
+        ready(self.start())
     }
 }
 
@@ -190,6 +194,6 @@ impl<O> fmt::Debug for Child<O> {
 
 impl fmt::Debug for DetachedWorkflow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Detached").field("name", &self.plan.name).finish_non_exhaustive()
+        f.debug_struct("DetachedWorkflow").field("name", &self.plan.name).finish_non_exhaustive()
     }
 }

@@ -173,19 +173,19 @@ where
     type Output = Result<Vec<T>, E>;
 
     fn try_join(self) -> impl Future<Output = Self::Output> + Send {
-        let mut crowd = FutureSet::new(self);
-        let mut values: Vec<Option<T>> = crowd.places().map(|_| None).collect();
+        let mut set = FutureSet::new(self);
+        let mut values: Vec<Option<T>> = set.places().map(|_| None).collect();
         poll_fn(move |context| {
-            for (place, output) in crowd.poll(context, Result::is_err) {
+            for (place, output) in set.poll(context, Result::is_err) {
                 match output {
                     Ok(value) => values[place] = Some(value),
                     Err(error) => {
-                        crowd.clear();
+                        set.clear();
                         return Poll::Ready(Err(error));
                     }
                 }
             }
-            if !crowd.is_empty() {
+            if !set.is_empty() {
                 return Poll::Pending;
             }
             Poll::Ready(Ok(std::mem::take(&mut values).into_iter().flatten().collect()))
@@ -197,13 +197,13 @@ impl<F: IntoFuture<Output: Send, IntoFuture: Send>> Join for Vec<F> {
     type Output = Vec<F::Output>;
 
     fn join(self) -> impl Future<Output = Self::Output> + Send {
-        let mut crowd = FutureSet::new(self);
-        let mut outputs: Vec<Option<F::Output>> = crowd.places().map(|_| None).collect();
+        let mut set = FutureSet::new(self);
+        let mut outputs: Vec<Option<F::Output>> = set.places().map(|_| None).collect();
         poll_fn(move |context| {
-            for (place, output) in crowd.poll(context, |_| false) {
+            for (place, output) in set.poll(context, |_| false) {
                 outputs[place] = Some(output);
             }
-            if !crowd.is_empty() {
+            if !set.is_empty() {
                 return Poll::Pending;
             }
             Poll::Ready(std::mem::take(&mut outputs).into_iter().flatten().collect())
@@ -252,10 +252,10 @@ impl<F: IntoFuture<Output: Send, IntoFuture: Send>> Select for Vec<F> {
     type Output = (usize, F::Output);
 
     fn select(self) -> impl Future<Output = Self::Output> + Send {
-        let mut crowd = FutureSet::new(self);
+        let mut set = FutureSet::new(self);
         poll_fn(move |context| {
-            let Some(won) = crowd.poll(context, |_| true).pop() else { return Poll::Pending };
-            crowd.clear();
+            let Some(won) = set.poll(context, |_| true).pop() else { return Poll::Pending };
+            set.clear();
             Poll::Ready(won)
         })
     }

@@ -7,19 +7,17 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use windlass_core::{CodeVersion, Payload, RetryPolicy, TaskId, Timestamp, limits};
+use windlass_core::{CodeVersion, Payload, TaskId, Timestamp, limits};
 
 use super::cancelled::Cancelled;
 use super::carryover::Carryover;
 use super::combine::{Join, Select, TryJoin};
 use super::error::StepError;
 use super::execution_start::{ExecutionStart, Info};
-use super::local::Local;
 use super::replay_state::{Plan, ReplayState, Until};
 use super::signal::{SignalStream, SignalWait};
-use super::step::{Step, decoded, fired, result};
+use super::step::{Step, decoded, fired};
 use super::timeout::timeout;
-use crate::failure::Failure;
 use crate::handler::encode;
 
 /// The largest number of unread messages that continue-as-new carries over.
@@ -127,63 +125,6 @@ impl Workflow {
         future: F,
     ) -> impl Future<Output = Result<F::Output, StepError>> + use<F> {
         timeout(future.into_future(), self.sleep(limit))
-    }
-
-    /// Runs a local activity: a short piece of code within the turn, in the worker's process,
-    /// without a task. Its outcome is recorded in the history. If the worker dies before the turn
-    /// is committed, it runs again.
-    pub fn local_activity<F, Fut, O, E>(&self, name: &str, run: F) -> Step<O>
-    where
-        F: FnOnce() -> Fut + Send + 'static,
-        Fut: Future<Output = Result<O, E>> + Send + 'static,
-        O: Serialize + DeserializeOwned,
-        E: Into<Failure>,
-    {
-        let checked = limits::KIND.check(name).map_err(|why| StepError::refused(name, why));
-        let plan = checked.map(|()| Plan::Local(Local::new(name.to_owned(), run)));
-        Step::new(self, name.to_owned(), plan, result)
-    }
-
-    /// Like [`Workflow::local_activity`], and retried within the same turn when it fails. A policy
-    /// of more than ten attempts, or more than ten seconds of backoff in total, is rejected.
-    ///
-    /// ```
-    /// # use std::sync::atomic::{AtomicU32, Ordering};
-    /// # use windlass_core::RetryPolicy;
-    /// # use windlass_worker::Failure;
-    /// # use windlass_worker::workflow::testing::WorkflowTest;
-    /// # use windlass_worker::workflow::{StepError, Workflow};
-    /// # static TRIES: AtomicU32 = AtomicU32::new(0);
-    /// async fn ask_a_flaky_cache() -> Result<u32, Failure> {
-    ///     # if TRIES.fetch_add(1, Ordering::SeqCst) < 2 { return Err(Failure::transient("no")); }
-    ///     Ok(7)
-    /// }
-    ///
-    /// async fn price(ctx: Workflow, _: ()) -> Result<u32, StepError> {
-    ///     ctx.local_activity_retried("price", RetryPolicy::linear(4, 10), ask_a_flaky_cache).await
-    /// }
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
-    /// # let tested = WorkflowTest::new(price, &()).run().await.expect("it ends");
-    /// # assert_eq!((tested.result, TRIES.load(Ordering::SeqCst)), (Ok(7), 3));
-    /// # }
-    /// ```
-    pub fn local_activity_retried<F, Fut, O, E>(
-        &self,
-        name: &str,
-        retry: RetryPolicy,
-        run: F,
-    ) -> Step<O>
-    where
-        F: Fn() -> Fut + Send + 'static,
-        Fut: Future<Output = Result<O, E>> + Send + 'static,
-        O: Serialize + DeserializeOwned + Send,
-        E: Into<Failure>,
-    {
-        let checked = limits::KIND.check(name).map_err(|why| StepError::refused(name, why));
-        let checked = checked
-            .and_then(|()| Local::check_retry(&retry).map_err(|why| StepError::refused(name, why)));
-        let plan = checked.map(|()| Plan::Local(Local::tried(name.to_owned(), retry, run)));
-        Step::new(self, name.to_owned(), plan, result)
     }
 
     /// Waits for a message with this name.
@@ -310,7 +251,7 @@ impl Workflow {
         &self,
         input: &I,
     ) -> Result<Infallible, StepError> {
-        self.start_over(input, None).await
+        self.restart(input, None).await
     }
 
     /// Like [`Workflow::continue_as_new`], with another version of the code.
@@ -319,10 +260,10 @@ impl Workflow {
         version: &str,
         input: &I,
     ) -> Result<Infallible, StepError> {
-        self.start_over(input, Some(version)).await
+        self.restart(input, Some(version)).await
     }
 
-    async fn start_over<I: Serialize + ?Sized>(
+    async fn restart<I: Serialize + ?Sized>(
         &self,
         input: &I,
         version: Option<&str>,

@@ -79,6 +79,6 @@ impl WorkflowDefinition {
 
 impl fmt::Debug for WorkflowDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Program({})", self.name)
+        write!(f, "WorkflowDefinition({})", self.name)
     }
 }

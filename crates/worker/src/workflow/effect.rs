@@ -12,12 +12,12 @@ use super::local::Local;
 use super::replay_state::Plan;
 use super::step::{Step, result};
 use crate::failure::Failure;
-use crate::lease::is_retryable;
+use crate::lease::is_retryable_under_lease;
 use crate::retry_delay::RetryDelay;
 
-/// Makes external calls under the lease of a turn, so that none is made twice. The driver of a
+/// Makes external effects under the lease of a turn, so that none is made twice. The driver of a
 /// workflow passes it to local activities.
-pub trait Calls: Send + Sync {
+pub trait EffectAccess: Send + Sync {
     fn effect(&self, provider: &str, name: &str) -> EffectCall;
 }
 
@@ -28,7 +28,7 @@ pub struct Effect {
     workflow: Workflow,
     provider: String,
     name: Option<String>,
-    is_threaded: bool,
+    is_idempotent: bool,
     retry: Option<RetryPolicy>,
 }
 
@@ -38,7 +38,7 @@ impl Workflow {
     /// first looks the call up at the provider.
     pub fn effect(&self, provider: impl Into<String>) -> Effect {
         let (workflow, provider) = (self.clone(), provider.into());
-        Effect { workflow, provider, name: None, is_threaded: false, retry: None }
+        Effect { workflow, provider, name: None, is_idempotent: false, retry: None }
     }
 }
 
@@ -53,13 +53,13 @@ impl Effect {
         self
     }
 
-    /// For a provider that deduplicates calls: see [`EffectCall::idempotent_provider`].
+    /// For a provider that deduplicates effects: see [`EffectCall::idempotent_provider`].
     pub fn idempotent_provider(mut self) -> Self {
-        self.is_threaded = true;
+        self.is_idempotent = true;
         self
     }
 
-    /// The retry policy for calls that fail or whose outcome is unknown. All attempts are within
+    /// The retry policy for effects that fail or whose outcome is unknown. All attempts are within
     /// the turn, so they should be short.
     pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = Some(retry);
@@ -68,7 +68,7 @@ impl Effect {
 
     /// Makes the call. The request must be the same when the turn is retried, or it is rejected as
     /// a different one: it must not depend on [`Workflow::now`].
-    pub fn run<D>(self, downstream: D, request: D::Request) -> Step<D::Answer>
+    pub fn run<D>(self, service: D, request: D::Request) -> Step<D::Answer>
     where
         D: ExternalService + Send + 'static,
         D::Request: Send + 'static,
@@ -77,17 +77,17 @@ impl Effect {
         let plan = self.check().map_err(|why| StepError::refused(&shown, why)).map(|()| {
             let id = self.workflow.id().clone();
             let (name, retry) = (self.name, self.retry);
-            let (provider, is_threaded) = (self.provider, self.is_threaded);
-            Local::lent(shown.clone(), move |step, calls| async move {
+            let (provider, is_idempotent) = (self.provider, self.is_idempotent);
+            Local::with_effects(shown.clone(), move |step, effects| async move {
                 let name = name.unwrap_or_else(|| format!("step {step}"));
-                let once = EffectAttempt {
+                let attempt = EffectAttempt {
                     request_id: format!("{id}/{step}"),
                     provider,
                     name,
-                    is_threaded,
-                    calls,
+                    is_idempotent,
+                    effects,
                 };
-                once.until_answered(&downstream, &request, retry.as_ref()).await
+                attempt.until_answered(&service, &request, retry.as_ref()).await
             })
         });
         Step::new(&self.workflow, shown, plan.map(Plan::Local), result)
@@ -104,29 +104,29 @@ struct EffectAttempt {
     request_id: String,
     provider: String,
     name: String,
-    is_threaded: bool,
-    /// None without an engine: a workflow test calls the service directly.
-    calls: Option<Arc<dyn Calls>>,
+    is_idempotent: bool,
+    /// None without an engine: a workflow test effects the service directly.
+    effects: Option<Arc<dyn EffectAccess>>,
 }
 
 impl EffectAttempt {
     async fn until_answered<D: ExternalService>(
         &self,
-        downstream: &D,
+        service: &D,
         request: &D::Request,
         retry: Option<&RetryPolicy>,
     ) -> Result<D::Answer, Failure> {
         let (mut tries, mut pause) = (0, RetryDelay::default());
         loop {
-            let failed = match self.call(downstream, request).await {
+            let failed = match self.call(service, request).await {
                 Ok(answer) => return Ok(answer),
-                Err(EffectError::Refused(error)) if is_retryable(&error) => {
-                    tracing::warn!(provider = self.provider, %error, "a call waits for the store");
+                Err(EffectError::Refused(error)) if is_retryable_under_lease(&error) => {
+                    tracing::warn!(provider = self.provider, %error, "external call failed in the store and is retried");
                     tokio::time::sleep(pause.next()).await;
                     continue;
                 }
                 // The lease is lost: the call does not return, so that the turn gets no outcome.
-                Err(EffectError::Refused(Error::Rejected(refusal))) if is_lost(&refusal) => {
+                Err(EffectError::Refused(Error::Rejected(rejection))) if is_lost(&rejection) => {
                     pending().await
                 }
                 Err(EffectError::Refused(error)) => return Err(Failure::permanent(error)),
@@ -144,25 +144,25 @@ impl EffectAttempt {
 
     async fn call<D: ExternalService>(
         &self,
-        downstream: &D,
+        service: &D,
         request: &D::Request,
     ) -> Result<D::Answer, EffectError> {
-        let Some(calls) = &self.calls else {
+        let Some(effects) = &self.effects else {
             let call = Call { request_id: self.request_id.clone(), fence: None };
-            let answer = downstream.invoke(&call, request).await;
+            let answer = service.invoke(&call, request).await;
             let provider = self.provider.clone();
             return answer
                 .map_err(|error| EffectError::Failed { provider, reason: error.to_string() });
         };
-        let effect = calls.effect(&self.provider, &self.name);
-        let effect = if self.is_threaded { effect.idempotent_provider() } else { effect };
-        effect.run(downstream, request).await
+        let effect = effects.effect(&self.provider, &self.name);
+        let effect = if self.is_idempotent { effect.idempotent_provider() } else { effect };
+        effect.run(service, request).await
     }
 }
 
-fn is_lost(refusal: &Rejection) -> bool {
+fn is_lost(rejection: &Rejection) -> bool {
     matches!(
-        refusal,
+        rejection,
         Rejection::TaskNotFound
             | Rejection::StaleFence { .. }
             | Rejection::LeaseExpired
@@ -171,8 +171,8 @@ fn is_lost(refusal: &Rejection) -> bool {
     )
 }
 
-impl fmt::Debug for dyn Calls {
+impl fmt::Debug for dyn EffectAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Calls")
+        f.write_str("EffectAccess")
     }
 }

@@ -53,7 +53,7 @@ impl fmt::Display for StepError {
             StepError::Undecodable { name, reason } => {
                 write!(f, "the value of `{name}` does not decode: {reason}")
             }
-            StepError::Refused { name, reason } => write!(f, "`{name}` is refused: {reason}"),
+            StepError::Refused { name, reason } => write!(f, "`{name}` was rejected: {reason}"),
         }
     }
 }
@@ -68,9 +68,9 @@ pub enum TurnFailure {
         text: String,
     },
     /// The code awaits something other than a workflow operation.
-    ForeignAwait,
+    NonWorkflowAwait,
     /// Its futures wake each other endlessly.
-    Restless,
+    BusyLoop,
 }
 
 impl From<Nondeterminism> for TurnFailure {
@@ -84,12 +84,12 @@ impl fmt::Display for TurnFailure {
         match self {
             TurnFailure::Nondeterminism(found) => found.fmt(f),
             TurnFailure::Panicked { text } => write!(f, "the workflow's code panicked: {text}"),
-            TurnFailure::ForeignAwait => f.write_str(
+            TurnFailure::NonWorkflowAwait => f.write_str(
                 "the workflow's code awaits something that a workflow cannot await: no \
                  pending operation of the workflow can wake it. I/O, clocks and runtime tasks \
                  belong in an activity or in ctx.local_activity(..)",
             ),
-            TurnFailure::Restless => f.write_str(
+            TurnFailure::BusyLoop => f.write_str(
                 "the workflow's code never blocks: its futures wake each other endlessly \
                  within one turn",
             ),

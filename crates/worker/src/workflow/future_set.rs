@@ -24,12 +24,12 @@ struct Woken {
 }
 
 /// The waker of one future.
-struct Call {
+struct MemberWaker {
     place: usize,
     woken: Arc<Mutex<Woken>>,
 }
 
-impl Wake for Call {
+impl Wake for MemberWaker {
     fn wake(self: Arc<Self>) {
         let poller = {
             let mut woken = locked(&self.woken);
@@ -52,7 +52,7 @@ impl<F: Future> FutureSet<F> {
         let places = (0..running).collect();
         let woken = Arc::new(Mutex::new(Woken { places, poller: None }));
         let member = |(place, future): (usize, _)| {
-            let waker = Waker::from(Arc::new(Call { place, woken: Arc::clone(&woken) }));
+            let waker = Waker::from(Arc::new(MemberWaker { place, woken: Arc::clone(&woken) }));
             let future: F = IntoFuture::into_future(future);
             Some(Member { future: Box::pin(future), waker })
         };

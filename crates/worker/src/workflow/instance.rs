@@ -19,15 +19,15 @@ use super::local::{Local, panic_text};
 use super::nondeterminism::{Deviation, Nondeterminism, ReplayStep};
 use super::planned_command::PlannedCommand;
 use super::replay_cursor::ReplayCursor;
-use super::turn_part::{BYTES_PER_ROW, MADE_PER_ROW, TurnPart, arrival_bytes, parts};
+use super::turn_part::{BYTES_PER_ROW, COMMANDS_PER_ROW, TurnPart, arrival_bytes, parts};
 use super::unread_signal::UnreadSignal;
 use crate::failure::{Failure, fitting};
 use crate::handler::Handled;
 
 /// How often code may be polled before it blocks.
-const MOST_POLLS: u32 = 100_000;
+const MAX_POLLS: u32 = 100_000;
 /// How many waits of a workflow are described.
-const WAITS_TOLD: usize = 8;
+const MAX_WAITS_SHOWN: usize = 8;
 
 /// One execution of a workflow, as live code.
 ///
@@ -48,7 +48,7 @@ pub struct Instance {
     /// The turn in progress.
     arrived: Vec<WorkflowInput>,
     arrived_bytes: usize,
-    told: usize,
+    delivered: usize,
     parts: Vec<TurnPart>,
     broken: Option<TurnFailure>,
 }
@@ -76,8 +76,8 @@ pub struct CompletedTurn {
     /// To be committed one after the other under one lease; empty if there was nothing to do.
     pub parts: Vec<TurnPart>,
     /// How many inputs were delivered. The rest arrived after the end of the code.
-    pub told: usize,
-    pub standing: ExecutionState,
+    pub delivered: usize,
+    pub state: ExecutionState,
     /// Local activities are left that did not fit into its row: the next turn follows at once,
     /// with or without inputs. Their outcomes are inputs of that turn.
     pub has_more: bool,
@@ -111,7 +111,7 @@ impl ExecutionState {
         !matches!(self, ExecutionState::Waiting { .. })
     }
 
-    pub fn starts_over(&self) -> bool {
+    pub fn continues_as_new(&self) -> bool {
         matches!(self, ExecutionState::ContinueAsNew { .. })
     }
 }
@@ -126,10 +126,10 @@ impl Wake for Woken {
 }
 
 impl Instance {
-    pub fn begin(program: &WorkflowDefinition, begin: ExecutionStart) -> Self {
+    pub fn begin(definition: &WorkflowDefinition, begin: ExecutionStart) -> Self {
         let workflow = Workflow::new(begin);
         let input = workflow.begin().input.clone().map(|input| input.0);
-        let code = program.begin(workflow.clone(), input);
+        let code = definition.begin(workflow.clone(), input);
         Self {
             workflow,
             code: Some(code),
@@ -140,7 +140,7 @@ impl Instance {
             held: None,
             arrived: Vec::new(),
             arrived_bytes: 0,
-            told: 0,
+            delivered: 0,
             parts: Vec::new(),
             broken: None,
         }
@@ -199,15 +199,15 @@ impl Instance {
         let Some(held) = self.held.take() else { return Ok(()) };
         let (first_row, lengths) = (self.rows, held.lengths.clone());
         self.rows += lengths.len() as u64;
-        let gone = self.go_through(held).map_err(|deviation| {
+        let replayed = self.replay_held(held).map_err(|deviation| {
             let Deviation { place, expected, found } = deviation;
             let (turn, place) = located(first_row, &lengths, place);
             Nondeterminism { turn, place, expected, found }
         });
-        gone.inspect_err(|found| self.fail(found.clone().into()))
+        replayed.inspect_err(|found| self.fail(found.clone().into()))
     }
 
-    fn go_through(&mut self, held: Held) -> Result<(), Deviation> {
+    fn replay_held(&mut self, held: Held) -> Result<(), Deviation> {
         if let Some(more) = self.workflow.journal().entries.first() {
             let found = ReplayStep::made(&more.made);
             return Err(Deviation { place: 0, expected: ReplayStep::Nothing, found });
@@ -222,7 +222,7 @@ impl Instance {
             journal.now = held.at;
             journal.begin_replay(ReplayCursor::new(held.made, last_row));
         }
-        let told = with_default(&Dispatch::none(), || self.tell_all(held.arrived));
+        let delivered = with_default(&Dispatch::none(), || self.deliver_all(held.arrived));
         let mut journal = self.workflow.journal();
         let (place, expected) = journal.expected();
         let failed = |text| {
@@ -230,7 +230,7 @@ impl Instance {
             Err(Deviation { place, expected, found })
         };
         // Missing commands are the consequence of a failure: report the failure.
-        match (told.map(|_| self.failure()), journal.end_replay()) {
+        match (delivered.map(|_| self.failure()), journal.end_replay()) {
             (Err(failure), Ok(()) | Err(Deviation { found: ReplayStep::Nothing, .. })) => {
                 failed(failure.to_string())
             }
@@ -254,29 +254,29 @@ impl Instance {
         at: Timestamp,
         arrivals: Vec<WorkflowInput>,
     ) -> Result<TurnProgress, TurnFailure> {
-        self.sound()?;
+        self.check_usable()?;
         self.catch_up()?;
         self.begin_turn(at);
-        self.told = 0;
+        self.delivered = 0;
         let first = !self.begun;
         let arrivals = if self.ended.is_some() { Vec::new() } else { arrivals };
         let idle = !first && arrivals.is_empty() && !self.workflow.journal().runs_local();
         let span = self.span();
-        let told = span.in_scope(|| self.tell_all(arrivals));
-        self.told = told.inspect_err(|failure| self.fail(failure.clone()))?;
+        let delivered = span.in_scope(|| self.deliver_all(arrivals));
+        self.delivered = delivered.inspect_err(|failure| self.fail(failure.clone()))?;
         if idle && (self.ended.is_none() || !self.parts.is_empty()) {
             return Ok(self.finished());
         }
-        self.conclude()
+        self.finish_turn()
     }
 
     /// Continues a turn with the outcomes of its local activities.
     pub fn resume(&mut self, arrivals: Vec<WorkflowInput>) -> Result<TurnProgress, TurnFailure> {
-        self.sound()?;
+        self.check_usable()?;
         let span = self.span();
-        let told = span.in_scope(|| self.tell_all(arrivals));
-        told.inspect_err(|failure| self.fail(failure.clone()))?;
-        self.conclude()
+        let delivered = span.in_scope(|| self.deliver_all(arrivals));
+        delivered.inspect_err(|failure| self.fail(failure.clone()))?;
+        self.finish_turn()
     }
 
     /// The span of log lines of the code: the workflow and its parent.
@@ -299,13 +299,13 @@ impl Instance {
     }
 
     /// Delivers inputs until the code has ended, and runs the code after each of them.
-    fn tell_all(&mut self, arrivals: Vec<WorkflowInput>) -> Result<usize, TurnFailure> {
+    fn deliver_all(&mut self, arrivals: Vec<WorkflowInput>) -> Result<usize, TurnFailure> {
         if !self.begun {
             self.begun = true;
             self.run()?;
         }
         let recorded = !self.workflow.journal().is_replaying();
-        let mut told = 0;
+        let mut delivered = 0;
         for arrival in arrivals {
             if self.ended.is_some() {
                 break;
@@ -314,23 +314,23 @@ impl Instance {
                 self.arrived_bytes += arrival_bytes(&arrival);
                 self.arrived.push(arrival.clone());
             }
-            let heard = self.workflow.journal().tell(arrival);
-            drop(heard.spared);
-            heard.wakers.into_iter().for_each(Waker::wake);
-            told += 1;
+            let woken = self.workflow.journal().deliver(arrival);
+            drop(woken.unstarted);
+            woken.wakers.into_iter().for_each(Waker::wake);
+            delivered += 1;
             self.run()?;
         }
-        Ok(told)
+        Ok(delivered)
     }
 
     /// Polls the code until it blocks.
     fn run(&mut self) -> Result<(), TurnFailure> {
         let waker = Waker::from(Arc::clone(&self.woken));
         let mut context = Context::from_waker(&waker);
-        for _ in 0..MOST_POLLS {
+        for _ in 0..MAX_POLLS {
             let Some(code) = self.code.as_mut() else { return Ok(()) };
             self.woken.0.store(false, Ordering::Release);
-            let polled = guarded(|| code.as_mut().poll(&mut context))?;
+            let polled = catch_panic(|| code.as_mut().poll(&mut context))?;
             if let Poll::Ready(handled) = polled {
                 return self.end(Some(handled));
             }
@@ -341,13 +341,13 @@ impl Instance {
                 return Ok(());
             }
         }
-        Err(TurnFailure::Restless)
+        Err(TurnFailure::BusyLoop)
     }
 
     fn end(&mut self, handled: Option<Handled>) -> Result<(), TurnFailure> {
         // If it continues as new, dropping the code cancels its open steps.
         let code = self.code.take();
-        guarded(|| drop(code))?;
+        catch_panic(|| drop(code))?;
         let mut journal = self.workflow.journal();
         self.ended = Some(match handled {
             Some(handled) => ending(handled, journal.cancel()),
@@ -364,19 +364,19 @@ impl Instance {
         Ok(())
     }
 
-    fn conclude(&mut self) -> Result<TurnProgress, TurnFailure> {
+    fn finish_turn(&mut self) -> Result<TurnProgress, TurnFailure> {
         if self.ended.is_none() {
             let mut journal = self.workflow.journal();
             let is_full =
-                journal.entries.len() >= MADE_PER_ROW || self.arrived_bytes >= BYTES_PER_ROW;
+                journal.entries.len() >= COMMANDS_PER_ROW || self.arrived_bytes >= BYTES_PER_ROW;
             if journal.runs_local() && !is_full {
                 return Ok(TurnProgress::Local(journal.take_work()));
             }
             let awaits_nothing = journal.waits().next().is_none();
             drop(journal);
             if awaits_nothing {
-                self.fail(TurnFailure::ForeignAwait);
-                return Err(TurnFailure::ForeignAwait);
+                self.fail(TurnFailure::NonWorkflowAwait);
+                return Err(TurnFailure::NonWorkflowAwait);
             }
         }
         let mut journal = self.workflow.journal();
@@ -393,21 +393,22 @@ impl Instance {
     fn finished(&mut self) -> TurnProgress {
         let parts = std::mem::take(&mut self.parts);
         self.rows += parts.len() as u64;
-        let (told, standing) = (self.told, self.standing());
-        let has_more = !standing.has_ended() && self.workflow.journal().runs_local();
-        TurnProgress::Finished(CompletedTurn { parts, told, standing, has_more })
+        let (delivered, state) = (self.delivered, self.state());
+        let has_more = !state.has_ended() && self.workflow.journal().runs_local();
+        TurnProgress::Finished(CompletedTurn { parts, delivered, state, has_more })
     }
 
     /// The state of the workflow after the inputs delivered so far.
-    pub fn standing(&self) -> ExecutionState {
+    pub fn state(&self) -> ExecutionState {
         self.ended.clone().unwrap_or_else(|| {
             let journal = self.workflow.journal();
-            let first = journal.waits().take(WAITS_TOLD).map(|wait| wait.to_string()).collect();
+            let first =
+                journal.waits().take(MAX_WAITS_SHOWN).map(|wait| wait.to_string()).collect();
             ExecutionState::Waiting { count: journal.waits().count(), first }
         })
     }
 
-    fn sound(&self) -> Result<(), TurnFailure> {
+    fn check_usable(&self) -> Result<(), TurnFailure> {
         self.broken.clone().map_or(Ok(()), Err)
     }
 
@@ -420,8 +421,8 @@ impl Instance {
     fn abandon(&mut self) {
         let work = self.workflow.journal().close();
         let code = self.code.take();
-        if let Err(failure) = guarded(|| drop((work, code))) {
-            tracing::warn!(workflow = %self.workflow.id(), %failure, "dropping a workflow failed");
+        if let Err(failure) = catch_panic(|| drop((work, code))) {
+            tracing::warn!(workflow = %self.workflow.id(), %failure, "dropping the code of a workflow panicked");
         }
     }
 }
@@ -441,7 +442,7 @@ impl fmt::Debug for Instance {
 }
 
 /// Runs user code; a panic in it is a failure of the turn.
-fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, TurnFailure> {
+fn catch_panic<T>(run: impl FnOnce() -> T) -> Result<T, TurnFailure> {
     catch_unwind(AssertUnwindSafe(run))
         .map_err(|panic| TurnFailure::Panicked { text: panic_text(panic.as_ref()) })
 }

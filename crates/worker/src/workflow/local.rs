@@ -9,25 +9,25 @@ use std::time::Duration;
 use serde::Serialize;
 use windlass_core::{FailureClass, HistoryPayload, RetryPolicy, StepOutcome, WorkflowInput};
 
-use super::effect::Calls;
+use super::effect::EffectAccess;
 use crate::failure::Failure;
 use crate::handler::{Handled, encode};
 
 /// The most attempts of a local activity, and its most backoff in total. Its turn holds a lease,
 /// and all other inputs of the workflow wait.
-const MOST_TRIES: u32 = 10;
-const MOST_PAUSES_MS: u64 = 10_000;
+const MAX_ATTEMPTS: u32 = 10;
+const MAX_BACKOFF_MS: u64 = 10_000;
 
 /// A local activity, run within a turn. Its output is its outcome, as an input for the code. A
 /// panic in it is a failure of it.
 pub struct Local {
     step: u64,
     name: String,
-    calls: Option<Arc<dyn Calls>>,
+    effects: Option<Arc<dyn EffectAccess>>,
     run: Run,
 }
 
-type Plan = Box<dyn FnOnce(u64, Option<Arc<dyn Calls>>) -> Running + Send>;
+type Plan = Box<dyn FnOnce(u64, Option<Arc<dyn EffectAccess>>) -> Running + Send>;
 type Running = Pin<Box<dyn Future<Output = Handled> + Send>>;
 
 enum Run {
@@ -44,11 +44,11 @@ impl Local {
         O: Serialize,
         E: Into<Failure>,
     {
-        Self::lent(name, |_, _| run())
+        Self::with_effects(name, |_, _| run())
     }
 
     /// A local activity that is retried, within the limits of a turn. A panic is final.
-    pub(super) fn tried<F, Fut, O, E>(name: String, retry: RetryPolicy, run: F) -> Self
+    pub(super) fn with_retries<F, Fut, O, E>(name: String, retry: RetryPolicy, run: F) -> Self
     where
         F: Fn() -> Fut + Send + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
@@ -56,31 +56,31 @@ impl Local {
         E: Into<Failure>,
     {
         Self::new(name, move || async move {
-            let (mut tries, mut left_ms) = (0, MOST_PAUSES_MS);
+            let (mut attempts, mut backoff_left_ms) = (0, MAX_BACKOFF_MS);
             loop {
                 let failure: Failure = match run().await {
                     Ok(output) => return Ok(output),
                     Err(error) => error.into(),
                 };
-                tries += 1;
-                let pause_ms = failure.pause_ms(Some(&retry), tries);
-                let Some(pause_ms) = pause_ms.filter(|ms| *ms <= left_ms) else {
+                attempts += 1;
+                let backoff_ms = failure.pause_ms(Some(&retry), attempts);
+                let Some(backoff_ms) = backoff_ms.filter(|ms| *ms <= backoff_left_ms) else {
                     return Err(failure);
                 };
-                left_ms -= pause_ms;
-                tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+                backoff_left_ms -= backoff_ms;
+                tokio::time::sleep(Duration::from_millis(backoff_ms)).await;
             }
         })
     }
 
     /// Rejects a policy with more attempts or backoff than fit into a turn.
     pub(super) fn check_retry(retry: &RetryPolicy) -> Result<(), String> {
-        retry.check().map_err(|refusal| refusal.to_string())?;
-        let pauses = (1..retry.max_attempts).map(|tries| retry.backoff.after(tries));
-        if retry.max_attempts > MOST_TRIES || pauses.sum::<u64>() > MOST_PAUSES_MS {
-            let pauses = MOST_PAUSES_MS / 1_000;
+        retry.check().map_err(|rejection| rejection.to_string())?;
+        let backoff = (1..retry.max_attempts).map(|attempts| retry.backoff.after(attempts));
+        if retry.max_attempts > MAX_ATTEMPTS || backoff.sum::<u64>() > MAX_BACKOFF_MS {
+            let backoff = MAX_BACKOFF_MS / 1_000;
             return Err(format!(
-                "a local activity may take {MOST_TRIES} attempts and {pauses} s of backoff: \
+                "a local activity may take {MAX_ATTEMPTS} attempts and {backoff} s of backoff: \
                  use an activity for more"
             ));
         }
@@ -88,26 +88,26 @@ impl Local {
     }
 
     /// A local activity that knows its step, and makes external calls.
-    pub(super) fn lent<F, Fut, O, E>(name: String, run: F) -> Self
+    pub(super) fn with_effects<F, Fut, O, E>(name: String, run: F) -> Self
     where
-        F: FnOnce(u64, Option<Arc<dyn Calls>>) -> Fut + Send + 'static,
+        F: FnOnce(u64, Option<Arc<dyn EffectAccess>>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
         O: Serialize,
         E: Into<Failure>,
     {
-        let run = |step, calls| -> Running {
+        let run = |step, effects| -> Running {
             Box::pin(async move {
-                let output = run(step, calls).await.map_err(Into::into)?;
+                let output = run(step, effects).await.map_err(Into::into)?;
                 encode(&output)
             })
         };
-        Self { step: 0, name, calls: None, run: Run::Planned(Some(Box::new(run))) }
+        Self { step: 0, name, effects: None, run: Run::Planned(Some(Box::new(run))) }
     }
 
     /// Sets what makes its external calls.
     #[must_use]
-    pub fn with_calls(self, calls: Arc<dyn Calls>) -> Self {
-        Self { calls: Some(calls), ..self }
+    pub fn with_effect_access(self, effects: Arc<dyn EffectAccess>) -> Self {
+        Self { effects: Some(effects), ..self }
     }
 
     pub(super) fn at(self, step: u64) -> Self {
@@ -117,7 +117,7 @@ impl Local {
     fn running(&mut self) -> Pin<&mut (dyn Future<Output = Handled> + Send)> {
         if let Run::Planned(plan) = &mut self.run {
             let plan = plan.take().expect("a plan is started once");
-            self.run = Run::Running(plan(self.step, self.calls.take()));
+            self.run = Run::Running(plan(self.step, self.effects.take()));
         }
         match &mut self.run {
             Run::Running(running) => running.as_mut(),

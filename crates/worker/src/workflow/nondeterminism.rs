@@ -44,21 +44,21 @@ impl ReplayStep {
     /// The kind of a command, such as `activity`; none if it is not a command.
     pub fn kind(&self) -> Option<&'static str> {
         match self {
-            ReplayStep::Command(made) => Some(sketch(made).kind),
+            ReplayStep::Command(made) => Some(shape(made).kind),
             _ => None,
         }
     }
 
     pub fn name(&self) -> Option<&str> {
         match self {
-            ReplayStep::Command(made) => sketch(made).name,
+            ReplayStep::Command(made) => shape(made).name,
             _ => None,
         }
     }
 
     pub fn step(&self) -> Option<u64> {
         match self {
-            ReplayStep::Command(made) => sketch(made).step,
+            ReplayStep::Command(made) => shape(made).step,
             _ => None,
         }
     }
@@ -66,13 +66,13 @@ impl ReplayStep {
 
 /// The parts of a command that must match in a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sketch<'m> {
+struct CommandShape<'m> {
     kind: &'static str,
     name: Option<&'m str>,
     step: Option<u64>,
 }
 
-fn sketch(made: &RecordedCommand) -> Sketch<'_> {
+fn shape(made: &RecordedCommand) -> CommandShape<'_> {
     let (kind, name, step) = match made {
         RecordedCommand::Activity { step, name, .. } => ("activity", Some(name), Some(*step)),
         RecordedCommand::Local { step, name } => ("local activity", Some(name), Some(*step)),
@@ -84,19 +84,19 @@ fn sketch(made: &RecordedCommand) -> Sketch<'_> {
         RecordedCommand::Cancel { step } => ("cancel", None, Some(*step)),
         RecordedCommand::Patch { id } => ("patch", Some(id), None),
     };
-    Sketch { kind, name: name.map(String::as_str), step }
+    CommandShape { kind, name: name.map(String::as_str), step }
 }
 
 /// Whether two commands match. Inputs and times may differ: the recorded ones count.
 pub(super) fn same(one: &RecordedCommand, other: &RecordedCommand) -> bool {
-    sketch(one) == sketch(other)
+    shape(one) == shape(other)
 }
 
 impl fmt::Display for ReplayStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ReplayStep::Command(made) => {
-                let Sketch { kind, name, step } = sketch(made);
+                let CommandShape { kind, name, step } = shape(made);
                 f.write_str(kind)?;
                 if let Some(name) = name {
                     write!(f, " `{name}`")?;

@@ -1,7 +1,7 @@
 use windlass_core::RecordedCommand;
 
 use super::nondeterminism::{Deviation, ReplayStep, same};
-use super::turn_part::{Entry, MADE_PER_ROW, cuts};
+use super::turn_part::{COMMANDS_PER_ROW, Entry, cuts};
 
 /// The recorded commands of a turn, to compare with those of the replayed code.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl ReplayCursor {
     /// Whether a patch applies. It does where nothing is recorded, in the rest of a turn that was
     /// committed in part.
     pub(super) fn is_patched(&self, id: &str) -> bool {
-        let unwritten = self.place == self.made.len() && self.last_row == MADE_PER_ROW;
+        let unwritten = self.place == self.made.len() && self.last_row == COMMANDS_PER_ROW;
         unwritten || self.patches().any(|patch| patch == id)
     }
 
@@ -39,7 +39,7 @@ impl ReplayCursor {
         if self.deviation.is_some() {
             return Vec::new();
         }
-        let ids = |script: &Self| script.patches().cloned().collect::<Vec<_>>();
+        let ids = |cursor: &Self| cursor.patches().cloned().collect::<Vec<_>>();
         let forgotten = match found {
             RecordedCommand::Patch { id } => {
                 ids(self).into_iter().take_while(|patch| patch != id).collect()

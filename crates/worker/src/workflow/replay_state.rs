@@ -17,7 +17,7 @@ use super::turn_part::Entry;
 use super::unread_signal::{Mail, UnreadSignal};
 
 /// How many posts and detached starts are remembered: as many as one commit can have.
-const MOST_SENT: usize = 1_400;
+const MAX_SENT: usize = 1_400;
 
 /// The state that workflow code shares with the instance that polls it.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(super) struct ReplayState {
     /// Commands that are in no row yet.
     pub(super) entries: Vec<Entry>,
     /// The turn that is replayed.
-    script: Option<ReplayCursor>,
+    cursor: Option<ReplayCursor>,
     /// The input of the next execution, and the version of its code if that changes.
     pub(super) next: Option<(Option<Payload>, Option<String>)>,
 }
@@ -81,12 +81,12 @@ pub(super) enum Kind {
     Local(String),
 }
 
-/// Work that must be done outside of the lock.
+/// What an input woke, to be handled outside of the lock.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct WakeSet {
     pub(super) wakers: Vec<Waker>,
     /// A local activity that need not run, to be dropped.
-    pub(super) spared: Option<Local>,
+    pub(super) unstarted: Option<Local>,
 }
 
 impl ReplayState {
@@ -114,7 +114,7 @@ impl ReplayState {
             state: State::of(values.collect()),
             patches: BTreeMap::new(),
             entries: Vec::new(),
-            script: None,
+            cursor: None,
             next: None,
         }
     }
@@ -128,7 +128,7 @@ impl ReplayState {
     }
 
     pub(super) fn is_replaying(&self) -> bool {
-        self.script.is_some()
+        self.cursor.is_some()
     }
 
     /// A random number that is the same in every replay.
@@ -141,7 +141,7 @@ impl ReplayState {
         bits ^ (bits >> 31)
     }
 
-    pub(super) fn number(&mut self) -> u64 {
+    pub(super) fn next_number(&mut self) -> u64 {
         let step = self.next_step;
         self.next_step += 1;
         step
@@ -153,7 +153,7 @@ impl ReplayState {
     }
 
     pub(super) fn schedule(&mut self, plan: Plan) -> u64 {
-        let step = self.number();
+        let step = self.next_number();
         let kind = match plan {
             Plan::Activity(mut task) => {
                 task.id = self.derived_id(step);
@@ -206,8 +206,8 @@ impl ReplayState {
     }
 
     /// Starts a detached workflow and returns its id.
-    pub(super) fn launch(&mut self, mut task: Box<NewTask>) -> TaskId {
-        let step = self.number();
+    pub(super) fn start_detached(&mut self, mut task: Box<NewTask>) -> TaskId {
+        let step = self.next_number();
         if task.id.as_str().is_empty() {
             task.id = self.derived_id(step);
         }
@@ -225,14 +225,14 @@ impl ReplayState {
         payload: Option<Payload>,
         buffer_ms: Option<u64>,
     ) {
-        let step = self.number();
+        let step = self.next_number();
         let made = RecordedCommand::Signal { step, to: to.clone(), name: name.clone() };
         self.sends(step);
         self.record(made, Some(PlannedCommand::Signal { step, to, name, payload, buffer_ms }));
     }
 
     pub(super) fn wait(&mut self, name: &str) -> u64 {
-        let step = self.number();
+        let step = self.next_number();
         self.record(RecordedCommand::Wait { step, name: name.to_owned() }, None);
         self.mail.wait(name, step);
         step
@@ -249,7 +249,7 @@ impl ReplayState {
     }
 
     /// Cancels a step that has not ended.
-    pub(super) fn give_up(&mut self, step: u64) -> Option<Local> {
+    pub(super) fn cancel_step(&mut self, step: u64) -> Option<Local> {
         let open = self.open.remove(&step)?;
         if open.outcome.is_some() {
             return None;
@@ -268,12 +268,12 @@ impl ReplayState {
     }
 
     /// Delivers an input. An input for a step that is not open is ignored.
-    pub(super) fn tell(&mut self, arrival: WorkflowInput) -> Told {
+    pub(super) fn deliver(&mut self, arrival: WorkflowInput) -> WakeSet {
         match arrival {
             WorkflowInput::Report { step, outcome } => self.report(step, outcome),
             WorkflowInput::Message { name, source, payload } => {
                 let wakers = self.mail.deliver(UnreadSignal { name, source, payload });
-                Told { wakers, spared: None }
+                WakeSet { wakers, unstarted: None }
             }
             WorkflowInput::Cancel { reason } => {
                 self.cancel.get_or_insert(reason);
@@ -281,31 +281,31 @@ impl ReplayState {
                 let waits = self.mail.waits().filter_map(|(_, waker)| waker.cloned());
                 let listeners = self.listeners.values().cloned();
                 let wakers = open.chain(waits).chain(listeners).collect();
-                Told { wakers, spared: None }
+                WakeSet { wakers, unstarted: None }
             }
         }
     }
 
     fn sends(&mut self, step: u64) {
         self.sent.insert(step);
-        if self.sent.len() > MOST_SENT {
+        if self.sent.len() > MAX_SENT {
             self.sent.pop_first();
         }
     }
 
-    fn report(&mut self, step: u64, outcome: StepOutcome) -> Told {
+    fn report(&mut self, step: u64, outcome: StepOutcome) -> WakeSet {
         if let (true, StepOutcome::Failed { reason, .. }) = (self.sent.remove(&step), &outcome) {
-            tracing::warn!(workflow = %self.id, step, %reason, "workflow post or start rejected");
+            tracing::warn!(workflow = %self.id, step, %reason, "signal or detached start of a workflow rejected");
         }
         let Some(open) = self.open.get_mut(&step).filter(|open| open.outcome.is_none()) else {
-            return Told::default();
+            return WakeSet::default();
         };
         open.outcome = Some(outcome);
         if matches!(open.kind, Kind::Local(_)) {
             self.locals -= 1;
         }
         let wakers = open.waker.take().into_iter().collect();
-        Told { wakers, spared: self.work.remove(&step) }
+        WakeSet { wakers, unstarted: self.work.remove(&step) }
     }
 
     /// Registers a waker for the cancellation of the workflow.
@@ -325,7 +325,7 @@ impl ReplayState {
         if let Some(&known) = self.patches.get(id) {
             return known;
         }
-        let patched = self.script.as_ref().is_none_or(|script| script.is_patched(id));
+        let patched = self.cursor.as_ref().is_none_or(|cursor| cursor.is_patched(id));
         self.patches.insert(id.to_owned(), patched);
         if patched {
             self.record(RecordedCommand::Patch { id: id.to_owned() }, None);
@@ -334,8 +334,8 @@ impl ReplayState {
     }
 
     fn record(&mut self, made: RecordedCommand, command: Option<PlannedCommand>) {
-        if let Some(script) = &mut self.script {
-            for id in script.follow(&made) {
+        if let Some(cursor) = &mut self.cursor {
+            for id in cursor.follow(&made) {
                 self.patches.insert(id.clone(), true);
                 self.entries.push(Entry { made: RecordedCommand::Patch { id }, command: None });
             }
@@ -343,19 +343,19 @@ impl ReplayState {
         self.entries.push(Entry { made, command });
     }
 
-    pub(super) fn begin_replay(&mut self, script: ReplayCursor) {
-        self.script = Some(script);
+    pub(super) fn begin_replay(&mut self, cursor: ReplayCursor) {
+        self.cursor = Some(cursor);
     }
 
     /// The position of the replay, and the command expected there.
     pub(super) fn expected(&self) -> (usize, ReplayStep) {
-        self.script.as_ref().map_or((0, ReplayStep::Nothing), ReplayCursor::next)
+        self.cursor.as_ref().map_or((0, ReplayStep::Nothing), ReplayCursor::next)
     }
 
     /// Ends the replay of a turn. Commands that are in no row yet stay.
     pub(super) fn end_replay(&mut self) -> Result<(), Deviation> {
-        let Some(script) = self.script.take() else { return Ok(()) };
-        let followed = script.end(&self.entries)?;
+        let Some(cursor) = self.cursor.take() else { return Ok(()) };
+        let followed = cursor.end(&self.entries)?;
         self.entries.drain(..followed);
         if self.entries.is_empty() {
             self.state.commands();

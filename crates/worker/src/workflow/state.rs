@@ -5,7 +5,7 @@ use windlass_core::{HistoryPayload, Payload};
 use super::planned_command::PlannedCommand;
 
 /// The most values of a workflow.
-pub const MOST_VALUES: usize = 150;
+pub const MAX_VALUES: usize = 150;
 /// The largest value, in bytes.
 pub const VALUE_BYTES: usize = 64 * 1_024;
 /// The longest status, in bytes.
@@ -51,8 +51,8 @@ impl State {
         if bytes > VALUE_BYTES {
             return Err(format!("it has {bytes} bytes, {VALUE_BYTES} at most"));
         }
-        if !self.values.contains_key(key) && self.values.len() >= MOST_VALUES {
-            return Err(format!("{MOST_VALUES} values are stored at most"));
+        if !self.values.contains_key(key) && self.values.len() >= MAX_VALUES {
+            return Err(format!("{MAX_VALUES} values are stored at most"));
         }
         self.values.insert(key.to_owned(), value);
         self.changed.insert(key.to_owned());

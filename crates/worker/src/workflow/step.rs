@@ -57,10 +57,10 @@ impl<O> Step<O> {
         };
     }
 
-    fn give_up(&mut self) {
+    fn cancel(&mut self) {
         if let Stage::Scheduled(step) = std::mem::replace(&mut self.stage, Stage::Over) {
-            let spared = self.workflow.journal().give_up(step);
-            drop(spared);
+            let unstarted = self.workflow.journal().cancel_step(step);
+            drop(unstarted);
         }
     }
 }
@@ -87,7 +87,7 @@ impl<O> Future for Step<O> {
             return Poll::Ready((self.read)(&self.name, outcome));
         }
         if let Err(error) = self.workflow.check_cancel() {
-            self.give_up();
+            self.cancel();
             return Poll::Ready(Err(error));
         }
         Poll::Pending
@@ -96,7 +96,7 @@ impl<O> Future for Step<O> {
 
 impl<O> Drop for Step<O> {
     fn drop(&mut self) {
-        self.give_up();
+        self.cancel();
     }
 }
 

@@ -5,7 +5,7 @@ use windlass_core::{
 use super::planned_command::PlannedCommand;
 
 /// The most commands and bytes of one row: the rest goes into further rows.
-pub const MADE_PER_ROW: usize = 1_000;
+pub const COMMANDS_PER_ROW: usize = 1_000;
 pub const BYTES_PER_ROW: usize = 4 * 1_024 * 1_024;
 
 /// One commit of a turn: a row of history, and its workflow commands.
@@ -66,7 +66,7 @@ pub(super) fn cuts(entries: &[Entry]) -> Vec<usize> {
     let (mut cuts, mut items, mut bytes) = (Vec::new(), 0, 0);
     for (place, entry) in entries.iter().enumerate() {
         let more = entry.bytes();
-        if items == MADE_PER_ROW || (items > 0 && bytes + more > BYTES_PER_ROW) {
+        if items == COMMANDS_PER_ROW || (items > 0 && bytes + more > BYTES_PER_ROW) {
             cuts.push(place);
             (items, bytes) = (0, 0);
         }

@@ -14,7 +14,7 @@ mod sessions;
 mod settled;
 mod slots;
 mod stage;
-mod waiting;
+mod suspend;
 mod workflow_bounds;
 mod workflow_cancel;
 mod workflow_cast;

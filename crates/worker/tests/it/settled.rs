@@ -11,9 +11,9 @@ use crate::stage::{EVER, Stage, key, new_task, signal};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Describes a settlement.
-fn words(settlement: &AttemptReport) -> String {
-    let asked = match &settlement.asked {
+/// Describes a report.
+fn words(report: &AttemptReport) -> String {
+    let asked = match &report.request {
         None => "nothing".to_owned(),
         Some(SettleRequest::Complete(result)) => {
             format!("complete {}", result.as_ref().map_or(0, |result| result.bytes.len()))
@@ -26,13 +26,13 @@ fn words(settlement: &AttemptReport) -> String {
             format!("delay {} {reason}", pause.as_secs())
         }
     };
-    let answer = match &settlement.answer {
+    let answer = match &report.result {
         SettleResult::Lost(_) => "lost",
         SettleResult::Refused(_) => "refused",
         SettleResult::LeaseExpired | SettleResult::Settled => "",
     };
-    let code = settlement.answer.code().unwrap_or("settled");
-    let (id, kind, attempt) = (&settlement.fence.task.id, &settlement.kind, settlement.attempt);
+    let code = report.result.code().unwrap_or("settled");
+    let (id, kind, attempt) = (&report.fence.task.id, &report.kind, report.attempt);
     format!("{id} {kind} {attempt}: {asked}, {answer} {code}")
 }
 
@@ -40,8 +40,8 @@ type Told = mpsc::UnboundedReceiver<(String, Fence)>;
 
 fn listened(worker: Worker) -> (Worker, Told) {
     let (said, told) = mpsc::unbounded_channel();
-    let worker = worker.lease(LEASE).on_settled(move |settlement| {
-        said.send((words(settlement), settlement.fence.clone())).unwrap();
+    let worker = worker.lease(LEASE).on_settled(move |report| {
+        said.send((words(report), report.fence.clone())).unwrap();
     });
     (worker, told)
 }

@@ -32,7 +32,7 @@ async fn a_post_that_is_too_large_is_refused() {
         .start()
         .unwrap();
     let refused: String = result(&stage, "posts", "p").await.unwrap();
-    assert!(refused.contains("is refused"), "{refused}");
+    assert!(refused.contains("was rejected"), "{refused}");
     running.drain(EVER).await;
 }
 

@@ -143,8 +143,8 @@ fn a_cancellation_is_not_lost_between_executions() {
     turn(&mut instance, 0, Vec::new());
     let go = crate::workflow_cast::message("go", "null");
     let finished = turn(&mut instance, 1, vec![go, cancel("stop")]);
-    assert!(matches!(finished.standing, ExecutionState::ContinueAsNew { .. }));
-    assert_eq!(finished.told, 1);
+    assert!(matches!(finished.state, ExecutionState::ContinueAsNew { .. }));
+    assert_eq!(finished.delivered, 1);
 }
 
 /// Every branch of a join is woken.

@@ -75,8 +75,8 @@ pub(crate) fn rows(finished: &CompletedTurn) -> Vec<TurnRecord> {
 }
 
 /// The result of a workflow.
-pub(crate) fn json(standing: &ExecutionState) -> String {
-    match standing {
+pub(crate) fn json(state: &ExecutionState) -> String {
+    match state {
         ExecutionState::Completed(None) => "null".to_owned(),
         ExecutionState::Completed(Some(payload)) => {
             String::from_utf8(payload.bytes.to_vec()).unwrap()

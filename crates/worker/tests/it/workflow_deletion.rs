@@ -173,15 +173,15 @@ async fn a_filter_deletes_many_workflows_at_once() {
     let ids: Vec<&str> = found.iter().map(|task| task.id.as_str()).collect();
     assert_eq!(ids, ["b1", "b2", "b3", "b4"]);
     let first = completed().ended_before(old.plus_ms(1_000)).await.unwrap();
-    assert_eq!((first.forgotten.len(), first.refused.len()), (4, 0));
+    assert_eq!((first.deleted.len(), first.rejected.len()), (4, 0));
     let rest = completed().ended_before(old.plus_ms(1_000)).after(first.next).await.unwrap();
-    assert_eq!((rest.forgotten, rest.next), (vec![("b5".into(), 1), ("b6".into(), 1)], None));
+    assert_eq!((rest.deleted, rest.next), (vec![("b5".into(), 1), ("b6".into(), 1)], None));
     let trees = engine.delete_workflows().kind("tree").await.unwrap();
-    assert_eq!((trees.forgotten.len(), trees.refused.len()), (0, 0), "it runs");
+    assert_eq!((trees.deleted.len(), trees.rejected.len()), (0, 0), "it runs");
     let trees = engine.delete_workflows().kind("tree").force(true).await.unwrap();
-    assert_eq!(trees.forgotten, [("t".into(), 3)]);
+    assert_eq!(trees.deleted, [("t".into(), 3)]);
     let rest = engine.delete_workflows().kind("brief").await.unwrap();
-    assert_eq!(rest.forgotten, [("b0".into(), 1), ("late".into(), 1)]);
+    assert_eq!(rest.deleted, [("b0".into(), 1), ("late".into(), 1)]);
     running.drain(Duration::from_secs(10)).await;
     assert_eq!(left(&stage), []);
 }

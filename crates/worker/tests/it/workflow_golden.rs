@@ -22,7 +22,7 @@ async fn everything(ctx: Workflow, n: u64) -> Result<(u64, u64, String), StepErr
         return Err(StepError::TimedOut);
     };
     let shipped: u64 = ctx.child_named("ship", &paid).await?;
-    ctx.start_named("mail", &()).await?;
+    ctx.start_detached_named("mail", &()).await?;
     ctx.signal("desk", "done", &shipped)?;
     ctx.sleep(seconds(1)).await?;
     Ok((paid + price + word? + shipped, ctx.random(), ctx.uuid()))
@@ -35,7 +35,7 @@ fn a_recorded_history_is_replayed() {
     assert_eq!(written, HISTORY.trim_end());
     let instance = recorded.replay(&WorkflowDefinition::of(everything).unwrap()).unwrap();
     let expected = r#"[25,7191089600892374487,"044c3cd7-f43c-461c-a698-4080bab12a02"]"#;
-    assert_eq!(json(&instance.standing()), expected);
+    assert_eq!(json(&instance.state()), expected);
 }
 
 /// The code writes exactly the golden file.
@@ -66,11 +66,11 @@ fn random_numbers_of_a_seed_are_stable() {
     let recorded = Recorded { begin: ExecutionStart::new("w", 7), rows: Vec::new() };
     let mut instance = recorded.replay(&WorkflowDefinition::of(draws).unwrap()).unwrap();
     instance.turn(windlass_core::Timestamp::default(), Vec::new()).unwrap();
-    assert!(matches!(instance.standing(), ExecutionState::Completed(_)));
+    assert!(matches!(instance.state(), ExecutionState::Completed(_)));
     let expected = concat!(
         "[[7191089600892374487,309689372594955804",
         r#",16616101746815609346,10753165928301472203],"#,
         r#""73d33b66-6a1e-41da-bfda-be86cbbeaa11"]"#
     );
-    assert_eq!(json(&instance.standing()), expected);
+    assert_eq!(json(&instance.state()), expected);
 }

@@ -103,7 +103,7 @@ fn a_dropped_wait_consumes_no_message() {
     turn(&mut instance, 0, Vec::new());
     let arrivals = vec![message("tick", "null"), message("n", "1"), message("n", "2")];
     let finished = turn(&mut instance, 1, arrivals);
-    assert_eq!(json(&finished.standing), "[1,2]");
+    assert_eq!(json(&finished.state), "[1,2]");
 }
 
 async fn collecting(ctx: Workflow, read: Vec<u64>) -> Result<Vec<u64>, StepError> {
@@ -151,10 +151,10 @@ fn more_messages_than_can_be_carried_are_not_lost() {
     let mut arrivals: Vec<_> = (0..101).map(|n| message("n", &n.to_string())).collect();
     arrivals.extend([message("go", "null"), message("n", "101")]);
     let finished = turn(&mut instance, 1, arrivals);
-    let ExecutionState::ContinueAsNew { carried, .. } = finished.standing else { panic!() };
+    let ExecutionState::ContinueAsNew { carried, .. } = finished.state else { panic!() };
     assert_eq!(carried.len(), 100);
     assert_eq!(carried[0].payload.as_ref().unwrap().0.bytes.as_ref(), b"1");
-    assert_eq!(finished.told, 102, "the last one stays in the mailbox");
+    assert_eq!(finished.delivered, 102, "the last one stays in the mailbox");
 }
 
 /// A hundred messages may be larger together than an execution can carry over.
@@ -173,7 +173,7 @@ fn more_bytes_than_can_be_carried_are_not_lost() {
     let mut arrivals: Vec<_> = (0..17).map(|_| message("large", &large)).collect();
     arrivals.push(message("go", "null"));
     let finished = turn(&mut instance, 1, arrivals);
-    let ExecutionState::ContinueAsNew { carried, .. } = finished.standing else { panic!() };
+    let ExecutionState::ContinueAsNew { carried, .. } = finished.state else { panic!() };
     assert_eq!(carried.len(), 16);
 }
 
@@ -190,7 +190,7 @@ fn values_that_cannot_be_carried_are_not_lost() {
     }
     let mut instance = instance(&WorkflowDefinition::of(heavy).unwrap());
     let finished = turn(&mut instance, 0, Vec::new());
-    assert!(matches!(finished.standing, ExecutionState::Completed(_)), "{:?}", finished.standing);
+    assert!(matches!(finished.state, ExecutionState::Completed(_)), "{:?}", finished.state);
 }
 
 #[tokio::test]
@@ -226,7 +226,7 @@ fn an_unpolled_wait_still_gets_its_message() {
     let mut instance = instance(&WorkflowDefinition::of(two).unwrap());
     turn(&mut instance, 0, Vec::new());
     let arrivals = vec![message("n", "1"), message("n", "2")];
-    assert_eq!(json(&turn(&mut instance, 1, arrivals).standing), "[1,2]");
+    assert_eq!(json(&turn(&mut instance, 1, arrivals).state), "[1,2]");
 }
 
 /// The next wait is woken when the one before it is dropped, also within a join.
@@ -246,7 +246,7 @@ fn the_message_of_a_dropped_wait_goes_to_the_next() {
     let mut instance = instance(&WorkflowDefinition::of(leaving).unwrap());
     turn(&mut instance, 0, Vec::new());
     let arrivals = vec![message("n", "1"), message("leave", "2")];
-    assert_eq!(json(&turn(&mut instance, 1, arrivals).standing), "[2,1]");
+    assert_eq!(json(&turn(&mut instance, 1, arrivals).state), "[2,1]");
 }
 
 /// Its timer is cancelled when the message arrives, also if the wait is not dropped.

@@ -10,7 +10,7 @@ use windlass_core::{
 use windlass_engine::Error;
 use windlass_worker::Worker;
 use windlass_worker::workflow::{
-    MOST_VALUES, STATUS_BYTES, StepError, VALUE_BYTES, Workflow, WorkflowDefinition,
+    MAX_VALUES, STATUS_BYTES, StepError, VALUE_BYTES, Workflow, WorkflowDefinition,
 };
 
 use crate::stage::{EVER, Stage, key};
@@ -45,7 +45,7 @@ async fn an_unknown_workflow_waits_for_a_worker_with_its_code() {
     let unknown = stage.other.start_workflow_kind::<u32>("ordr", &1).id("u").await.unwrap();
     until(&stage, "u", |task| task.progress.is_some()).await;
     let progress = stage.task("u").await.progress.clone().unwrap();
-    assert_eq!(progress.message, "a worker has no code for ordr");
+    assert_eq!(progress.message, "this worker has no code for ordr");
     assert_eq!(stage.task("u").await.lifecycle.public(), PublicState::Delayed);
     another_workflow_completes(&stage, "o").await;
     running.drain(EVER).await;
@@ -178,7 +178,7 @@ async fn oversized_status_and_values_are_rejected_and_change_nothing() {
             ctx.set_value("v", &long[..VALUE_BYTES]).unwrap_err(),
             ctx.set_value("", &1).unwrap_err(),
         ];
-        for n in 1..MOST_VALUES {
+        for n in 1..MAX_VALUES {
             ctx.set_value(&n.to_string(), &n)?;
         }
         refused.push(ctx.set_value("one more", &1).unwrap_err());
@@ -196,11 +196,11 @@ async fn oversized_status_and_values_are_rejected_and_change_nothing() {
     let parts = ["262144 at most", "a NUL", "65536 at most", "its name", "150 values"];
     assert_eq!(refused.len(), parts.len());
     for (refusal, part) in refused.iter().zip(parts) {
-        assert!(refusal.contains("is refused") && refusal.contains(part), "{refusal}");
+        assert!(refusal.contains("was rejected") && refusal.contains(part), "{refusal}");
     }
     assert_eq!(handle.status().await.unwrap().unwrap().text, "fine");
     assert_eq!(handle.value::<u32>("v").await.unwrap(), Some(1));
-    assert_eq!(handle.properties().await.unwrap().len(), MOST_VALUES);
+    assert_eq!(handle.properties().await.unwrap().len(), MAX_VALUES);
     running.drain(EVER).await;
 }
 
@@ -277,7 +277,7 @@ async fn rejected_posts_and_starts_are_in_the_history() {
         other.workflow_definition(WorkflowDefinition::named("sender", sender)).start().unwrap();
     handle.signal("go", &()).await.unwrap();
     for refusal in handle.result().await.unwrap() {
-        assert!(refusal.contains("is refused") && refusal.contains("200"), "{refusal}");
+        assert!(refusal.contains("was rejected") && refusal.contains("200"), "{refusal}");
     }
     assert_eq!(exists.result().await.unwrap(), 2, "it is unchanged, and has its message");
     running.drain(EVER).await;

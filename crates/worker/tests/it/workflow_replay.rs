@@ -118,7 +118,7 @@ fn a_step_of_another_kind_is_found() {
         ctx.child_named::<u64>("a", &()).await
     });
     let start = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
-        ctx.start_named("a", &()).await?;
+        ctx.start_detached_named("a", &()).await?;
         ctx.sleep(seconds(1)).await
     });
     let post = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
@@ -228,7 +228,7 @@ fn a_turn_of_code_that_does_not_match_is_rejected() {
 
     let mut fixed = history().replay(&WorkflowDefinition::of(original).unwrap()).unwrap();
     let finished = turn(&mut fixed, 9_000, vec![done(3, "2")]);
-    assert_eq!(json(&finished.standing), "3");
+    assert_eq!(json(&finished.state), "3");
 }
 
 #[tokio::test]
@@ -254,7 +254,7 @@ async fn changed_code_takes_the_old_branch_for_old_executions() {
         ["patch `y`", "activity `y` (step 4)"]
     );
     let finished = turn(&mut old, 9_001, vec![done(4, "5")]);
-    assert_eq!(json(&finished.standing), "107", "the first answer is final");
+    assert_eq!(json(&finished.state), "107", "the first answer is final");
 
     let test = WorkflowTest::new(changed, &()).activity_named("x", |(): ()| Ok(1));
     let tested = test.activity_named("y", |(): ()| Ok(1)).forgetful().run().await.unwrap();
@@ -298,7 +298,7 @@ fn foreign_awaits_and_endless_wakes_are_reported() {
         let _started = ctx.sleep(seconds(1)).start();
         pending().await
     };
-    assert_eq!(failure(foreign), TurnFailure::ForeignAwait);
+    assert_eq!(failure(foreign), TurnFailure::NonWorkflowAwait);
     let restless = async |_: Workflow, ()| -> Result<(), Failure> {
         poll_fn(|context| {
             context.waker().wake_by_ref();
@@ -306,7 +306,7 @@ fn foreign_awaits_and_endless_wakes_are_reported() {
         })
         .await
     };
-    assert_eq!(failure(restless), TurnFailure::Restless);
+    assert_eq!(failure(restless), TurnFailure::BusyLoop);
 }
 
 /// Futures may wake each other inside of a workflow without its help.
@@ -435,7 +435,7 @@ fn nothing_is_leaked() {
 fn an_input_that_does_not_decode_fails_the_workflow() {
     let program = WorkflowDefinition::named("w", async |_: Workflow, n: u64| Ok::<_, Failure>(n));
     let finished = turn(&mut instance(&program), 0, Vec::new());
-    let ExecutionState::Failed(failure) = finished.standing else { panic!("{finished:?}") };
+    let ExecutionState::Failed(failure) = finished.state else { panic!("{finished:?}") };
     assert!(failure.reason().starts_with("the payload does not decode"), "{failure}");
 }
 

@@ -4,8 +4,8 @@ use windlass_core::TurnRecord;
 use windlass_worker::Failure;
 use windlass_worker::workflow::testing::{Recorded, WorkflowTest, replay_check};
 use windlass_worker::workflow::{
-    ExecutionStart, ExecutionState, MADE_PER_ROW, PlannedCommand, StepError, TurnPart, Workflow,
-    WorkflowDefinition,
+    COMMANDS_PER_ROW, ExecutionStart, ExecutionState, PlannedCommand, StepError, TurnPart,
+    Workflow, WorkflowDefinition,
 };
 
 use crate::workflow_cast::{done, instance, json, made, message, turn};
@@ -55,7 +55,7 @@ fn a_partly_committed_turn_is_completed() {
     for written in 2..=4 {
         let mut instance = recorded(&whole[..written]).replay(&program).unwrap();
         let idle = turn(&mut instance, 9, Vec::new());
-        assert!(matches!(idle.standing, ExecutionState::Waiting { count: 2_500, .. }));
+        assert!(matches!(idle.state, ExecutionState::Waiting { count: 2_500, .. }));
         let mut rows = recorded(&whole[..written]);
         rows.rows.extend(idle.parts.iter().map(|part| part.row.clone()));
         assert_eq!(rows, recorded(&whole), "{written}");
@@ -65,7 +65,7 @@ fn a_partly_committed_turn_is_completed() {
 
         let mut instance = recorded(&whole[..written]).replay(&program).unwrap();
         let finished = turn(&mut instance, 9, (2..2_502).map(|step| done(step, "2")).collect());
-        assert_eq!(json(&finished.standing).parse::<u64>().unwrap() / 2, 2_500);
+        assert_eq!(json(&finished.state).parse::<u64>().unwrap() / 2, 2_500);
         assert_eq!(finished.parts.len(), 5 - written, "the rest, and the row of the last turn");
         assert_eq!(finished.parts.last().unwrap().row.arrived.len(), 2_500);
     }
@@ -73,7 +73,7 @@ fn a_partly_committed_turn_is_completed() {
 
 #[test]
 fn a_row_that_is_exactly_full() {
-    let parts = parts(MADE_PER_ROW as u64);
+    let parts = parts(COMMANDS_PER_ROW as u64);
     assert_eq!(lengths(parts.iter().map(|part| &part.row)), [(0, 1), (1, 1_000)]);
     let program = WorkflowDefinition::of(wide).unwrap();
     let mut instance = recorded(&parts).replay(&program).unwrap();

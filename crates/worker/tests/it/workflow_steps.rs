@@ -106,7 +106,7 @@ async fn a_local_activity_is_retried_within_its_turn() {
             let tried = *began.lock().unwrap();
             ready(if tried < tries { Err(Failure::transient("no")) } else { Ok(tried) })
         };
-        ctx.local_activity_retried("flaky", RetryPolicy::linear(3, 1_000), run).await
+        ctx.local_activity("flaky", run).retry(RetryPolicy::linear(3, 1_000)).await
     }
     for (tries, expected) in [(1, Some(1)), (3, Some(3)), (4, None)] {
         let before = tokio::time::Instant::now();
@@ -122,13 +122,13 @@ async fn a_local_activity_is_retried_within_its_turn() {
 async fn a_retry_policy_too_long_for_a_turn_is_rejected() {
     async fn long(ctx: Workflow, (tries, ms): (u32, u64)) -> Result<(), StepError> {
         let never = || ready(Err::<(), _>(Failure::transient("no")));
-        ctx.local_activity_retried("long", RetryPolicy::fixed(tries, ms), never).await
+        ctx.local_activity("long", never).retry(RetryPolicy::fixed(tries, ms)).await
     }
     for (tries, ms, is_refused) in [(10, 0, false), (11, 0, true), (2, 10_001, true), (0, 0, true)]
     {
         let tested = WorkflowTest::new(long, &(tries, ms)).run().await.unwrap();
         let Err(ExecutionState::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
-        assert_eq!(failure.reason().contains("is refused"), is_refused, "{failure:?}");
+        assert_eq!(failure.reason().contains("was rejected"), is_refused, "{failure:?}");
     }
 }
 
@@ -204,8 +204,8 @@ fn the_order_of_arrival_decides() {
         let mut instance = instance(&program);
         turn(&mut instance, 0, Vec::new());
         let finished = turn(&mut instance, 5_000, arrivals);
-        assert_eq!(json(&finished.standing), expected);
-        assert_eq!(finished.told, 1, "inputs after the end are left");
+        assert_eq!(json(&finished.state), expected);
+        assert_eq!(finished.delivered, 1, "inputs after the end are left");
     }
 }
 
@@ -234,7 +234,7 @@ fn dropped_steps_are_cancelled() {
     );
     assert!(matches!(commands[6], PlannedCommand::CancelTimer { step: 3 }));
     let finished = turn(&mut instance, 1, vec![done(1, "\"late\""), fired(3), done(4, "3")]);
-    assert_eq!(json(&finished.standing), "null");
+    assert_eq!(json(&finished.state), "null");
     assert_eq!(finished.parts[0].row.arrived.len(), 3, "ignored, but recorded");
 }
 
@@ -256,7 +256,7 @@ fn the_options_of_an_activity_are_in_its_task() {
     assert_eq!(task.policy.retry, Some(RetryPolicy::fixed(3, 100)));
     assert_eq!((task.policy.attempt_timeout_ms, task.deadline_ms), (Some(2_000), Some(9_000)));
     assert_eq!((task.lane.as_str(), task.tag.as_deref()), ("money", Some("eu")));
-    let ExecutionState::Waiting { count: 1, first } = finished.standing else {
+    let ExecutionState::Waiting { count: 1, first } = finished.state else {
         panic!("{finished:?}")
     };
     assert_eq!(first, ["activity `charge` (step 1)"]);
@@ -282,7 +282,7 @@ async fn invalid_requests_are_returned_to_the_code() {
         let tested = WorkflowTest::new(order, &which).run().await.unwrap();
         let Err(ExecutionState::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
         assert_eq!(failure.class(), FailureClass::Permanent, "{which}");
-        assert!(failure.reason().contains("is refused: "), "{which}: {failure}");
+        assert!(failure.reason().contains("was rejected: "), "{which}: {failure}");
         assert_eq!(made(tested.history()), Vec::<String>::new());
     }
 }
@@ -340,7 +340,7 @@ async fn children() {
         let (one, two) = ctx.join((ctx.child(invoice, &1), named)).await;
         let failed = ctx.child(failing, &()).await.unwrap_err();
         ctx.start_detached(invoice, &3).id("left-alone").await?;
-        ctx.start_named("unknown", &4).await?;
+        ctx.start_detached_named("unknown", &4).await?;
         Ok((one?, two?, failed.to_string()))
     }
     let charged = |cents| Ok(format!("paid {cents}"));
@@ -472,6 +472,6 @@ fn workflow_time_does_not_go_back() {
     let mut instance = instance(&WorkflowDefinition::of(clock).unwrap());
     turn(&mut instance, 5_000, Vec::new());
     let finished = turn(&mut instance, 4_000, vec![fired(1)]);
-    assert_eq!(json(&finished.standing), "[5000,5000]");
+    assert_eq!(json(&finished.state), "[5000,5000]");
     assert_eq!(finished.parts[0].row.at.millis(), 5_000);
 }

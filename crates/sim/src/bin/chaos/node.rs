@@ -184,21 +184,21 @@ fn run_of(fence: &windlass_core::Fence) -> Run {
 /// A worker retries a settle, so that a rejected one may have been committed before.
 fn write_down(journal: &Journal, settlement: &AttemptReport) {
     let run = run_of(&settlement.fence);
-    let how = match &settlement.asked {
+    let how = match &settlement.request {
         Some(SettleRequest::Complete(_)) => How::Complete,
         Some(SettleRequest::Fail(_)) => How::Fail,
         Some(SettleRequest::Release) => How::Release,
         Some(SettleRequest::Snooze { .. }) => journal.trouble(format!("{run} was snoozed")),
         Some(SettleRequest::Suspend) => journal.trouble(format!("{run} was suspended")),
         Some(SettleRequest::WaitChildren) => journal.trouble(format!("{run} waits for children")),
-        None => match &settlement.answer {
+        None => match &settlement.result {
             SettleResult::Lost(rejection) => {
                 return journal.write(&Line::Lost { run, code: rejection.code().to_owned() });
             }
             _ => return journal.write(&Line::Over { run }),
         },
     };
-    journal.write(&match &settlement.answer {
+    journal.write(&match &settlement.result {
         SettleResult::Settled => Line::Settled { run, how },
         SettleResult::Refused(error) => {
             Line::Refused { run, how, code: error.code().to_owned(), unsure: true }

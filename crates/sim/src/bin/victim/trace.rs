@@ -52,8 +52,8 @@ impl Subscriber for Listener {
             eprintln!("{fields:?}");
         }
         match fields.get("message") {
-            "an attempt starts" => self.0.reach("worker.claimed"),
-            "an attempt is settled" => self.settled(&fields),
+            "attempt started" => self.0.reach("worker.claimed"),
+            "attempt settled" => self.settled(&fields),
             _ => {}
         }
     }

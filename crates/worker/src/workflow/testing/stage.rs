@@ -28,7 +28,7 @@ pub(super) struct Stage {
     pub(super) now: Timestamp,
     pub(super) agenda: Agenda,
     pub(super) mocks: BTreeMap<String, Mock>,
-    pub(super) programs: BTreeMap<String, WorkflowDefinition>,
+    pub(super) definitions: BTreeMap<String, WorkflowDefinition>,
     /// Replays the code before each turn.
     pub(super) forgetful: bool,
     running: BTreeMap<TaskId, Execution>,
@@ -39,12 +39,12 @@ pub(super) struct Stage {
 
 #[derive(Debug)]
 struct Execution {
-    program: WorkflowDefinition,
+    definition: WorkflowDefinition,
     instance: Instance,
     /// The parent that waits for it, and its step.
     waits: Option<(TaskId, u64)>,
     recorded: Recorded,
-    told: Told,
+    published: Published,
     /// The local activities in progress.
     locals: VecDeque<Local>,
 }
@@ -52,12 +52,12 @@ struct Execution {
 /// A workflow that has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
-    pub(super) standing: ExecutionState,
-    pub(super) told: Told,
+    pub(super) state: ExecutionState,
+    pub(super) published: Published,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Published {
     pub(super) executions: Vec<Recorded>,
     pub(super) status: Option<String>,
     pub(super) values: BTreeMap<String, Payload>,
@@ -75,9 +75,8 @@ impl Stage {
                 return Ok(ended);
             }
             let Some((at, to, arrivals)) = self.agenda.next() else {
-                let standing =
-                    self.running.get(root).map(|execution| execution.instance.standing());
-                let Some(ExecutionState::Waiting { first, .. }) = standing else {
+                let state = self.running.get(root).map(|execution| execution.instance.state());
+                let Some(ExecutionState::Waiting { first, .. }) = state else {
                     return Err(TestFailure::Stuck { waits: Vec::new() });
                 };
                 return Err(TestFailure::Stuck { waits: first });
@@ -90,16 +89,16 @@ impl Stage {
     /// Starts a workflow, with its first turn.
     pub(super) async fn start(
         &mut self,
-        program: WorkflowDefinition,
+        definition: WorkflowDefinition,
         begin: ExecutionStart,
         waits: Option<(TaskId, u64)>,
     ) -> Result<(), TestFailure> {
         let id = begin.id.clone();
-        let instance = Instance::begin(&program, begin.clone());
+        let instance = Instance::begin(&definition, begin.clone());
         let recorded = Recorded { begin, rows: Vec::new() };
-        let told = Told::default();
+        let published = Published::default();
         let locals = VecDeque::new();
-        let execution = Execution { program, instance, waits, recorded, told, locals };
+        let execution = Execution { definition, instance, waits, recorded, published, locals };
         self.running.insert(id.clone(), execution);
         self.turn(&id, Vec::new()).await
     }
@@ -109,9 +108,9 @@ impl Stage {
         let Some(mut execution) = self.running.remove(id) else { return Ok(()) };
         let finished = execution.turn(self.now, arrivals.clone(), self.forgetful).await?;
         for command in finished.parts.into_iter().flat_map(|part| part.commands) {
-            Box::pin(self.act(id, &mut execution.told, command)).await?;
+            Box::pin(self.act(id, &mut execution.published, command)).await?;
         }
-        match finished.standing {
+        match finished.state {
             ExecutionState::Waiting { .. } => {
                 self.running.insert(id.clone(), execution);
                 if finished.has_more {
@@ -121,10 +120,10 @@ impl Stage {
             ExecutionState::ContinueAsNew { input, version, carried, first_step } => {
                 execution.continue_as_new(input, version, carried, first_step);
                 self.running.insert(id.clone(), execution);
-                let left = arrivals.into_iter().skip(finished.told).collect();
+                let left = arrivals.into_iter().skip(finished.delivered).collect();
                 Box::pin(self.turn(id, left)).await?;
             }
-            standing => self.end(id, execution, standing)?,
+            state => self.end(id, execution, state)?,
         }
         Ok(())
     }
@@ -133,24 +132,24 @@ impl Stage {
         &mut self,
         id: &TaskId,
         mut execution: Execution,
-        standing: ExecutionState,
+        state: ExecutionState,
     ) -> Result<(), TestFailure> {
-        execution.told.executions.push(execution.recorded);
-        for recorded in &execution.told.executions {
-            recorded.check(&execution.program)?;
+        execution.published.executions.push(execution.recorded);
+        for recorded in &execution.published.executions {
+            recorded.check(&execution.definition)?;
         }
         if let Some((parent, step)) = execution.waits {
-            let outcome = outcome(&standing);
+            let outcome = outcome(&state);
             self.agenda.plan(self.now, parent, WorkflowInput::Report { step, outcome });
         }
-        self.ended.insert(id.clone(), Ended { standing, told: execution.told });
+        self.ended.insert(id.clone(), Ended { state, published: execution.published });
         Ok(())
     }
 
     async fn act(
         &mut self,
         id: &TaskId,
-        told: &mut Told,
+        published: &mut Published,
         command: PlannedCommand,
     ) -> Result<(), TestFailure> {
         match command {
@@ -163,7 +162,7 @@ impl Stage {
             }
             PlannedCommand::Start { task, .. } => {
                 self.started.push(task.id.clone());
-                if self.programs.contains_key(task.kind.as_str()) {
+                if self.definitions.contains_key(task.kind.as_str()) {
                     self.begin(*task, None).await?;
                 }
             }
@@ -180,12 +179,12 @@ impl Stage {
                 self.agenda.plan(self.now, child, WorkflowInput::Cancel { reason });
             }
             PlannedCommand::Signal { to, name, payload, .. } => self.signal(id, to, name, payload),
-            PlannedCommand::Status(status) => told.status = Some(status),
+            PlannedCommand::Status(status) => published.status = Some(status),
             PlannedCommand::Value { key, value: Some(value) } => {
-                told.values.insert(key, value);
+                published.values.insert(key, value);
             }
             PlannedCommand::Value { key, value: None } => {
-                told.values.remove(&key);
+                published.values.remove(&key);
             }
         }
         Ok(())
@@ -206,12 +205,12 @@ impl Stage {
         waits: Option<(TaskId, u64)>,
     ) -> Result<(), TestFailure> {
         let name = task.kind.to_string();
-        let program = self.programs.get(&name).cloned();
-        let program = program.ok_or(TestFailure::NoMock { name })?;
+        let definition = self.definitions.get(&name).cloned();
+        let definition = definition.ok_or(TestFailure::NoMock { name })?;
         let parent = waits.as_ref().map(|(parent, _)| parent.clone());
         let input = task.payload.map(HistoryPayload);
         let begin = ExecutionStart { parent, input, ..ExecutionStart::new(task.id, 1) };
-        self.start(program, begin, waits).await
+        self.start(definition, begin, waits).await
     }
 
     fn signal(&mut self, from: &TaskId, to: TaskId, name: String, payload: Option<Payload>) {
@@ -231,7 +230,7 @@ impl Execution {
         forgetful: bool,
     ) -> Result<CompletedTurn, TestFailure> {
         if forgetful {
-            self.instance = self.recorded.replay(&self.program)?;
+            self.instance = self.recorded.replay(&self.definition)?;
             self.locals.clear();
         }
         let mut turn = self.instance.turn(now, arrivals)?;
@@ -249,7 +248,7 @@ impl Execution {
             }
             // Those that were cancelled run too, as they may in a worker.
             let Some(local) = self.locals.pop_front() else {
-                return Err(TurnFailure::ForeignAwait.into());
+                return Err(TurnFailure::NonWorkflowAwait.into());
             };
             let report = local.await;
             turn = self.instance.resume(vec![report])?;
@@ -264,7 +263,7 @@ impl Execution {
         carried: Vec<crate::workflow::UnreadSignal>,
         first_step: u64,
     ) {
-        let values = self.told.values.iter();
+        let values = self.published.values.iter();
         let begin = ExecutionStart {
             execution: self.recorded.begin.execution + 1,
             version: version.or_else(|| self.recorded.begin.version.clone()),
@@ -277,15 +276,15 @@ impl Execution {
             seed: self.recorded.begin.seed.wrapping_add(1),
             ..self.recorded.begin.clone()
         };
-        self.instance = Instance::begin(&self.program, begin.clone());
+        self.instance = Instance::begin(&self.definition, begin.clone());
         let next = Recorded { begin, rows: Vec::new() };
-        self.told.executions.push(mem::replace(&mut self.recorded, next));
+        self.published.executions.push(mem::replace(&mut self.recorded, next));
     }
 }
 
 /// The outcome that the parent of a workflow gets.
-fn outcome(standing: &ExecutionState) -> StepOutcome {
-    match standing {
+fn outcome(state: &ExecutionState) -> StepOutcome {
+    match state {
         ExecutionState::Failed(failure) => {
             StepOutcome::Failed { class: failure.class(), reason: failure.reason().to_owned() }
         }

@@ -26,7 +26,7 @@ const MORNING: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 #[derive(Debug)]
 #[must_use = "it is run by `run`"]
 pub struct WorkflowTest<O> {
-    program: WorkflowDefinition,
+    definition: WorkflowDefinition,
     begin: ExecutionStart,
     stage: Stage,
     /// The mock that was added last.
@@ -68,9 +68,9 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
         E: Into<Failure>,
     {
         let name = name_of(&function).unwrap_or(ID);
-        let program = WorkflowDefinition::named(name, function);
+        let definition = WorkflowDefinition::named(name, function);
         let mut test = Self {
-            program,
+            definition,
             begin: ExecutionStart::new(ID, 1),
             stage: Stage::at(MORNING),
             last: String::new(),
@@ -151,7 +151,7 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
         E: Into<Failure>,
     {
         let name = self.name(name_of(&function));
-        self.stage.programs.insert(name.clone(), WorkflowDefinition::named(name, function));
+        self.stage.definitions.insert(name.clone(), WorkflowDefinition::named(name, function));
         self
     }
 
@@ -179,19 +179,19 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
             return Err(broken);
         }
         let id = self.begin.id.clone();
-        self.stage.start(self.program, self.begin, None).await?;
-        let Ended { standing, told } = self.stage.run(&id).await?;
-        let result = match standing {
+        self.stage.start(self.definition, self.begin, None).await?;
+        let Ended { state, published } = self.stage.run(&id).await?;
+        let result = match state {
             ExecutionState::Completed(payload) => Ok(decode(payload.as_ref())
                 .map_err(|why| TestFailure::Payload { reason: why.reason().to_owned() })?),
-            standing => Err(standing),
+            state => Err(state),
         };
         Ok(Tested {
             result,
-            executions: told.executions,
+            executions: published.executions,
             elapsed: Duration::from_millis(MORNING.ms_until(self.stage.now)),
-            status: told.status,
-            values: told.values,
+            status: published.status,
+            values: published.values,
             signals: self.stage.signals,
             started: self.stage.started,
         })

@@ -40,13 +40,13 @@ async fn a_suspended_handler_resumes_when_its_waitpoint_is_completed() {
     let desk = Desk::default();
     let told = Arc::new(Mutex::new(Vec::new()));
     let (on_desk, notes) = (desk.clone(), told.clone());
-    let worker = stage.worker().on_settled(move |settlement| {
-        let asked = match settlement.asked {
+    let worker = stage.worker().on_settled(move |report| {
+        let asked = match report.request {
             Some(SettleRequest::Suspend) => "suspend",
             Some(SettleRequest::Complete(_)) => "complete",
             _ => "something else",
         };
-        notes.lock().unwrap().push((asked, settlement.answer.is_settled()));
+        notes.lock().unwrap().push((asked, report.result.is_settled()));
     });
     let handler = move |context, (): ()| approve(context, on_desk.clone());
     let running = worker.handler("k", handler).start().unwrap();

@@ -13,17 +13,17 @@ use windlass_core::{
     WorkflowProperty, limits,
 };
 
-use crate::endings::Endings;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::handle::TaskHandle;
 use crate::signal_builder::SignalBuilder;
 use crate::task_builder::TaskBuilder;
+use crate::task_handle::TaskHandle;
+use crate::task_watch::TaskWatch;
 
 /// A builder for a workflow: set its options, then await it.
 #[must_use = "a workflow is started when this is awaited"]
 pub struct WorkflowBuilder<'e, O> {
-    creation: TaskBuilder<'e>,
+    builder: TaskBuilder<'e>,
     version: Option<String>,
     output: PhantomData<fn() -> O>,
 }
@@ -51,8 +51,8 @@ impl Engine {
         name: impl Into<Kind>,
         input: &(impl Serialize + ?Sized),
     ) -> WorkflowBuilder<'_, O> {
-        let creation = self.create(name).payload(input);
-        WorkflowBuilder { creation, version: None, output: PhantomData }
+        let builder = self.create(name).payload(input);
+        WorkflowBuilder { builder, version: None, output: PhantomData }
     }
 
     /// A handle to an existing workflow, started by any process. Its existence is checked on use.
@@ -63,30 +63,30 @@ impl Engine {
 
 impl<'e, O> WorkflowBuilder<'e, O> {
     fn with(self, set: impl FnOnce(TaskBuilder<'e>) -> TaskBuilder<'e>) -> Self {
-        Self { creation: set(self.creation), ..self }
+        Self { builder: set(self.builder), ..self }
     }
 
     /// Sets the workflow id. Starting an identical workflow again under it changes nothing.
     pub fn id(self, id: impl Into<TaskId>) -> Self {
-        self.with(|creation| creation.id(id))
+        self.with(|builder| builder.id(id))
     }
 
     pub fn tenant(self, tenant: impl Into<Tenant>) -> Self {
-        self.with(|creation| creation.tenant(tenant))
+        self.with(|builder| builder.tenant(tenant))
     }
 
     /// Sets the lane, which is also the default lane of its activities and children.
     pub fn lane(self, lane: impl Into<LaneName>) -> Self {
-        self.with(|creation| creation.lane(lane))
+        self.with(|builder| builder.lane(lane))
     }
 
     /// Sets the priority; higher values run first within their lane.
     pub fn priority(self, priority: i32) -> Self {
-        self.with(|creation| creation.priority(priority))
+        self.with(|builder| builder.priority(priority))
     }
 
     pub fn label(self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.with(|creation| creation.label(name, value))
+        self.with(|builder| builder.label(name, value))
     }
 
     /// Sets the version of its code. Only workers with this version claim the workflow; without
@@ -96,25 +96,25 @@ impl<'e, O> WorkflowBuilder<'e, O> {
         self
     }
 
-    /// Sets the time after creation at which the workflow expires, in any state.
+    /// Sets the time after builder at which the workflow expires, in any state.
     pub fn deadline(self, deadline: Duration) -> Self {
-        self.with(|creation| creation.deadline(deadline))
+        self.with(|builder| builder.deadline(deadline))
     }
 
     /// Delays the start.
     pub fn after(self, pause: Duration) -> Self {
-        self.with(|creation| creation.after(pause))
+        self.with(|builder| builder.after(pause))
     }
 
     /// Sets how long the workflow and its past executions are retained after they have ended.
     pub fn retention(self, retention: Duration) -> Self {
-        self.with(|creation| creation.retention(retention))
+        self.with(|builder| builder.retention(retention))
     }
 }
 
 impl<'e, O> From<WorkflowBuilder<'e, O>> for TaskBuilder<'e> {
     fn from(workflow: WorkflowBuilder<'e, O>) -> Self {
-        workflow.creation.workflow(workflow.version)
+        workflow.builder.workflow(workflow.version)
     }
 }
 
@@ -123,7 +123,7 @@ impl<'e, O: 'e> IntoFuture for WorkflowBuilder<'e, O> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'e>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let engine = self.creation.engine().clone();
+        let engine = self.builder.engine().clone();
         let task = TaskBuilder::from(self);
         Box::pin(async move { Ok(WorkflowHandle::new(engine, task.await?)) })
     }
@@ -192,8 +192,8 @@ impl<O> WorkflowHandle<O> {
 
     /// Requests cancellation. The code is notified and may clean up first.
     pub async fn cancel(&self, reason: impl Into<String>) -> Result<(), Error> {
-        let ask = RequestCancel { task: self.key().clone(), reason: reason.into() };
-        self.engine.submit(ask).await.map(drop)
+        let request = RequestCancel { task: self.key().clone(), reason: reason.into() };
+        self.engine.submit(request).await.map(drop)
     }
 
     /// Terminates the workflow immediately and cancels its activities and children, without notice.
@@ -216,8 +216,8 @@ impl<O> WorkflowHandle<O> {
     pub async fn status(&self) -> Result<Option<Status>, Error> {
         let key =
             WorkflowProperty::key_of(&self.key().tenant, &self.key().id, WorkflowProperty::STATUS);
-        let note = self.engine.one::<WorkflowProperty>(key).await?;
-        Ok(note.map(|note| Status { text: note.text.clone(), change: note.change }))
+        let property = self.engine.one::<WorkflowProperty>(key).await?;
+        Ok(property.map(|property| Status { text: property.text.clone(), change: property.change }))
     }
 
     /// Waits for a status with a change number above `after`, or for any status. None if the
@@ -230,32 +230,37 @@ impl<O> WorkflowHandle<O> {
     /// status does not match. Intermediate statuses may be missed.
     pub async fn wait_until(
         &self,
-        mut is_it: impl FnMut(&Status) -> bool,
+        mut matches: impl FnMut(&Status) -> bool,
     ) -> Result<Option<Status>, Error> {
         loop {
             // Changes after this call are not missed.
-            let mut watch = Endings::watch(&self.engine, self.key()).await?;
+            let mut waiter = TaskWatch::register(&self.engine, self.key()).await?;
             // Read before the status, so that the last status of an ended workflow is seen.
             let task = self.info().await?;
-            let status = self.status().await?.filter(&mut is_it);
+            let status = self.status().await?.filter(&mut matches);
             if status.is_some() || task.lifecycle.ended_at().is_some() {
                 return Ok(status);
             }
-            watch.changed().await;
+            waiter.notified().await;
         }
     }
 
     /// The published values, as JSON, by name.
     pub async fn properties(&self) -> Result<Vec<WorkflowProperty>, Error> {
-        let notes = self.engine.properties(self.key()).await?;
-        Ok(notes.into_iter().filter(|note| note.name != WorkflowProperty::STATUS).collect())
+        let properties = self.engine.properties(self.key()).await?;
+        Ok(properties
+            .into_iter()
+            .filter(|property| property.name != WorkflowProperty::STATUS)
+            .collect())
     }
 
     /// One published value.
     pub async fn value<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Error> {
         let key = WorkflowProperty::key_of(&self.key().tenant, &self.key().id, name);
-        let note = self.engine.one::<WorkflowProperty>(key).await?;
-        note.map(|note| serde_json::from_str(&note.text).map_err(Error::payload)).transpose()
+        let property = self.engine.one::<WorkflowProperty>(key).await?;
+        property
+            .map(|property| serde_json::from_str(&property.text).map_err(Error::payload))
+            .transpose()
     }
 
     /// The history of the current execution: one row per turn.
@@ -292,6 +297,6 @@ impl<O> fmt::Debug for WorkflowHandle<O> {
 
 impl<O> fmt::Debug for WorkflowBuilder<'_, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Starting").field("creation", &self.creation).finish_non_exhaustive()
+        f.debug_struct("WorkflowBuilder").field("builder", &self.builder).finish_non_exhaustive()
     }
 }

@@ -13,12 +13,12 @@ use crate::messages::ReceivedMessage;
 use crate::stats::add;
 
 /// History rows per read.
-const ROWS_AT_ONCE: u32 = 256;
+const ROWS_PER_READ: u32 = 256;
 /// Payload bytes of one turn's inputs: they must fit into one history row. The first always does.
-const BYTES_AT_ONCE: usize = 4 * 1_024 * 1_024;
+const MAX_INPUT_BYTES: usize = 4 * 1_024 * 1_024;
 
 /// Message payloads per read. The sizes of step results are unknown before.
-const PAYLOADS_AT_ONCE: usize = 32;
+const PAYLOADS_PER_READ: usize = 32;
 
 /// A pending input of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,26 +40,26 @@ impl Engine {
             return Ok(Vec::new());
         }
         let most = usize::try_from(limits::TURN_MESSAGES.max).unwrap_or(usize::MAX);
-        let (mut came, mut after, mut bytes) = (Vec::new(), 0, 0);
+        let (mut pending, mut after, mut bytes) = (Vec::new(), 0, 0);
         loop {
             let mut messages = self.readable_messages(&workflow.task_key(), after, most).await?;
             let is_last = messages.len() < most;
             after = messages.last().map_or(after, |last| last.seq);
             // Skips timers that have not fired.
             messages.retain(|message| message.due_at.is_none());
-            messages.truncate(most - came.len());
-            for page in messages.chunks(PAYLOADS_AT_ONCE) {
+            messages.truncate(most - pending.len());
+            for page in messages.chunks(PAYLOADS_PER_READ) {
                 for one in self.with_payloads(page.to_vec()).await? {
                     one.check()?;
                     bytes += one.payload.as_ref().map_or(0, |payload| payload.bytes.len());
-                    if bytes > BYTES_AT_ONCE && !came.is_empty() {
-                        return Ok(came);
+                    if bytes > MAX_INPUT_BYTES && !pending.is_empty() {
+                        return Ok(pending);
                     }
-                    came.push(PendingInput::of(workflow, one));
+                    pending.push(PendingInput::of(workflow, one));
                 }
             }
-            if is_last || came.len() == most {
-                return Ok(came);
+            if is_last || pending.len() == most {
+                return Ok(pending);
             }
         }
     }
@@ -67,12 +67,12 @@ impl Engine {
     /// The history rows of a workflow's current execution, from row `from` on.
     pub async fn history(&self, workflow: &Task, from: u32) -> Result<Vec<TurnRecord>, Error> {
         let turns = workflow.workflow.as_ref().map_or(0, |workflow| workflow.turns);
-        whole(self.rows(from, turns, |turn| workflow.turn_key(turn)).await)
+        complete(self.rows(from, turns, |turn| workflow.turn_key(turn)).await)
     }
 
     /// The history of a past execution.
     pub async fn past_history(&self, execution: &Execution) -> Result<Vec<TurnRecord>, Error> {
-        whole(self.readable_history_of_execution(execution).await)
+        complete(self.readable_history_of_execution(execution).await)
     }
 
     /// Like [`Engine::history`], for diagnosis: the readable prefix, and the error that ends it.
@@ -97,14 +97,14 @@ impl Engine {
     ) -> (Vec<TurnRecord>, Option<Error>) {
         let (mut rows, mut next) = (Vec::new(), from);
         while next < until {
-            let end = until.min(next + ROWS_AT_ONCE);
+            let end = until.min(next + ROWS_PER_READ);
             let keys: Vec<PayloadKey> = (next..end).map(&key).collect();
             let payloads = match self.store().payloads(&keys).await {
                 Ok(payloads) => payloads,
                 Err(error) => return (rows, Some(error.into())),
             };
             for (row, turn) in payloads.into_iter().zip(next..) {
-                match turned(row, turn) {
+                match decode_turn(row, turn) {
                     Ok(row) => rows.push(row),
                     Err(error) => return (rows, Some(error)),
                 }
@@ -118,13 +118,13 @@ impl Engine {
     /// The published status and values of a workflow, by name; the status has an empty name.
     pub async fn properties(&self, workflow: &TaskKey) -> Result<Vec<WorkflowProperty>, Error> {
         let prefix = vec![(&workflow.tenant).into(), (&workflow.id).into()];
-        let notes = self
+        let properties = self
             .list_all::<WorkflowProperty>(Query {
                 prefix,
                 ..Query::all(Table::WorkflowProperty, 0)
             })
             .await?;
-        Ok(notes.iter().map(|note| (**note).clone()).collect())
+        Ok(properties.iter().map(|property| (**property).clone()).collect())
     }
 
     /// The past executions of a workflow after `after`, in order.
@@ -135,19 +135,19 @@ impl Engine {
         limit: usize,
     ) -> Result<Vec<Execution>, Error> {
         let prefix = vec![(&workflow.tenant).into(), (&workflow.id).into()];
-        let behind = |number| Execution::key_of(&workflow.tenant, &workflow.id, number).values;
-        let after = after.map(behind);
+        let cursor = |number| Execution::key_of(&workflow.tenant, &workflow.id, number).values;
+        let after = after.map(cursor);
         let query = Query { prefix, after, ..Query::all(Table::Execution, limit) };
         let executions = self.list::<Execution>(query).await?;
         Ok(executions.into_iter().map(|execution| (*execution).clone()).collect())
     }
 }
 
-fn whole((rows, error): (Vec<TurnRecord>, Option<Error>)) -> Result<Vec<TurnRecord>, Error> {
+fn complete((rows, error): (Vec<TurnRecord>, Option<Error>)) -> Result<Vec<TurnRecord>, Error> {
     error.map_or(Ok(rows), Err)
 }
 
-fn turned(row: Option<Payload>, turn: u32) -> Result<TurnRecord, Error> {
+fn decode_turn(row: Option<Payload>, turn: u32) -> Result<TurnRecord, Error> {
     let row = row.ok_or(Error::NoHistory { turn })?;
     let unreadable = |error| Error::BadHistory { turn, error: Arc::new(error) };
     serde_json::from_slice(&row.bytes).map_err(unreadable)

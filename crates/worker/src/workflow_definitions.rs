@@ -6,7 +6,7 @@ use crate::workflow::WorkflowDefinition;
 
 /// The workflow code of a worker, in any number of versions per workflow.
 #[derive(Debug, Default)]
-pub(crate) struct Programs(BTreeMap<Kind, Versions>);
+pub(crate) struct WorkflowDefinitions(BTreeMap<Kind, Versions>);
 
 #[derive(Debug, Default)]
 struct Versions {
@@ -15,14 +15,14 @@ struct Versions {
     pinned: BTreeMap<CodeVersion, WorkflowDefinition>,
 }
 
-impl Programs {
-    pub(crate) fn add(&mut self, program: WorkflowDefinition) -> Result<(), Rejection> {
-        limits::KIND.check(program.name())?;
-        let version = program.version().map(str::parse::<CodeVersion>).transpose()?;
-        let known = self.0.entry(program.name().into()).or_default();
+impl WorkflowDefinitions {
+    pub(crate) fn add(&mut self, definition: WorkflowDefinition) -> Result<(), Rejection> {
+        limits::KIND.check(definition.name())?;
+        let version = definition.version().map(str::parse::<CodeVersion>).transpose()?;
+        let versions = self.0.entry(definition.name().into()).or_default();
         match version {
-            Some(version) => drop(known.pinned.insert(version, program)),
-            None => known.plain = Some(program),
+            Some(version) => drop(versions.pinned.insert(version, definition)),
+            None => versions.plain = Some(definition),
         }
         Ok(())
     }
@@ -33,10 +33,10 @@ impl Programs {
 
     /// The code of a workflow. One without a version gets the plain code, or else the latest.
     pub(crate) fn of(&self, task: &Task) -> Option<&WorkflowDefinition> {
-        let known = self.0.get(&task.kind)?;
+        let versions = self.0.get(&task.kind)?;
         match &task.workflow.as_ref()?.version {
-            Some(version) => known.pinned.get(&version.parse().ok()?),
-            None => known.plain.as_ref().or_else(|| known.pinned.values().next_back()),
+            Some(version) => versions.pinned.get(&version.parse().ok()?),
+            None => versions.plain.as_ref().or_else(|| versions.pinned.values().next_back()),
         }
     }
 

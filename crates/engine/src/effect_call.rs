@@ -22,7 +22,7 @@ pub trait ExternalService: Sync {
         request: &Self::Request,
     ) -> impl Future<Output = Result<Self::Answer, Self::Error>> + Send;
 
-    /// Checks whether a call with this id was made. Not used for calls with a threaded key.
+    /// Checks whether a call with this id was made. Not used for calls to an idempotent provider.
     fn lookup(&self, call: &Call) -> impl Future<Output = Lookup<Self::Answer>> + Send;
 }
 
@@ -80,10 +80,10 @@ pub enum EffectError {
 #[must_use = "nothing is called before `run` is awaited"]
 pub struct EffectCall {
     engine: Engine,
-    caller: EffectOwner,
+    owner: EffectOwner,
     provider: String,
     name: String,
-    is_threaded: bool,
+    is_idempotent: bool,
 }
 
 impl fmt::Debug for Call {
@@ -95,13 +95,13 @@ impl fmt::Debug for Call {
 
 impl Engine {
     /// A call to a provider on behalf of a leased task or an admitted request.
-    pub fn effect(&self, caller: EffectOwner, provider: impl Into<String>) -> EffectCall {
+    pub fn effect(&self, owner: EffectOwner, provider: impl Into<String>) -> EffectCall {
         EffectCall {
             engine: self.clone(),
-            caller,
+            owner,
             provider: provider.into(),
             name: "call".to_owned(),
-            is_threaded: false,
+            is_idempotent: false,
         }
     }
 }
@@ -114,9 +114,9 @@ impl EffectCall {
     }
 
     /// For a provider that deduplicates by an idempotency key: retries repeat the call, with a key
-    /// derived from the caller and the provider, instead of looking it up.
+    /// derived from the owner and the provider, instead of looking it up.
     pub fn idempotent_provider(mut self) -> Self {
-        self.is_threaded = true;
+        self.is_idempotent = true;
         self
     }
 
@@ -127,12 +127,12 @@ impl EffectCall {
     /// anything else is an error without side effects.
     pub async fn run<D: ExternalService>(
         self,
-        downstream: &D,
+        service: &D,
         request: &D::Request,
     ) -> Result<D::Answer, EffectError> {
         let body = serde_json::to_vec(request).map_err(Error::payload)?;
         let claim = ClaimEffect {
-            caller: self.caller.clone(),
+            caller: self.owner.clone(),
             provider: self.provider.clone(),
             name: self.name.clone(),
             fingerprint: fingerprint(&self.name, &body, &[]),
@@ -144,16 +144,16 @@ impl EffectCall {
         };
         if let Some(key) = answer {
             // Deleted together with its owner, which still existed when the effect was claimed.
-            let kept = self.engine.payload(&key).await?.ok_or(Error::OutcomeUnknown)?;
-            return Ok(serde_json::from_slice(&kept.bytes).map_err(Error::payload)?);
+            let stored = self.engine.payload(&key).await?.ok_or(Error::OutcomeUnknown)?;
+            return Ok(serde_json::from_slice(&stored.bytes).map_err(Error::payload)?);
         }
-        let fence = match &self.caller {
+        let fence = match &self.owner {
             EffectOwner::Task(fence) => Some(fence.clone()),
             EffectOwner::Request { .. } => None,
         };
         let call = Call { request_id: request_id.reveal().to_owned(), fence };
-        let found = if known && !self.is_threaded {
-            match downstream.lookup(&call).await {
+        let found = if known && !self.is_idempotent {
+            match service.lookup(&call).await {
                 Lookup::Found(answer) => Some(answer),
                 Lookup::NotFound => None,
                 Lookup::Ambiguous(reason) => {
@@ -166,39 +166,42 @@ impl EffectCall {
         };
         let answer = match found {
             Some(answer) => answer,
-            None => downstream.invoke(&call, request).await.map_err(|error| {
+            None => service.invoke(&call, request).await.map_err(|error| {
                 let reason = self.strip(&error.to_string(), &call);
                 EffectError::Failed { provider: self.provider.clone(), reason }
             })?,
         };
-        let written = serde_json::to_string(&answer).map_err(Error::payload)?;
-        self.settle(Payload::json(written)).await?;
+        let encoded = serde_json::to_string(&answer).map_err(Error::payload)?;
+        self.settle(Payload::json(encoded)).await?;
         Ok(answer)
     }
 
     async fn settle(self, answer: Payload) -> Result<(), Error> {
-        let Self { engine, caller, provider, name, .. } = self;
-        engine.submit_until_known(SettleEffect { caller, provider, name, answer }).await.map(drop)
+        let Self { engine, owner, provider, name, .. } = self;
+        engine
+            .submit_until_known(SettleEffect { caller: owner, provider, name, answer })
+            .await
+            .map(drop)
     }
 
     /// The request id to persist if the effect is claimed for the first time.
     async fn fresh_id(&self) -> Result<String, Error> {
-        if !self.is_threaded {
+        if !self.is_idempotent {
             return Ok(Engine::new_id().to_string());
         }
-        let tenant = match &self.caller {
+        let tenant = match &self.owner {
             EffectOwner::Task(fence) => &fence.task.tenant,
             EffectOwner::Request { request, .. } => &request.tenant,
         };
         self.engine.ensure_key(tenant).await?;
         let ring = self.engine.one::<Keyring>(Keyring::key_of(tenant)).await?;
-        let derived = ring.and_then(|ring| ring.derive(&self.caller, &self.provider, &self.name));
+        let derived = ring.and_then(|ring| ring.derive(&self.owner, &self.provider, &self.name));
         derived.ok_or(Error::Rejected(windlass_core::Rejection::NoSigningKey))
     }
 
     /// The provider's error text, without the request id and the idempotency key.
     fn strip(&self, text: &str, call: &Call) -> String {
-        let key = match &self.caller {
+        let key = match &self.owner {
             EffectOwner::Task(_) => None,
             EffectOwner::Request { request, .. } => Some(request.key.reveal()),
         };

@@ -16,47 +16,47 @@ use windlass_engine::{Claimed, Error, Input, PendingInput};
 
 use crate::attempt::NextTurn;
 use crate::attempt_report::SettleResult;
-use crate::cache::Position;
 use crate::cancellation_token::CancellationToken;
-use crate::commit::{EagerActivities, TurnCommit, then};
-use crate::effect_calls::TurnCalls;
-use crate::lease::{Granted, Lease, LeaseEnd, is_retryable};
+use crate::lease::{Granted, Lease, LeaseEnd, is_retryable_under_lease};
 use crate::recording::begin;
 use crate::retry_delay::RetryDelay;
+use crate::turn_commit::{EagerActivities, TurnCommit, turn_end};
+use crate::turn_effects::TurnEffects;
 use crate::worker::Worker;
-use crate::worker_heartbeat::PATIENCE;
+use crate::worker_heartbeat::SHUTDOWN_TIMEOUT;
 use crate::worker_state::WorkerState;
 use crate::workflow::{CompletedTurn, Instance, TurnFailure, TurnPart, TurnProgress};
+use crate::workflow_cache::Position;
 
 /// How long a workflow is snoozed whose code is unknown here, or does not match its history.
-const UNKNOWN: Duration = Duration::from_secs(10);
-const BROKEN: Duration = Duration::from_secs(30);
+const UNKNOWN_CODE_DELAY: Duration = Duration::from_secs(10);
+const BROKEN_DELAY: Duration = Duration::from_secs(30);
 
 /// One lease of a workflow, with one or more turns.
 #[derive(Debug)]
 pub(crate) struct TurnAttempt {
-    team: Arc<WorkerState>,
+    state: Arc<WorkerState>,
     task: Arc<Task>,
     input: Input,
     lease: Lease,
-    begun: Mutex<Option<Box<Begun>>>,
-    followers: UnboundedSender<EagerActivities>,
+    in_progress: Mutex<Option<Box<TurnInProgress>>>,
+    eager_activities: UnboundedSender<EagerActivities>,
     /// Whether eager activities may be leased.
-    leads: bool,
+    may_chain: bool,
     /// Whether a commit is in flight.
-    settles: AtomicBool,
+    is_settling: AtomicBool,
 }
 
 /// A leased workflow in memory, and its turn in progress.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct TurnInProgress {
     pub(crate) instance: Instance,
     /// The turn in progress, and its inputs.
     pub(crate) turn: Option<(TurnProgress, Vec<PendingInput>)>,
 }
 
 /// Why the turns under a lease have ended.
-enum Stop {
+enum TurnStop {
     /// The workflow waits or has ended, or any worker may claim its next turn.
     Done,
     /// Its code failed the turn, or does not match the history.
@@ -66,93 +66,94 @@ enum Stop {
     /// Stored data is damaged, or reading it failed.
     Failed(Error),
     /// There is more to do, which is left to another lease.
-    GivenBack,
+    Release,
     /// The lease has expired by this worker's clock.
-    Over,
+    LeaseExpired,
     /// The commit was rejected or too late: this worker does not hold the lease.
     Lost,
 }
 
 impl TurnAttempt {
     pub(crate) fn new(
-        team: &Arc<WorkerState>,
+        state: &Arc<WorkerState>,
         next: NextTurn,
-        followers: UnboundedSender<EagerActivities>,
-        leads: bool,
+        eager_activities: UnboundedSender<EagerActivities>,
+        may_chain: bool,
     ) -> Self {
-        let NextTurn { granted: Granted { claimed, held }, begun } = next;
+        let NextTurn { granted: Granted { claimed, held }, in_progress } = next;
         let Claimed { task, input, leased_from } = claimed;
-        let lease = Lease::new(team, task.fence(), leased_from, held);
-        let (team, begun, settles) = (team.clone(), Mutex::new(begun), AtomicBool::new(false));
-        Self { team, task, input, lease, begun, followers, leads, settles }
+        let lease = Lease::new(state, task.fence(), leased_from, held);
+        let (state, in_progress, is_settling) =
+            (state.clone(), Mutex::new(in_progress), AtomicBool::new(false));
+        Self { state, task, input, lease, in_progress, eager_activities, may_chain, is_settling }
     }
 
     fn worker(&self) -> &Worker {
-        &self.team.worker
+        &self.state.worker
     }
 
     /// Runs turns until the workflow waits.
-    pub(crate) async fn run(self, home: &Handle, interrupting: CancellationToken) {
+    pub(crate) async fn run(self, runtime: &Handle, interrupting: CancellationToken) {
         let this = Arc::new(self);
         let mut turns = JoinSet::new();
-        let makes = this.clone();
-        turns.spawn_on(async move { makes.turns().await }, home);
+        let attempt = this.clone();
+        turns.spawn_on(async move { attempt.turns().await }, runtime);
         let stop = tokio::select! {
             biased;
-            Some(ended) = turns.join_next() => ended.unwrap_or(Stop::Lost),
-            ending = this.lease.keep() => {
-                let answered = match ending {
+            Some(ended) = turns.join_next() => ended.unwrap_or(TurnStop::Lost),
+            ending = this.lease.renew_until_end() => {
+                let settled = match ending {
                     LeaseEnd::Expired => None,
-                    LeaseEnd::Expiring | LeaseEnd::Revoked(_) => this.answered(&mut turns).await,
+                    LeaseEnd::Expiring | LeaseEnd::Revoked(_) => this.await_settle(&mut turns).await,
                 };
-                let stop = answered.unwrap_or(match ending {
-                    LeaseEnd::Expiring if Instant::now() < this.lease.deadline() => Stop::GivenBack,
-                    LeaseEnd::Expiring | LeaseEnd::Expired => Stop::Over,
-                    LeaseEnd::Revoked(_) => Stop::Lost,
+                let stop = settled.unwrap_or(match ending {
+                    LeaseEnd::Expiring if Instant::now() < this.lease.deadline() => TurnStop::Release,
+                    LeaseEnd::Expiring | LeaseEnd::Expired => TurnStop::LeaseExpired,
+                    LeaseEnd::Revoked(_) => TurnStop::Lost,
                 });
                 turns.shutdown().await;
                 stop
             }
             () = interrupting.cancelled() => {
                 turns.shutdown().await;
-                Stop::GivenBack
+                TurnStop::Release
             }
         };
-        this.conclude(stop).await;
+        this.finish_lease(stop).await;
     }
 
     /// A lease that is lost or near expiry while a settle is in flight may have been ended by that
     /// settle. Its response shows that, and has the leases that it granted.
-    async fn answered(&self, turns: &mut JoinSet<Stop>) -> Option<Stop> {
-        if !self.settles.load(Ordering::Relaxed) {
+    async fn await_settle(&self, turns: &mut JoinSet<TurnStop>) -> Option<TurnStop> {
+        if !self.is_settling.load(Ordering::Relaxed) {
             return None;
         }
-        let answered = timeout_at(self.lease.deadline() + PATIENCE, turns.join_next()).await;
-        answered.ok().flatten().and_then(Result::ok)
+        let settled = timeout_at(self.lease.deadline() + SHUTDOWN_TIMEOUT, turns.join_next()).await;
+        settled.ok().flatten().and_then(Result::ok)
     }
 
-    async fn conclude(&self, stop: Stop) {
+    async fn finish_lease(&self, stop: TurnStop) {
         let task = &self.task.id;
         match stop {
-            Stop::Done | Stop::Lost => {}
-            Stop::Broken(failure) => {
+            TurnStop::Done | TurnStop::Lost => {}
+            TurnStop::Broken(failure) => {
                 tracing::error!(%task, kind = %self.task.kind, %failure, "workflow turn failed");
-                self.snooze(BROKEN, &failure.to_string()).await;
+                self.snooze(BROKEN_DELAY, &failure.to_string()).await;
             }
-            Stop::Refused(refusal) => {
-                tracing::error!(%task, kind = %self.task.kind, %refusal, "workflow turn rejected");
-                self.snooze(BROKEN, &format!("turn rejected: {refusal}")).await;
+            TurnStop::Refused(rejection) => {
+                tracing::error!(%task, kind = %self.task.kind, %rejection, "workflow turn rejected");
+                self.snooze(BROKEN_DELAY, &format!("turn rejected: {rejection}")).await;
             }
-            Stop::Failed(error) if is_of_what_is_stored(&error) => {
-                tracing::error!(%task, %error, "stored data of a workflow cannot be read");
-                self.fail_for_now(&error.to_string()).await;
+            TurnStop::Failed(error) if is_damaged_data(&error) => {
+                tracing::error!(%task, %error, "stored data of a workflow is missing or damaged");
+                self.fail_attempt(&error.to_string()).await;
             }
-            Stop::Failed(error) => {
-                tracing::warn!(%task, %error, "turn failed and is released");
+            TurnStop::Failed(error) => {
+                tracing::warn!(%task, %error, "workflow turn failed: lease released");
                 self.release().await;
             }
-            Stop::GivenBack => self.release().await,
-            Stop::Over => self.lease.give_up().await,
+            TurnStop::Release => self.release().await,
+            TurnStop::LeaseExpired => self.lease.abandon().await,
         }
     }
 
@@ -162,17 +163,17 @@ impl TurnAttempt {
     }
 
     /// Reports what is wrong as the progress of the task.
-    async fn tell(&self, reason: &str) {
-        let message = told(reason);
+    async fn report_reason(&self, reason: &str) {
+        let message = truncated(reason);
         let report = ReportProgress { fence: self.lease.fence(), percent: 0, message };
         if let Err(error) = self.worker().engine.submit(report).await {
-            tracing::debug!(%error, "reporting the failure of a workflow failed");
+            tracing::debug!(%error, "reporting the progress of a workflow failed");
         }
     }
 
     /// Reports the reason and snoozes the workflow.
     async fn snooze(&self, pause: Duration, reason: &str) {
-        self.tell(reason).await;
+        self.report_reason(reason).await;
         let fence = self.lease.fence();
         let delay_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         // If this fails, the lease expires soon.
@@ -181,24 +182,24 @@ impl TurnAttempt {
 
     /// Reports the reason and fails the attempt. A damaged workflow is retried with backoff for
     /// some hours, and then fails for good, so that it does not occupy workers forever.
-    async fn fail_for_now(&self, reason: &str) {
-        self.tell(reason).await;
+    async fn fail_attempt(&self, reason: &str) {
+        self.report_reason(reason).await;
         let fence = self.lease.fence();
         let doublings = self.task.attempts.saturating_sub(1).min(7);
-        let ms = u64::try_from(BROKEN.as_millis()).unwrap_or(u64::MAX) << doublings;
+        let ms = u64::try_from(BROKEN_DELAY.as_millis()).unwrap_or(u64::MAX) << doublings;
         let (class, retry) = (FailureClass::Crash, Retry::After { ms });
-        let reason = told(reason);
+        let reason = truncated(reason);
         let fail = Fail { fence, class, reason, retry };
         // If this fails, the lease expires soon.
         let _ = self.lease.settle(fail.into()).await;
     }
 
-    async fn turns(&self) -> Stop {
-        let Some(mut at) = Position::of(&self.task) else { return Stop::Lost };
+    async fn turns(&self) -> TurnStop {
+        let Some(mut at) = Position::of(&self.task) else { return TurnStop::Lost };
         at.epoch = self.lease.fence().epoch;
-        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (mut instance, mut begun) = match begun {
-            Some(begun) => (begun.instance, begun.turn),
+        let in_progress = self.in_progress.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (mut instance, mut in_progress) = match in_progress {
+            Some(started) => (started.instance, started.turn),
             None => match self.instance().await {
                 Ok(instance) => (instance, None),
                 Err(stop) => return stop,
@@ -208,73 +209,74 @@ impl TurnAttempt {
         let (mut task, mut now) = (self.task.clone(), self.claimed_at());
         let mut locals = JoinSet::new();
         loop {
-            let (turn, came) = match begun.take() {
-                Some((turn, came)) => (Ok(turn), came),
+            let (turn, inputs) = match in_progress.take() {
+                Some((turn, inputs)) => (Ok(turn), inputs),
                 None => match self.pending_inputs(&task).await {
-                    Ok(came) => {
-                        let arrivals = came.iter().map(|came| came.arrival.clone()).collect();
-                        (instance.turn(now, arrivals), came)
+                    Ok(inputs) => {
+                        let arrivals = inputs.iter().map(|input| input.arrival.clone()).collect();
+                        (instance.turn(now, arrivals), inputs)
                     }
-                    Err(error) => return Stop::Failed(error),
+                    Err(error) => return TurnStop::Failed(error),
                 },
             };
             let finished = match self.finish(&mut instance, turn, &mut locals).await {
                 Ok(finished) => finished,
-                Err(failure) => return Stop::Broken(failure),
+                Err(failure) => return TurnStop::Broken(failure),
             };
-            match self.keep(instance, finished, &came, &mut at).await {
+            match self.cache_and_commit(instance, finished, &inputs, &mut at).await {
                 Ok(Some(more)) => task = more,
-                Ok(None) => return Stop::Done,
+                Ok(None) => return TurnStop::Done,
                 Err(stop) => return stop,
             }
             now = now.max(self.worker().engine.now());
             match self.worker().cache.take_at(&task.task_key(), at) {
-                Some(kept) => instance = kept,
+                Some(cached) => instance = cached,
                 // It was evicted from the cache: its next turn replays it.
-                None => return Stop::GivenBack,
+                None => return TurnStop::Release,
             }
         }
     }
 
     /// Commits a turn. The workflow is cached before the commit: another attempt may run its next
     /// turn before this one has the response. Returns the workflow if its lease continues.
-    async fn keep(
+    async fn cache_and_commit(
         &self,
         instance: Instance,
         finished: CompletedTurn,
-        came: &[PendingInput],
+        inputs: &[PendingInput],
         at: &mut Position,
-    ) -> Result<Option<Arc<Task>>, Stop> {
-        let starts_over = finished.standing.starts_over();
-        let values = if starts_over { instance.values() } else { BTreeMap::new() };
+    ) -> Result<Option<Arc<Task>>, TurnStop> {
+        let continues_as_new = finished.state.continues_as_new();
+        let values = if continues_as_new { instance.values() } else { BTreeMap::new() };
         let next_step = instance.next_step();
         let (key, cache) = (self.task.task_key(), &self.worker().cache);
         let after = at.after(finished.parts.len());
-        if !finished.standing.has_ended() {
-            cache.keep(key.clone(), after, instance);
+        if !finished.state.has_ended() {
+            cache.insert(key.clone(), after, instance);
         }
-        let kept = self.commit(finished, values, came, at.turns, next_step).await;
+        let committed = self.commit(finished, values, inputs, at.turns, next_step).await;
         *at = after;
-        kept.inspect_err(|_| drop(cache.take_at(&key, after)))
+        committed.inspect_err(|_| drop(cache.take_at(&key, after)))
     }
 
     /// The workflow as live code: from the cache, or replayed from its history.
-    async fn instance(&self) -> Result<Instance, Stop> {
-        let Some(program) = self.worker().programs.of(&self.task) else {
+    async fn instance(&self) -> Result<Instance, TurnStop> {
+        let Some(definition) = self.worker().definitions.of(&self.task) else {
             let kind = &self.task.kind;
-            tracing::warn!(task = %self.task.id, %kind, "workflow without code is snoozed");
-            self.snooze(UNKNOWN, &format!("a worker has no code for {kind}")).await;
-            return Err(Stop::Done);
+            tracing::warn!(task = %self.task.id, %kind, "no code for this workflow: workflow snoozed");
+            self.snooze(UNKNOWN_CODE_DELAY, &format!("this worker has no code for {kind}")).await;
+            return Err(TurnStop::Done);
         };
         if let Some(instance) = self.worker().cache.take(&self.task) {
             return Ok(instance);
         }
-        let begin = begin(&self.worker().engine, &self.task, &self.input).await;
-        let begin = begin.map_err(Stop::Failed)?;
-        let history = self.worker().engine.history(&self.task, 0).await.map_err(Stop::Failed)?;
-        let mut instance = Instance::begin(program, begin);
+        let start = begin(&self.worker().engine, &self.task, &self.input).await;
+        let start = start.map_err(TurnStop::Failed)?;
+        let history =
+            self.worker().engine.history(&self.task, 0).await.map_err(TurnStop::Failed)?;
+        let mut instance = Instance::begin(definition, start);
         for row in &history {
-            instance.replay(row).map_err(|found| Stop::Broken(found.into()))?;
+            instance.replay(row).map_err(|found| TurnStop::Broken(found.into()))?;
         }
         Ok(instance)
     }
@@ -284,11 +286,14 @@ impl TurnAttempt {
         let mut pause = RetryDelay::default();
         loop {
             match self.worker().engine.pending_inputs(task).await {
-                Err(error) if is_retryable(&error) && Instant::now() < self.lease.deadline() => {
-                    tracing::warn!(task = %task.id, %error, "reading a mailbox failed");
+                Err(error)
+                    if is_retryable_under_lease(&error)
+                        && Instant::now() < self.lease.deadline() =>
+                {
+                    tracing::warn!(task = %task.id, %error, "reading mailbox failed and is retried");
                     sleep(pause.next()).await;
                 }
-                came => return came,
+                inputs => return inputs,
             }
         }
     }
@@ -313,11 +318,12 @@ impl TurnAttempt {
                 }
                 TurnProgress::Local(work) => {
                     for local in work {
-                        let calls = TurnCalls::lend(&self.worker().engine, self.lease.fence());
-                        locals.spawn(local.with_calls(calls));
+                        let effects =
+                            TurnEffects::access(&self.worker().engine, self.lease.fence());
+                        locals.spawn(local.with_effect_access(effects));
                     }
                     let Some(Ok(arrival)) = locals.join_next().await else {
-                        return Err(TurnFailure::ForeignAwait);
+                        return Err(TurnFailure::NonWorkflowAwait);
                     };
                     turn = instance.resume(vec![arrival])?;
                 }
@@ -330,16 +336,17 @@ impl TurnAttempt {
         &self,
         finished: CompletedTurn,
         values: BTreeMap<String, HistoryPayload>,
-        came: &[PendingInput],
+        inputs: &[PendingInput],
         mut row: u32,
         next_step: u64,
-    ) -> Result<Option<Arc<Task>>, Stop> {
-        let CompletedTurn { parts, told, standing, has_more } = finished;
-        let mut taken: Vec<u64> = came[..told.min(came.len())].iter().map(|c| c.seq).collect();
+    ) -> Result<Option<Arc<Task>>, TurnStop> {
+        let CompletedTurn { parts, delivered, state, has_more } = finished;
+        let mut taken: Vec<u64> =
+            inputs[..delivered.min(inputs.len())].iter().map(|c| c.seq).collect();
         let then = if has_more {
             TurnEnd::MoreParts
         } else {
-            then(standing, values).map_err(Stop::Failed)?
+            turn_end(state, values).map_err(TurnStop::Failed)?
         };
         // A wake without inputs has no parts: it is committed without a row.
         let mut parts: Vec<Option<TurnPart>> = parts.into_iter().map(Some).collect();
@@ -354,35 +361,35 @@ impl TurnAttempt {
         self.commit_part(TurnCommit { fence, turn: row, part: last, taken, next_step, then }).await
     }
 
-    async fn commit_part(&self, draft: TurnCommit) -> Result<Option<Arc<Task>>, Stop> {
-        let drafted = draft.command(&self.team, self.leads);
-        let (commit, mut room) = drafted.map_err(Stop::Failed)?;
+    async fn commit_part(&self, commit: TurnCommit) -> Result<Option<Arc<Task>>, TurnStop> {
+        let prepared = commit.command(&self.state, self.may_chain);
+        let (commit, mut eager_slots) = prepared.map_err(TurnStop::Failed)?;
         let after = Position {
             turns: commit.turn + u32::from(commit.row.is_some()),
             generation: self.task.generation,
             epoch: commit.fence.epoch,
         };
-        self.settles.store(true, Ordering::Relaxed);
+        self.is_settling.store(true, Ordering::Relaxed);
         let settled = self.lease.settle_timed(commit.into()).await;
-        self.settles.store(false, Ordering::Relaxed);
+        self.is_settling.store(false, Ordering::Relaxed);
         match settled {
             Ok((Outcome::TurnCommitted { claimed, lease_kept }, began)) => {
                 if lease_kept.is_none() {
                     self.worker().cache.settled(&self.task.task_key(), after);
                 }
-                if let Some(followers) = room.filled(claimed, began) {
+                if let Some(eager_activities) = eager_slots.filled(claimed, began) {
                     // The receiver is open until this attempt is over.
-                    let _ = self.followers.send(followers);
+                    let _ = self.eager_activities.send(eager_activities);
                 }
                 Ok(lease_kept)
             }
-            Ok((other, _)) => unreachable!("a turn is not answered with {other:?}"),
-            Err(SettleResult::Refused(Error::Rejected(refusal @ Rejection::Invalid { .. }))) => {
-                Err(Stop::Refused(refusal))
+            Ok((other, _)) => unreachable!("a turn is not settled with {other:?}"),
+            Err(SettleResult::Refused(Error::Rejected(rejection @ Rejection::Invalid { .. }))) => {
+                Err(TurnStop::Refused(rejection))
             }
             Err(answer) => {
-                tracing::warn!(task = %self.task.id, %answer, "turn commit failed");
-                Err(Stop::Lost)
+                tracing::warn!(task = %self.task.id, %answer, "workflow turn commit failed");
+                Err(TurnStop::Lost)
             }
         }
     }
@@ -397,12 +404,12 @@ impl TurnAttempt {
 }
 
 /// Truncates a reason to what is reported.
-fn told(reason: &str) -> String {
+fn truncated(reason: &str) -> String {
     reason.chars().take(256).collect()
 }
 
 /// Whether stored data is missing or damaged, so that a retry fails until it is repaired.
-fn is_of_what_is_stored(error: &Error) -> bool {
+fn is_damaged_data(error: &Error) -> bool {
     use Error::{BadHistory, BadMessage, NoHistory, NoPayload, Payload};
     let is_lost = matches!(error, NoHistory { .. } | NoPayload { .. });
     is_lost || matches!(error, Payload(_) | BadHistory { .. } | BadMessage { .. })

@@ -7,7 +7,7 @@ use windlass_engine::{EffectCall, Error, ReceivedMessage, Suspended};
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::lease::is_retryable;
+use crate::lease::is_retryable_under_lease;
 use crate::retry_delay::RetryDelay;
 use crate::wait_for::WaitFor;
 
@@ -62,7 +62,8 @@ impl Context {
             let answer = self.engine().suspend(suspend.clone());
             match timeout_at(self.lease_deadline(), answer).await {
                 Ok(Err(error))
-                    if is_retryable(&error) && Instant::now() < self.lease_deadline() =>
+                    if is_retryable_under_lease(&error)
+                        && Instant::now() < self.lease_deadline() =>
                 {
                     tracing::warn!(task = %self.id(), %error, "suspend failed and is retried");
                     sleep(pause.next()).await;

@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use windlass_core::Payload;
 
-const CONTENT_TYPE: &str = "application/vnd.windlass.http-answer";
+const CONTENT_TYPE: &str = "application/vnd.windlass.http-response";
 
 /// Headers of the connection, not of the response.
 const HOP_BY_HOP: &[&str] = &[
@@ -29,17 +29,18 @@ struct Head {
 }
 
 /// Encodes a response without its hop-by-hop headers.
-pub(crate) fn keep(answer: &Response<Bytes>) -> Payload {
-    let headers = answer.headers();
+pub(crate) fn encode(response: &Response<Bytes>) -> Payload {
+    let headers = response.headers();
     // `Connection` may name more hop-by-hop headers.
     let named: Vec<String> = headers.get_all(CONNECTION).iter().flat_map(tokens).collect();
-    let is_kept = |name: &str| !HOP_BY_HOP.contains(&name) && named.iter().all(|own| own != name);
-    let kept = headers.iter().filter(|(name, _)| is_kept(name.as_str()));
-    let headers = kept.map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect();
-    let head = Head { status: answer.status().as_u16(), headers };
+    let is_stored = |name: &str| !HOP_BY_HOP.contains(&name) && named.iter().all(|own| own != name);
+    let stored = headers.iter().filter(|(name, _)| is_stored(name.as_str()));
+    let headers =
+        stored.map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect();
+    let head = Head { status: response.status().as_u16(), headers };
     let mut bytes = serde_json::to_vec(&head).expect("numbers and strings serialize");
     bytes.push(b'\n');
-    bytes.extend_from_slice(answer.body());
+    bytes.extend_from_slice(response.body());
     Payload::new(CONTENT_TYPE, bytes)
 }
 
@@ -49,18 +50,18 @@ fn tokens(value: &HeaderValue) -> Vec<String> {
 }
 
 /// Decodes a stored response and marks it as replayed. None if the payload is not one.
-pub(crate) fn replay(kept: &Payload) -> Option<Response<Bytes>> {
-    let end = kept.bytes.iter().position(|byte| *byte == b'\n')?;
-    let head: Head = serde_json::from_slice(&kept.bytes[..end]).ok()?;
-    let body = Bytes::copy_from_slice(&kept.bytes[end + 1..]);
-    let mut answer = Response::new(body);
-    *answer.status_mut() = StatusCode::from_u16(head.status).ok()?;
+pub(crate) fn decode(stored: &Payload) -> Option<Response<Bytes>> {
+    let end = stored.bytes.iter().position(|byte| *byte == b'\n')?;
+    let head: Head = serde_json::from_slice(&stored.bytes[..end]).ok()?;
+    let body = Bytes::copy_from_slice(&stored.bytes[end + 1..]);
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(head.status).ok()?;
     for (name, value) in head.headers {
         let name = HeaderName::try_from(name).ok()?;
-        answer.headers_mut().append(name, HeaderValue::from_bytes(&value).ok()?);
+        response.headers_mut().append(name, HeaderValue::from_bytes(&value).ok()?);
     }
-    answer.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
-    Some(answer)
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    Some(response)
 }
 
 #[cfg(test)]
@@ -70,7 +71,7 @@ mod tests {
     #[test]
     fn a_stored_response_is_replayed_unchanged() {
         let body = Bytes::from_static(b"\xff\n{\"not\": json");
-        let answer = Response::builder()
+        let response = Response::builder()
             .status(201)
             .header("content-type", "application/octet-stream")
             .header("set-cookie", "a=1")
@@ -79,12 +80,12 @@ mod tests {
             .header("x-strange", HeaderValue::from_bytes(b"caf\xe9").unwrap())
             .body(body.clone())
             .unwrap();
-        let again = replay(&keep(&answer)).unwrap();
+        let again = decode(&encode(&response)).unwrap();
         assert_eq!((again.status().as_u16(), again.headers().len()), (201, 5));
         assert_eq!(again.headers().get_all("set-cookie").iter().count(), 2);
         assert_eq!(again.headers()["x-strange"].as_bytes(), b"caf\xe9");
         assert_eq!(again.headers()[REPLAYED], "true");
         assert_eq!(again.into_body(), body);
-        assert!(replay(&Payload::json("{}")).is_none());
+        assert!(decode(&Payload::json("{}")).is_none());
     }
 }

@@ -4,9 +4,9 @@ use serde::de::DeserializeOwned;
 use windlass_core::command::Cancel;
 use windlass_core::{Lifecycle, Rejection, Task, TaskId, TaskKey, Why};
 
-use crate::endings::Endings;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::task_watch::TaskWatch;
 
 /// A handle to watch a task.
 #[derive(Clone, Debug)]
@@ -62,12 +62,12 @@ impl TaskHandle {
     pub async fn wait(&self) -> Result<Arc<Task>, Error> {
         loop {
             // Changes after this call are not missed.
-            let mut watch = Endings::watch(&self.engine, &self.key).await?;
+            let mut waiter = TaskWatch::register(&self.engine, &self.key).await?;
             let task = self.task().await?;
             if task.lifecycle.ended_at().is_some() {
                 return Ok(task);
             }
-            watch.changed().await;
+            waiter.notified().await;
         }
     }
 

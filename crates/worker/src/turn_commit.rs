@@ -50,20 +50,20 @@ impl TurnCommit {
     /// The command that commits it, and slots for its eager activities.
     pub(crate) fn command(
         self,
-        team: &WorkerState,
-        leads: bool,
+        state: &WorkerState,
+        may_chain: bool,
     ) -> Result<(CommitTurn, EagerSlots), Error> {
         let workflow = self.fence.task.id.clone();
         let (row, commands) = self.part.map(|part| (part.row, part.commands)).unzip();
-        let row = row.map(|row| serde_json::to_vec(&row)).transpose().map_err(unwritable)?;
+        let row = row.map(|row| serde_json::to_vec(&row)).transpose().map_err(encode_error)?;
         // A draining worker leases no eager activities and is not sticky.
-        let stays = !team.is_closing();
-        let leads = leads && stays;
-        let runs = |task: &NewTask| leads && team.worker.runs(task);
+        let is_sticky = !state.is_closing();
+        let may_chain = may_chain && is_sticky;
+        let runs = |task: &NewTask| may_chain && state.worker.runs(task);
         let commands =
             commands.into_iter().flatten().map(|command| command_of(runs, &workflow, command));
         let commands: Vec<Command> = commands.collect();
-        let room = EagerSlots::for_all(&commands, team);
+        let eager_slots = EagerSlots::for_all(&commands, state);
         let commit = CommitTurn {
             fence: self.fence,
             turn: self.turn,
@@ -72,17 +72,17 @@ impl TurnCommit {
             commands,
             next_step: self.next_step,
             then: self.then,
-            sticky_ms: stays.then_some(STICKY_MS),
-            eager: room.claim(&team.worker),
+            sticky_ms: is_sticky.then_some(STICKY_MS),
+            eager: eager_slots.claim(&state.worker),
             metadata: None,
         };
-        Ok((commit, room))
+        Ok((commit, eager_slots))
     }
 }
 
 impl EagerSlots {
-    fn for_all(commands: &[Command], team: &WorkerState) -> Self {
-        let slots = &team.slots;
+    fn for_all(commands: &[Command], state: &WorkerState) -> Self {
+        let slots = &state.slots;
         let eager = commands.iter().filter_map(|command| match command {
             Command::Activity { task, eager: true, .. } => {
                 Some((task.id.clone(), task.payload.clone()))
@@ -93,7 +93,7 @@ impl EagerSlots {
         let most = slots.available_permits().min(inputs.len().saturating_sub(1));
         let most = u32::try_from(most).unwrap_or(0);
         let slots = (most > 0).then(|| slots.clone().try_acquire_many_owned(most).ok());
-        Self { inputs, slots: slots.flatten(), request: team.worker.leases.request() }
+        Self { inputs, slots: slots.flatten(), request: state.worker.leases.request() }
     }
 
     /// The request to which all leases of the commit are granted.
@@ -103,8 +103,8 @@ impl EagerSlots {
 
     /// A claim for as many eager activities as there are slots.
     fn claim(&self, worker: &Worker) -> Option<Claim> {
-        let room = self.slots.as_ref().map_or(0, OwnedSemaphorePermit::num_permits) + 1;
-        let limit = u32::try_from(room).unwrap_or(u32::MAX);
+        let eager_slots = self.slots.as_ref().map_or(0, OwnedSemaphorePermit::num_permits) + 1;
+        let limit = u32::try_from(eager_slots).unwrap_or(u32::MAX);
         let request = Some(self.request.id());
         (!self.inputs.is_empty()).then(|| Claim { limit, request, ..worker.claim.clone() })
     }
@@ -168,11 +168,11 @@ fn command_of(
 }
 
 /// Converts the state of a workflow after its turn to how the turn ends.
-pub(crate) fn then(
-    standing: ExecutionState,
+pub(crate) fn turn_end(
+    state: ExecutionState,
     values: BTreeMap<String, HistoryPayload>,
 ) -> Result<TurnEnd, Error> {
-    Ok(match standing {
+    Ok(match state {
         ExecutionState::Waiting { .. } => TurnEnd::AwaitMessages,
         ExecutionState::Completed(result) => TurnEnd::Complete(result),
         ExecutionState::Failed(failure) => {
@@ -181,12 +181,12 @@ pub(crate) fn then(
         ExecutionState::Cancelled { reason } => TurnEnd::Cancel { reason },
         ExecutionState::ContinueAsNew { input, version, carried, .. } => {
             let over = Carryover { unread: carried, values };
-            let carried = Some(over.written().map_err(unwritable)?);
+            let carried = Some(over.written().map_err(encode_error)?);
             TurnEnd::ContinueAsNew { input, version, carried }
         }
     })
 }
 
-pub(crate) fn unwritable(error: serde_json::Error) -> Error {
+pub(crate) fn encode_error(error: serde_json::Error) -> Error {
     Error::Payload(Arc::new(error))
 }

@@ -4,7 +4,7 @@ use windlass_core::command::{Claim, Complete};
 use windlass_core::{Command, Outcome};
 use windlass_engine::Engine;
 
-use crate::foreign::client::{Doing, receive, turn, work};
+use crate::external_runtime::client::{Doing, receive, turn, work};
 use crate::watch::Watch;
 
 const AGAIN: Duration = Duration::from_secs(1);
@@ -43,10 +43,10 @@ async fn claimed(
 }
 
 async fn ask(engine: &Engine, watch: &Watch, command: Command) -> Option<Outcome> {
-    watch.see().model.foreign.asked(&command);
+    watch.see().model.external_runtime.asked(&command);
     let answer = engine.submit(command.clone()).await;
     let mut seen = watch.see();
-    let judged = seen.model.foreign.answered(&command, &answer);
+    let judged = seen.model.external_runtime.answered(&command, &answer);
     seen.judge(judged);
     answer.ok()
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use windlass_core::command::{IfAbsent, NewMessage, SentMessage, WorkflowCommand};
 use windlass_core::{Command, Lease, Message, Rejection, TaskId, Timestamp};
 
-use crate::foreign::SENDER;
-use crate::model::foreign::{Changed, Foreign, is_same, only};
+use crate::external_runtime::SENDER;
+use crate::model::external_runtime::{Changed, ExternalRuntime, is_same, only};
 use crate::violation::{Breach, Kind, breach};
 
 #[derive(Debug, Default)]
@@ -102,7 +102,7 @@ fn is_seen(message: &Message, now: Timestamp) -> bool {
     message.due_at.is_none() || message.kept_until.is_none() && message.visible_at <= now
 }
 
-impl Foreign {
+impl ExternalRuntime {
     pub(super) fn check_mail(&mut self, changed: &Changed) -> Result<(), Breach> {
         for pair in changed.messages.values() {
             match pair {

@@ -5,10 +5,10 @@ use windlass_core::{Execution, Task};
 
 pub(crate) const RUNNING: &str = "Running";
 
-/// The facts about an execution that are needed without reading its history.
+/// The facts of an execution that are needed without reading its history.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct About {
+pub(crate) struct ExecutionSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,16 +32,17 @@ pub(crate) struct About {
     pub(crate) has_values: bool,
 }
 
-impl About {
+impl ExecutionSummary {
     /// The facts of the current execution of an instance; none before its first ack.
     pub(crate) fn of(task: &Task) -> Option<Self> {
-        let about = task.workflow.as_ref()?.about.as_deref()?;
-        serde_json::from_str(about).ok()
+        let summary = task.workflow.as_ref()?.metadata.as_deref()?;
+        serde_json::from_str(summary).ok()
     }
 
     pub(crate) fn of_past(execution: &Execution) -> Self {
-        let about = execution.about.as_deref().and_then(|about| serde_json::from_str(about).ok());
-        about.unwrap_or_default()
+        let summary =
+            execution.metadata.as_deref().and_then(|summary| serde_json::from_str(summary).ok());
+        summary.unwrap_or_default()
     }
 
     /// The facts of the next execution.
@@ -66,7 +67,12 @@ impl About {
     }
 
     /// Adds the facts of an ack.
-    pub(crate) fn learn(&mut self, metadata: &ExecutionMetadata, events: &[Event], now_ms: u64) {
+    pub(crate) fn apply_ack(
+        &mut self,
+        metadata: &ExecutionMetadata,
+        events: &[Event],
+        now_ms: u64,
+    ) {
         self.updated_at = now_ms;
         if metadata.orchestration_name.is_some() {
             self.name = metadata.orchestration_name.clone();

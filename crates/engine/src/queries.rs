@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 
 /// Maximum page size of a list.
-const MOST_ROWS: usize = 1_000;
+const MAX_PAGE: usize = 1_000;
 
 /// Selects tasks. A task must match every field that is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -143,15 +143,15 @@ impl Engine {
     pub async fn why(&self, key: &TaskKey) -> Result<Option<Why>, Error> {
         let Some(task) = self.task(key).await? else { return Ok(None) };
         let lane = self.lane(&task.tenant, &task.lane).await?;
-        let offers = self.offers_for(&task).await?;
-        let gates = self.gates_of(&task).await?;
-        let around = WhyContext {
+        let offers = self.capabilities_for(&task).await?;
+        let gates = self.limits_of(&task).await?;
+        let context = WhyContext {
             lane: lane.as_deref(),
             gates: &gates,
             offers: offers.as_deref(),
             now: self.clock().now(),
         };
-        let mut why = why(&task, &around);
+        let mut why = why(&task, &context);
         if let Why::WaitingChildren { children, .. } = &mut why {
             *children = Some(self.child_counts(key).await?);
         }
@@ -190,13 +190,13 @@ impl Engine {
         &self,
         mut query: Query,
     ) -> Result<Vec<Arc<R>>, Error> {
-        query.limit = MOST_ROWS;
+        query.limit = MAX_PAGE;
         let mut found = Vec::new();
         loop {
             let rows = self.store().query(&query).await?;
             found.extend(rows.iter().filter_map(decode::<R>));
             match rows.last() {
-                Some(last) if rows.len() == MOST_ROWS => {
+                Some(last) if rows.len() == MAX_PAGE => {
                     query.after = Some(last.key.values.clone());
                 }
                 _ => return Ok(found),
@@ -208,7 +208,7 @@ impl Engine {
         &self,
         mut query: Query,
     ) -> Result<Vec<Arc<R>>, Error> {
-        query.limit = query.limit.min(MOST_ROWS);
+        query.limit = query.limit.min(MAX_PAGE);
         let limit = query.limit;
         loop {
             let rows = self.store().query(&query).await?;

@@ -5,40 +5,40 @@ use tokio::task::{JoinError, JoinSet};
 /// All attempts that a worker runs, in one flat set. No attempt awaits its follow-up work, so that
 /// a long chain of attempts retains nothing.
 #[derive(Debug)]
-pub(crate) struct Attempts(Mutex<Option<JoinSet<()>>>);
+pub(crate) struct AttemptSet(Mutex<Option<JoinSet<()>>>);
 
-impl Default for Attempts {
+impl Default for AttemptSet {
     fn default() -> Self {
         Self(Mutex::new(Some(JoinSet::new())))
     }
 }
 
-impl Attempts {
-    fn open(&self) -> MutexGuard<'_, Option<JoinSet<()>>> {
+impl AttemptSet {
+    fn lock(&self) -> MutexGuard<'_, Option<JoinSet<()>>> {
         self.0.lock().expect("no panic while the attempts are locked")
     }
 
     /// Starts an attempt, unless all are aborted.
     pub(crate) fn spawn(&self, attempt: impl Future<Output = ()> + Send + 'static) {
-        if let Some(attempts) = &mut *self.open() {
+        if let Some(attempts) = &mut *self.lock() {
             reap(attempts);
             attempts.spawn(attempt);
         }
     }
 
-    pub(crate) fn are_over(&self) -> bool {
-        self.open().as_ref().is_none_or(JoinSet::is_empty)
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().as_ref().is_none_or(JoinSet::is_empty)
     }
 
     /// Reaps the attempts that have ended.
     pub(crate) fn reap(&self) {
-        self.open().iter_mut().for_each(reap);
+        self.lock().iter_mut().for_each(reap);
     }
 
     /// Waits for all attempts, also for those that start meanwhile.
-    pub(crate) async fn ended(&self) {
+    pub(crate) async fn wait(&self) {
         loop {
-            let mut attempts = self.open().as_mut().map(std::mem::take).unwrap_or_default();
+            let mut attempts = self.lock().as_mut().map(std::mem::take).unwrap_or_default();
             if attempts.is_empty() {
                 return;
             }
@@ -50,7 +50,7 @@ impl Attempts {
 
     /// Aborts all attempts. None starts after this.
     pub(crate) fn abort(&self) {
-        let attempts = self.open().take();
+        let attempts = self.lock().take();
         drop(attempts);
     }
 }
@@ -63,6 +63,6 @@ fn reap(attempts: &mut JoinSet<()>) {
 
 fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(%error, "an attempt ended without a settle: this is a bug");
+        tracing::error!(%error, "attempt panicked before it was settled: this is a bug");
     }
 }

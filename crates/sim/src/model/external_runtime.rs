@@ -16,17 +16,17 @@ use windlass_engine::Error;
 use windlass_store::MemoryStore;
 
 use crate::client::{brief, told};
-use crate::foreign::{TENANT, made_by};
+use crate::external_runtime::{TENANT, made_by};
 use crate::model::answer::Fenced;
-use crate::model::foreign_lock::Locks;
-use crate::model::foreign_mail::Post;
+use crate::model::external_runtime_lock::Locks;
+use crate::model::external_runtime_mail::Post;
 use crate::model::record::one;
 use crate::model::workflow::payload;
 use crate::violation::{Breach, Kind, breach};
 
 /// What the model knows of these workflows.
 #[derive(Debug, Default)]
-pub(crate) struct Foreign {
+pub(crate) struct ExternalRuntime {
     /// Workflows and their activities, in their present state.
     pub(super) tasks: BTreeMap<TaskId, Arc<Task>>,
     pub(super) post: Post,
@@ -71,28 +71,33 @@ pub(super) fn only(of: &Pair<Task>, first: bool) -> Option<(&Lease, u64)> {
 }
 
 impl Changed {
-    fn read(foreign: &Foreign, memory: &MemoryStore, changes: &ChangeSet, now: Timestamp) -> Self {
+    fn read(
+        runtime: &ExternalRuntime,
+        memory: &MemoryStore,
+        changes: &ChangeSet,
+        now: Timestamp,
+    ) -> Self {
         let mut changed = Self { now, ..Self::default() };
         let inserts = changes.inserts.iter().map(|row| &row.key);
         let updates = changes.updates.iter().map(|update| &update.row.key);
         let deletes = changes.deletes.iter().map(|(key, _)| key);
-        for key in inserts.chain(updates).chain(deletes).filter(|key| is_foreign(key)) {
+        for key in inserts.chain(updates).chain(deletes).filter(|key| is_external_runtime(key)) {
             let (Some(first), last) = (text(key, 1), text(key, 2)) else { continue };
             match key.table {
                 Table::Task => {
                     let id = TaskId::new(first);
-                    let pair = pair(foreign.tasks.get(&id), memory, key);
+                    let pair = pair(runtime.tasks.get(&id), memory, key);
                     changed.tasks.extend(pair.map(|pair| (id, pair)));
                 }
                 Table::Message => {
                     let seq = last.and_then(|seq| seq.parse().ok()).unwrap_or_default();
                     let of = (TaskId::new(first), seq);
-                    let pair = pair(foreign.post.messages.get(&of), memory, key);
+                    let pair = pair(runtime.post.messages.get(&of), memory, key);
                     changed.messages.extend(pair.map(|pair| (of, pair)));
                 }
                 Table::ConcurrencyLimit => {
                     let name = last.unwrap_or_default().to_owned();
-                    let pair = pair(foreign.locks.gates.get(&name), memory, key);
+                    let pair = pair(runtime.locks.gates.get(&name), memory, key);
                     changed.gates.extend(pair.map(|pair| (name, pair)));
                 }
                 _ => {}
@@ -134,7 +139,7 @@ fn pair<R: StoredRecord + PartialEq>(
 }
 
 /// Whether a record belongs to the external runtime.
-pub(super) fn is_foreign(key: &RowKey) -> bool {
+pub(super) fn is_external_runtime(key: &RowKey) -> bool {
     text(key, 0) == Some(TENANT)
 }
 
@@ -158,7 +163,7 @@ fn fenced(command: &Command) -> Option<Fenced> {
     Some((fence.task.id.clone(), fence.epoch))
 }
 
-impl Foreign {
+impl ExternalRuntime {
     /// Tasks as they were leased, the latest last.
     pub(crate) fn handed(&self) -> &[Arc<Task>] {
         &self.handed
@@ -404,7 +409,7 @@ impl Foreign {
 
 /// The name of a turn.
 fn name_of(turn: &CommitTurn) -> &str {
-    turn.metadata.as_ref().map_or("", |foreign| foreign.nonce.as_str())
+    turn.metadata.as_ref().map_or("", |metadata| metadata.turn_id.as_str())
 }
 
 fn keep<K: Ord, R>(all: &mut BTreeMap<K, Arc<R>>, changed: BTreeMap<K, Pair<R>>) {

@@ -31,11 +31,11 @@ pub enum Input {
     ByKey(PayloadKey),
 }
 
-pub(crate) type Answer = Result<Outcome, Error>;
+pub(crate) type CommandResult = Result<Outcome, Error>;
 
 /// The results of one caller's commands, in submission order.
 #[derive(Debug)]
-pub struct Answers {
+pub struct CommandResults {
     pub each: Vec<Result<Outcome, Error>>,
     /// Start of the batch that decided the commands, on this process's monotonic clock. Leases
     /// granted or renewed by it start no earlier on the store's clock.
@@ -46,7 +46,7 @@ pub struct Answers {
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// One result for each command of the job, in order.
-    Plain(oneshot::Sender<ReleaseOnDrop<Answers>>),
+    Plain(oneshot::Sender<ReleaseOnDrop<CommandResults>>),
     /// The single claim of the job, with payloads. A claim with a `wait` gets an empty result only
     /// after the wait is over.
     Claim {
@@ -71,37 +71,41 @@ impl Reply {
 
 /// Sends the results of a committed batch to the callers.
 #[derive(Clone, Debug)]
-pub(crate) struct Answerer {
+pub(crate) struct Replier {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) inbox: Arc<CommandQueue>,
+    pub(crate) queue: Arc<CommandQueue>,
     pub(crate) claim_bytes: u64,
 }
 
 type ClaimReply = (ClaimSender, Vec<Arc<Task>>);
 
-impl Answerer {
-    /// Replies immediately where no payload is needed. Claims are answered once their payloads are
+impl Replier {
+    /// Replies immediately where no payload is needed. Claims are replies once their payloads are
     /// read, concurrently with the next batch.
-    pub(crate) fn answer(&self, answered: Vec<(Reply, Vec<Answer>)>, batch_began: Instant) {
+    pub(crate) fn reply(&self, replies: Vec<(Reply, Vec<CommandResult>)>, batch_began: Instant) {
         let mut claims: Vec<ClaimReply> = Vec::new();
-        for (reply, answers) in answered {
+        for (reply, results) in replies {
             match reply {
                 Reply::Discard => {}
                 // If the caller has left, the dropped `ReleaseOnDrop` releases its leases.
                 Reply::Plain(sender) => {
-                    drop(sender.send(self.hand(Answers { each: answers, batch_began })));
+                    drop(
+                        sender.send(
+                            self.release_on_drop(CommandResults { each: results, batch_began }),
+                        ),
+                    );
                 }
-                Reply::Claim { sender, .. } => match answers.into_iter().next() {
+                Reply::Claim { sender, .. } => match results.into_iter().next() {
                     Some(Ok(Outcome::Claimed(tasks))) => claims.push((sender, tasks)),
-                    Some(Err(error)) => drop(sender.send(self.hand(Err(error)))),
+                    Some(Err(error)) => drop(sender.send(self.release_on_drop(Err(error)))),
                     Some(Ok(_)) | None => unreachable!("unexpected outcome of a claim"),
                 },
             }
         }
-        let comes_along = |task: &Arc<Task>| task.input_bytes.is_some() && needs_input(task);
-        if claims.iter().any(|(_, tasks)| tasks.iter().any(comes_along)) {
-            let answerer = self.clone();
-            tokio::spawn(async move { answerer.answer_with_payloads(claims, batch_began).await });
+        let is_inline = |task: &Arc<Task>| task.input_bytes.is_some() && needs_input(task);
+        if claims.iter().any(|(_, tasks)| tasks.iter().any(is_inline)) {
+            let replier = self.clone();
+            tokio::spawn(async move { replier.reply_with_payloads(claims, batch_began).await });
         } else {
             for (sender, tasks) in claims {
                 let bare = |task: Arc<Task>| {
@@ -109,12 +113,12 @@ impl Answerer {
                     Claimed { task, input, leased_from: batch_began }
                 };
                 let claimed = tasks.into_iter().map(bare).collect();
-                drop(sender.send(self.hand(Ok(claimed))));
+                drop(sender.send(self.release_on_drop(Ok(claimed))));
             }
         }
     }
 
-    async fn answer_with_payloads(&self, claims: Vec<ClaimReply>, batch_began: Instant) {
+    async fn reply_with_payloads(&self, claims: Vec<ClaimReply>, batch_began: Instant) {
         let mut keys = Vec::new();
         let mut plans = Vec::new();
         for (sender, tasks) in claims {
@@ -135,7 +139,7 @@ impl Answerer {
         let mut found: VecDeque<Option<Payload>> = match self.store.payloads(&keys).await {
             Ok(payloads) => payloads.into(),
             Err(error) => {
-                tracing::warn!(%error, "payloads could not be read; workers will fetch them");
+                tracing::warn!(%error, "reading the payloads of a claim failed; workers fetch them");
                 keys.iter().map(|_| None).collect()
             }
         };
@@ -152,12 +156,12 @@ impl Answerer {
                 Claimed { task, input, leased_from: batch_began }
             });
             let claimed = claimed.collect();
-            drop(sender.send(self.hand(Ok(claimed))));
+            drop(sender.send(self.release_on_drop(Ok(claimed))));
         }
     }
 
-    fn hand<T: CarriesLeases>(&self, answer: T) -> ReleaseOnDrop<T> {
-        ReleaseOnDrop::new(answer, self.inbox.clone())
+    fn release_on_drop<T: CarriesLeases>(&self, result: T) -> ReleaseOnDrop<T> {
+        ReleaseOnDrop::new(result, self.queue.clone())
     }
 
     /// Fails every command of a job with `error`.
@@ -165,10 +169,12 @@ impl Answerer {
         match job.reply {
             Reply::Plain(sender) => {
                 let each = job.commands.iter().map(|_| Err(error.clone())).collect();
-                let answers = Answers { each, batch_began: Instant::now() };
-                drop(sender.send(self.hand(answers)));
+                let results = CommandResults { each, batch_began: Instant::now() };
+                drop(sender.send(self.release_on_drop(results)));
             }
-            Reply::Claim { sender, .. } => drop(sender.send(self.hand(Err(error.clone())))),
+            Reply::Claim { sender, .. } => {
+                drop(sender.send(self.release_on_drop(Err(error.clone()))))
+            }
             Reply::Discard => {}
         }
     }

@@ -1,6 +1,6 @@
 use windlass_store_test::Random;
 
-use crate::foreign::wish::ForeignWish;
+use crate::external_runtime::wish::ForeignWish;
 use crate::script::{Action, Step, Wish};
 use crate::workflow::strike;
 
@@ -47,7 +47,7 @@ impl Guest {
     }
 
     fn step(&mut self, wishes: Vec<ForeignWish>, rounds: &[u8]) -> Step {
-        let wishes = wishes.into_iter().map(Wish::OfForeign).collect();
+        let wishes = wishes.into_iter().map(Wish::OfExternalRuntime).collect();
         let node = self.number(12);
         let also = self.random.percent(12).then(|| self.number(12));
         let patience = self.random.percent(4).then(|| self.number(12));

@@ -11,7 +11,7 @@ use crate::error::Error;
 impl Engine {
     /// The concurrency limit of a key or session, or the quota of a lane or tenant; the tenant
     /// quota has an empty name. None if it has neither settings nor tasks.
-    pub async fn gate(
+    pub async fn concurrency_limit(
         &self,
         tenant: &Tenant,
         kind: LimitKind,
@@ -22,7 +22,7 @@ impl Engine {
 
     /// The limits of a tenant after `after`, by kind and name: their settings and the numbers of
     /// running, admitted and waiting tasks.
-    pub async fn gates(
+    pub async fn concurrency_limits(
         &self,
         tenant: &Tenant,
         kind: Option<LimitKind>,
@@ -42,12 +42,12 @@ impl Engine {
     }
 
     /// The limits that may block a task: its own, and the quotas of its lane and tenant.
-    pub(crate) async fn gates_of(&self, task: &Task) -> Result<Vec<ConcurrencyLimit>, Error> {
+    pub(crate) async fn limits_of(&self, task: &Task) -> Result<Vec<ConcurrencyLimit>, Error> {
         let own = task.gate.as_ref().map(|gate: &LimitKey| (gate.kind(), gate.name()));
         let quotas = [(LimitKind::Lane, task.lane.as_str()), (LimitKind::Tenant, "")];
         let mut gates = Vec::new();
         for (kind, name) in own.into_iter().chain(quotas) {
-            let gate = self.gate(&task.tenant, kind, name).await?;
+            let gate = self.concurrency_limit(&task.tenant, kind, name).await?;
             gates.extend(gate.map(|gate| (*gate).clone()));
         }
         Ok(gates)

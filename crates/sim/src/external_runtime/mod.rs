@@ -9,7 +9,7 @@ mod finish;
 mod generate;
 mod wish;
 
-pub(crate) use client::{is_foreign, made_by};
+pub(crate) use client::{is_external_runtime, made_by};
 pub(crate) use finish::finish;
 pub(crate) use generate::Guest;
 pub use wish::ForeignWish;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use windlass_core::{Command, ConcurrencyLimit, Lifecycle, LimitKey, Owner, Task, Timestamp};
 
-use crate::model::foreign::{Changed, Foreign, Pair, only};
+use crate::model::external_runtime::{Changed, ExternalRuntime, Pair, only};
 use crate::violation::{Breach, Kind, breach};
 
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ fn bound(task: &Task) -> Option<&str> {
     }
 }
 
-impl Foreign {
+impl ExternalRuntime {
     pub(super) fn check_locks(&self, changed: &Changed) -> Result<(), Breach> {
         for (name, pair) in &changed.gates {
             self.check_owner(name, pair, changed)?;

@@ -10,8 +10,8 @@ use windlass_core::{
 };
 
 use crate::client::{Client, back_from};
-use crate::foreign::wish::{FLOWS, ForeignWish, HANDS, KEEP_MS, LOCKS, SENDER, TENANT};
-use crate::foreign::wish::{TURNS, WORKS};
+use crate::external_runtime::wish::{FLOWS, ForeignWish, HANDS, KEEP_MS, LOCKS, SENDER, TENANT};
+use crate::external_runtime::wish::{TURNS, WORKS};
 
 /// The duration of renewed leases.
 const RENEWED_MS: u64 = 1_500;
@@ -20,7 +20,7 @@ const RENEWED_MS: u64 = 1_500;
 const PLENTY: u32 = 1_000;
 
 /// Whether a command is about workflows of the external runtime.
-pub(crate) fn is_foreign(command: &Command) -> bool {
+pub(crate) fn is_external_runtime(command: &Command) -> bool {
     let tenant = match command {
         Command::SendMessages(send) => &send.tenant,
         Command::Claim(claim) => &claim.tenant,
@@ -46,7 +46,7 @@ pub(crate) fn made_by(turn: &CommitTurn) -> impl Iterator<Item = &NewTask> {
 }
 
 impl Client<'_> {
-    pub(crate) fn of_foreign(&self, wish: ForeignWish) -> Option<Command> {
+    pub(crate) fn of_external_runtime(&self, wish: ForeignWish) -> Option<Command> {
         let tenant = Tenant::new(TENANT);
         Some(match wish {
             ForeignWish::Send { to, absent, after_ms } => {
@@ -92,7 +92,7 @@ impl Client<'_> {
 
     /// A workflow or an activity as it was leased `back` leases ago.
     fn held(&self, back: u8, is_flow: bool) -> Option<Arc<Task>> {
-        let handed = self.known.foreign.handed();
+        let handed = self.known.external_runtime.handed();
         let of_it = handed.iter().filter(|task| task.workflow.is_some() == is_flow);
         back_from(&of_it.collect::<Vec<_>>(), back).map(|task| Arc::clone(task))
     }
@@ -184,9 +184,9 @@ pub(super) fn turn(flow: &Task, doing: Doing, name: &str) -> Option<CommitTurn> 
         metadata: Some(Box::new(RuntimeMetadata {
             execution: flow.generation + u32::from(doing.next),
             first_step: (!steps.is_empty()).then_some(steps.start),
-            about: name.to_owned(),
+            text: name.to_owned(),
             version: None,
-            nonce: name.to_owned(),
+            turn_id: name.to_owned(),
         })),
     })
 }

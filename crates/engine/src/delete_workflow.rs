@@ -4,7 +4,7 @@ use windlass_core::{Outcome, Rejection, Task, TaskKey, Timestamp, limits};
 use crate::engine::Engine;
 use crate::error::Error;
 
-const REASON: &str = "it was deleted";
+const CANCEL_REASON: &str = "it was deleted";
 
 impl Engine {
     /// Deletes a workflow, its history and all of its children before the retention ends; returns
@@ -25,11 +25,11 @@ impl Engine {
         let (mut tree, mut next) = (vec![root.clone()], 0);
         while let Some(key) = tree.get(next).cloned() {
             next += 1;
-            self.end_for_good(&key, force).await?;
+            self.ensure_ended(&key, force).await?;
             self.add_children(&key, &mut tree).await?;
         }
         for key in tree.iter().rev() {
-            self.reap_whole(key).await?;
+            self.delete_all_pages(key).await?;
         }
         Ok(tree.len())
     }
@@ -68,14 +68,14 @@ impl Engine {
     }
 
     /// Ensures that a task has ended: it accepts no more children.
-    async fn end_for_good(&self, key: &TaskKey, force: bool) -> Result<(), Error> {
+    async fn ensure_ended(&self, key: &TaskKey, force: bool) -> Result<(), Error> {
         if !force {
             let known = self.task(key).await?;
             let is_open = |task: &Task| task.lifecycle.ended_at().is_none();
             let open = known.is_some_and(|task| is_open(&task));
             return if open { Err(Rejection::NotTerminal.into()) } else { Ok(()) };
         }
-        match self.submit(Cancel { task: key.clone(), reason: REASON.to_owned() }).await {
+        match self.submit(Cancel { task: key.clone(), reason: CANCEL_REASON.to_owned() }).await {
             Err(Error::Rejected(Rejection::AlreadyTerminal { .. } | Rejection::TaskNotFound)) => {
                 Ok(())
             }
@@ -95,7 +95,7 @@ impl Engine {
     }
 
     /// Deletes a task; a long history takes several pages.
-    async fn reap_whole(&self, key: &TaskKey) -> Result<(), Error> {
+    async fn delete_all_pages(&self, key: &TaskKey) -> Result<(), Error> {
         loop {
             match self.submit(DeleteTask { task: key.clone() }).await {
                 Ok(_) => {}
