@@ -3,9 +3,9 @@ use std::fmt;
 use windlass_core::{LaneState, LimitKey, OnTimeout};
 use windlass_store_test::CrashPoint;
 
-use crate::foreign::ForeignWish;
+use crate::foreign::ForeignOperation;
 use crate::requests::{Handling, Holder};
-use crate::workflow::{WorkflowSpec, WorkflowWish};
+use crate::workflow::{WorkflowOperation, WorkflowSpec};
 
 /// A run as plain data: the nodes, the possible tasks, and the steps in order.
 ///
@@ -182,7 +182,7 @@ pub enum Action {
         node: u8,
         also: Option<u8>,
         patience: Option<u8>,
-        wishes: Vec<Wish>,
+        operations: Vec<Operation>,
     },
     /// Repeats an earlier call exactly.
     Again {
@@ -211,7 +211,7 @@ pub enum Action {
     Trap {
         node: u8,
         point: Point,
-        fate: Fate,
+        fault: ProcessFault,
     },
     /// The worker drains and the engine shuts down.
     Retire {
@@ -219,7 +219,7 @@ pub enum Action {
     },
     Fault {
         node: u8,
-        fault: Mishap,
+        fault: Fault,
     },
     /// Time advances for all nodes.
     Advance {
@@ -242,16 +242,16 @@ pub enum Point {
     Committed,
 }
 
-/// The fate of a process.
+/// A fault of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum ProcessFault {
     Crash,
     Stop,
 }
 
 /// A fault of a node's store, at the `nth` call of its kind from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mishap {
+pub enum Fault {
     Conflict {
         times: u64,
     },
@@ -272,12 +272,12 @@ pub enum Mishap {
         times: u64,
     },
     Outage,
-    Recovery,
+    EndOutage,
 }
 
 /// An operation of a client. Leases and calls are counted backwards from the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum Operation {
     Create {
         task: u8,
         id: u8,
@@ -471,8 +471,8 @@ pub enum Wish {
         lane: u8,
         limit: Option<u32>,
     },
-    OfWorkflow(WorkflowWish),
-    OfForeign(ForeignWish),
+    OfWorkflow(WorkflowOperation),
+    OfForeign(ForeignOperation),
     Sweep,
 }
 

@@ -10,7 +10,7 @@ use windlass_core::{
 };
 
 use crate::client::{Client, back_from};
-use crate::foreign::wish::{FLOWS, ForeignWish, HANDS, KEEP_MS, LOCKS, SENDER, TENANT};
+use crate::foreign::wish::{FLOWS, ForeignOperation, HANDS, KEEP_MS, LOCKS, SENDER, TENANT};
 use crate::foreign::wish::{TURNS, WORKS};
 
 /// The duration of renewed leases.
@@ -46,43 +46,45 @@ pub(crate) fn made_by(turn: &CommitTurn) -> impl Iterator<Item = &NewTask> {
 }
 
 impl Client<'_> {
-    pub(crate) fn of_foreign(&self, wish: ForeignWish) -> Option<Command> {
+    pub(crate) fn of_foreign(&self, operation: ForeignOperation) -> Option<Command> {
         let tenant = Tenant::new(TENANT);
-        Some(match wish {
-            ForeignWish::Send { to, absent, after_ms } => {
+        Some(match operation {
+            ForeignOperation::Send { to, absent, after_ms } => {
                 Send { tenant, message: message(to, absent, after_ms, self.name.clone()) }.into()
             }
-            ForeignWish::Receive { limit, lease_ms } => receive(&self.name, limit, lease_ms).into(),
-            ForeignWish::Turn { lease, whole, works, to, next } => {
+            ForeignOperation::Receive { limit, lease_ms } => {
+                receive(&self.name, limit, lease_ms).into()
+            }
+            ForeignOperation::Turn { lease, whole, works, to, next } => {
                 let flow = self.held(lease, true)?;
                 let commands = Doing { whole, works, to, next };
                 turn(&flow, commands, &self.name)?.into()
             }
-            ForeignWish::Decline { lease, delay_ms, counts } => {
+            ForeignOperation::Decline { lease, delay_ms, counts } => {
                 AbandonTurn { fence: self.held(lease, true)?.fence(), delay_ms, counts }.into()
             }
-            ForeignWish::Release { lease } => {
+            ForeignOperation::Release { lease } => {
                 Release { fence: self.held(lease, true)?.fence() }.into()
             }
-            ForeignWish::Work { hand, limit, lease_ms, lock_ms } => {
+            ForeignOperation::Work { hand, limit, lease_ms, lock_ms } => {
                 work(pick(&HANDS, hand), limit, lease_ms, lock_ms).into()
             }
-            ForeignWish::Renew { lease } => {
+            ForeignOperation::Renew { lease } => {
                 Renew { fence: self.held(lease, false)?.fence(), lease_ms: RENEWED_MS }.into()
             }
-            ForeignWish::Complete { lease } => {
+            ForeignOperation::Complete { lease } => {
                 let fence = self.held(lease, false)?.fence();
                 Complete { fence, result: Some(Payload::json("1")) }.into()
             }
-            ForeignWish::Discard { lease } => {
+            ForeignOperation::Discard { lease } => {
                 DropActivity { fence: self.held(lease, false)?.fence(), reason: "unused".into() }
                     .into()
             }
-            ForeignWish::RenewLocks { hand, lock_ms, idle_ms } => {
+            ForeignOperation::RenewLocks { hand, lock_ms, idle_ms } => {
                 let workers = vec![pick(&HANDS, hand).into()];
                 RenewSessions { tenant, workers, lock_ms, idle_ms }.into()
             }
-            ForeignWish::ForgetLock { lock } => {
+            ForeignOperation::ForgetLock { lock } => {
                 let session = pick(&LOCKS, lock).to_owned();
                 ReleaseSession { tenant, session, affinity: true }.into()
             }

@@ -12,5 +12,5 @@ mod wish;
 pub(crate) use client::{is_foreign, made_by};
 pub(crate) use finish::finish;
 pub(crate) use generate::Guest;
-pub use wish::ForeignWish;
+pub use wish::ForeignOperation;
 pub(crate) use wish::{SENDER, TENANT};

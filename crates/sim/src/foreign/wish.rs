@@ -15,7 +15,7 @@ pub(super) const KEEP_MS: u64 = 20_000;
 /// An operation of a client. Leases are counted backwards from the last one, everything else
 /// modulo the number of choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ForeignWish {
+pub enum ForeignOperation {
     /// To a workflow that the message creates, that it is buffered for, or that must exist.
     Send {
         to: u8,

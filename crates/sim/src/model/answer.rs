@@ -45,7 +45,7 @@ impl Model {
             }
             Command::Fail(fail) => self.fails(fenced(&fail.fence), &fail.reason, fail.retry),
             Command::ClaimGranted(consume) => {
-                self.offered(&crate::staff::claim(&consume.worker, 1));
+                self.offered(&crate::workers::claim(&consume.worker, 1));
             }
             Command::DeregisterWorker(retire) => self.retires(retire.id.as_str()),
             Command::ReleaseSession(release) => self.lets_go(&release.session),

@@ -263,7 +263,7 @@ impl Model {
         // A batch with an earlier time may commit after one that released the session.
         if let Some(owner) = owner.filter(|owner| self.latest < owner.until)
             && !self.gates.released.contains(name)
-            && !self.staff.may_retire(&owner.worker)
+            && !self.workers.may_retire(&owner.worker)
         {
             return breach(Kind::Gate, format!("its session belongs to {owner:?}"));
         }

@@ -134,7 +134,8 @@ impl Model {
     /// What a key may have referred to since the command was submitted.
     fn taken(&self, asked: &Asked<'_>, new: &NewTask) -> impl Iterator<Item = &KeySeen> {
         let at = asked.at;
-        let key = new.idempotency.as_ref().and_then(|wish| self.keys.get(wish.key.reveal()));
+        let key =
+            new.idempotency.as_ref().and_then(|operation| self.keys.get(operation.key.reveal()));
         key.into_iter().flatten().filter(move |seen| at < seen.expires_at)
     }
 

@@ -68,7 +68,7 @@ pub(crate) struct Model {
     /// Ended tasks as they were when they ended.
     pub(super) frozen: BTreeMap<TaskId, super::record::Frozen>,
     /// Registered workers.
-    pub(super) staff: super::staff::Staff,
+    pub(super) workers: super::workers::Workers,
     /// Concurrency limits, quotas, and the owners of sessions.
     pub(super) gates: super::gate::Gates,
     /// Messages to tasks.
@@ -128,7 +128,7 @@ impl Model {
             beginning: Vec::new(),
             clock_is_set: false,
             frozen: BTreeMap::new(),
-            staff: super::staff::Staff::default(),
+            workers: super::workers::Workers::default(),
             gates: super::gate::Gates::default(),
             office: super::mail::Office::default(),
             requests: super::admit::Requests::default(),

@@ -9,7 +9,7 @@
 mod history;
 mod journal;
 mod life;
-#[path = "../../src/bin/victim/line.rs"]
+#[path = "../../src/bin/kill-task/line.rs"]
 mod line;
 mod rules;
 mod view;

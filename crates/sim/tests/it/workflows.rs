@@ -9,9 +9,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
 
 mod judge;
-#[path = "../../src/bin/runner/line.rs"]
+#[path = "../../src/bin/kill-workflow/line.rs"]
 mod line;
-#[path = "../../src/bin/runner/plan.rs"]
+#[path = "../../src/bin/kill-workflow/plan.rs"]
 mod plan;
 mod process;
 

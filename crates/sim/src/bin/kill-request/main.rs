@@ -1,13 +1,13 @@
 //! A process that takes payments, each to be made once, until it is killed.
 //!
-//! `teller STORE BANK_PORT IN_FLIGHT_MS POINT LANE...` opens a SQLite file or a `postgres://`
+//! `kill-request STORE BANK_PORT IN_FLIGHT_MS POINT LANE...` opens a SQLite file or a `postgres://`
 //! URL, reads commands from its input, and calls the bank: in the handler of a request, or of a
 //! task in one of the lanes. It prints its answers. When it reaches the point it kills itself
 //! with signal 9. When its input ends it finishes its work, and closes.
 
 mod bank;
-mod desk;
 mod line;
+mod payments;
 mod stage;
 mod store;
 mod watched;
@@ -22,8 +22,8 @@ use windlass_core::{RequestTtls, limits};
 use windlass_engine::{Config, Engine, Error, OnInFlight, RequestPolicy};
 
 use crate::bank::Bank;
-use crate::desk::Desk;
 use crate::line::{Line, Word};
+use crate::payments::Payments;
 use crate::stage::Stage;
 use crate::watched::Watched;
 
@@ -62,7 +62,7 @@ impl Orders {
 }
 
 fn main() -> Result<(), Error> {
-    let orders = Orders::read().expect("teller STORE BANK_PORT IN_FLIGHT_MS POINT LANE...");
+    let orders = Orders::read().expect("kill-request STORE BANK_PORT IN_FLIGHT_MS POINT LANE...");
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(THREADS).enable_all().build();
     runtime.expect("a runtime can be created").block_on(live(orders))
@@ -89,10 +89,10 @@ async fn live(orders: Orders) -> Result<(), Error> {
     let engine = Engine::with_store(store, orders.config()).await?;
     let (go, goes) = watch::channel(false);
     let bank = Bank { port: orders.bank_port, stage: stage.clone() };
-    let desk =
-        Desk { engine: engine.clone(), bank, stage: stage.clone(), goes, runs: Arc::default() };
+    let payments =
+        Payments { engine: engine.clone(), bank, stage: stage.clone(), goes, runs: Arc::default() };
     let most_lanes = usize::try_from(limits::CLAIM_LANES.max).unwrap_or(usize::MAX);
-    let workers = orders.lanes.chunks(most_lanes).map(|lanes| desk.work(lanes));
+    let workers = orders.lanes.chunks(most_lanes).map(|lanes| payments.work(lanes));
     let workers = workers.collect::<Result<Vec<_>, _>>()?;
     stage.say(&Line::Ready);
     let mut calls = JoinSet::new();
@@ -101,7 +101,7 @@ async fn live(orders: Orders) -> Result<(), Error> {
             Word::Go => drop(go.send_replace(true)),
             Word::Ask(ask) => {
                 for _ in 0..ask.times {
-                    calls.spawn(desk.clone().serve(ask.clone()));
+                    calls.spawn(payments.clone().serve(ask.clone()));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The output of a teller, and the point at which it kills itself.
+//! The output of a process, and the point at which it kills itself.
 
 use std::io::Write;
 

@@ -4,18 +4,18 @@
 use std::collections::BTreeMap;
 
 use crate::line::Run;
+use crate::task_spec::MOST_ATTEMPTS;
 use crate::view::Event;
-use crate::wish::MOST_ATTEMPTS;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
-    pub(crate) tasks: BTreeMap<String, Past>,
-    pub(crate) runs: BTreeMap<Run, Lived>,
-    pub(crate) lanes: BTreeMap<String, Crowd>,
+pub(crate) struct LogState {
+    pub(crate) tasks: BTreeMap<String, TaskRecord>,
+    pub(crate) runs: BTreeMap<Run, LeaseRecord>,
+    pub(crate) lanes: BTreeMap<String, LaneLoad>,
     /// Log events that cannot follow those before them.
     pub(crate) broken: Vec<String>,
     /// Log events after which a lane had more leases than its limit.
-    pub(crate) crowded: Vec<String>,
+    pub(crate) over_limit: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl State {
 
 /// A task so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Past {
+pub(crate) struct TaskRecord {
     pub(crate) state: State,
     /// Of its last lease; zero before the first.
     pub(crate) epoch: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Past {
 
 /// One lease from its claim to its end.
 #[derive(Clone, Debug)]
-pub(crate) struct Lived {
+pub(crate) struct LeaseRecord {
     pub(crate) worker: String,
     pub(crate) attempt: Option<u32>,
     /// The name of the log event that ended it.
@@ -60,13 +60,13 @@ pub(crate) struct Lived {
 
 /// The leases of a lane.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Crowd {
+pub(crate) struct LaneLoad {
     pub(crate) limit: Option<u32>,
     pub(crate) leased: u32,
     pub(crate) most: u32,
 }
 
-impl Told {
+impl LogState {
     pub(crate) fn of(events: &[Event]) -> Self {
         let mut told = Self::default();
         for event in events {
@@ -80,7 +80,7 @@ impl Told {
 
     /// How many leases ended this way.
     pub(crate) fn ended(&self, name: &str) -> usize {
-        self.runs.values().filter(|lived| lived.end.as_deref() == Some(name)).count()
+        self.runs.values().filter(|lease| lease.end.as_deref() == Some(name)).count()
     }
 
     pub(crate) fn end_of(&self, run: &Run) -> Option<&str> {
@@ -92,25 +92,25 @@ impl Told {
             return self.follow_lane(event);
         }
         if event.name == "created" {
-            let past = Past { state: State::Waiting, epoch: 0, claims: 0, attempts: 0 };
-            let known = self.tasks.insert(event.task.clone(), past);
+            let task = TaskRecord { state: State::Waiting, epoch: 0, claims: 0, attempts: 0 };
+            let known = self.tasks.insert(event.task.clone(), task);
             return known.map_or(Ok(()), |_| Err("it exists already".into()));
         }
-        let Some(mut past) = self.tasks.get(&event.task).copied() else {
+        let Some(mut task) = self.tasks.get(&event.task).copied() else {
             return Err("it was never created".into());
         };
-        let was_active = matches!(past.state, State::Active { .. });
-        let followed = past.follow(event);
-        let is_active = matches!(past.state, State::Active { .. });
-        self.tasks.insert(event.task.clone(), past);
-        let run = Run { id: event.task.clone(), epoch: past.epoch };
+        let was_active = matches!(task.state, State::Active { .. });
+        let followed = task.follow(event);
+        let is_active = matches!(task.state, State::Active { .. });
+        self.tasks.insert(event.task.clone(), task);
+        let run = Run { id: event.task.clone(), epoch: task.epoch };
         if event.name == "claimed" {
             let worker = event.said.worker.clone().unwrap_or_default();
-            let lived = Lived { worker, attempt: event.said.attempt, end: None };
-            self.runs.insert(run, lived);
+            let lease = LeaseRecord { worker, attempt: event.said.attempt, end: None };
+            self.runs.insert(run, lease);
         } else if was_active && !is_active {
             let end = Some(event.name.clone());
-            self.runs.entry(run).and_modify(|lived| lived.end = end);
+            self.runs.entry(run).and_modify(|lease| lease.end = end);
         }
         self.count(event, was_active, is_active);
         followed
@@ -125,16 +125,16 @@ impl Told {
     }
 
     fn count(&mut self, event: &Event, was_active: bool, is_active: bool) {
-        let crowd = self.lanes.entry(event.lane.clone()).or_default();
-        crowd.leased = crowd.leased + u32::from(is_active) - u32::from(was_active);
-        crowd.most = crowd.most.max(crowd.leased);
-        if crowd.limit.is_some_and(|limit| crowd.leased > limit) {
-            self.crowded.push(format!("log event {}, lane {}: {crowd:?}", event.seq, event.lane));
+        let load = self.lanes.entry(event.lane.clone()).or_default();
+        load.leased = load.leased + u32::from(is_active) - u32::from(was_active);
+        load.most = load.most.max(load.leased);
+        if load.limit.is_some_and(|limit| load.leased > limit) {
+            self.over_limit.push(format!("log event {}, lane {}: {load:?}", event.seq, event.lane));
         }
     }
 }
 
-impl Past {
+impl TaskRecord {
     /// Applies the log event, and returns an error if it cannot follow this state.
     fn follow(&mut self, event: &Event) -> Result<(), String> {
         let before = *self;

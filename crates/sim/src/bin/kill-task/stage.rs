@@ -1,4 +1,4 @@
-//! The output of the victim, and the step at which it stops to be killed.
+//! The output of the process, and the step at which it stops to be killed.
 
 use std::collections::BTreeMap;
 use std::io::Write;

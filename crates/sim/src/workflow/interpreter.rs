@@ -27,13 +27,13 @@ const BACKOFF_MS: u64 = 20;
 /// path, except for executions that have passed that place.
 pub(crate) fn definition(watch: Option<Watch>, is_next: bool) -> WorkflowDefinition {
     WorkflowDefinition::named(PROGRAM, move |ctx: Workflow, plan: Plan| {
-        let player = Player { ctx, watch: watch.clone(), is_next };
-        async move { player.play(plan).await }
+        let interpreter = Interpreter { ctx, watch: watch.clone(), is_next };
+        async move { interpreter.play(plan).await }
     })
 }
 
 #[derive(Clone)]
-struct Player {
+struct Interpreter {
     ctx: Workflow,
     watch: Option<Watch>,
     is_next: bool,
@@ -52,7 +52,7 @@ impl Drop for Alive {
     }
 }
 
-impl Player {
+impl Interpreter {
     async fn play(&self, plan: Plan) -> Result<String, StepError> {
         let _alive = self.begins();
         match self.perform(&plan).await {
@@ -231,8 +231,8 @@ impl Player {
                 }
             }
             Op::Shielded(ops) => {
-                let player = Self { ctx: ctx.shielded(), ..self.clone() };
-                player.all(ops, is_confluent).await
+                let interpreter = Self { ctx: ctx.shielded(), ..self.clone() };
+                interpreter.all(ops, is_confluent).await
             }
             other => unreachable!("{other:?} is not a group"),
         }

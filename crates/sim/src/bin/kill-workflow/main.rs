@@ -1,19 +1,20 @@
 //! A process that runs one long workflow, until the workflow has ended or the process is killed.
 //!
-//! `runner STORE BANK_PORT PROCESS STEPS` opens a SQLite file or a `postgres://` URL, starts the
-//! workflow unless another process has, and works on it. It prints each activity that it begins
-//! and leaves. When the workflow has ended it replays the history, prints the result, and closes.
+//! `kill-workflow STORE BANK_PORT PROCESS STEPS` opens a SQLite file or a `postgres://` URL, starts
+//! the workflow unless another process has, and works on it. It prints each activity that it
+//! begins and leaves. When the workflow has ended it replays the history, prints the result, and
+//! closes.
 
-#[path = "../teller/bank.rs"]
+#[path = "../kill-request/bank.rs"]
 mod bank;
 mod chain;
 mod line;
 mod plan;
-#[path = "../teller/stage.rs"]
+#[path = "../kill-request/stage.rs"]
 mod stage;
-#[path = "../teller/store.rs"]
+#[path = "../kill-request/store.rs"]
 mod store;
-#[path = "../teller/watched.rs"]
+#[path = "../kill-request/watched.rs"]
 mod watched;
 
 use std::sync::Arc;
@@ -57,7 +58,7 @@ impl Orders {
 }
 
 fn main() -> Result<(), Error> {
-    let orders = Orders::read().expect("runner STORE BANK_PORT PROCESS STEPS");
+    let orders = Orders::read().expect("kill-workflow STORE BANK_PORT PROCESS STEPS");
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(THREADS).enable_all().build();
     runtime.expect("a runtime can be created").block_on(live(orders))

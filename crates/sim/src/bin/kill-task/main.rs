@@ -1,6 +1,6 @@
 //! A process that does real work on a SQLite file until it is killed.
 //!
-//! `victim FILE NAME SEED CREATORS STEP NTH` opens the file, repeats the commands that it reads
+//! `kill-task FILE NAME SEED CREATORS STEP NTH` opens the file, repeats the commands that it reads
 //! from its input up to a line `go`, creates tasks, and runs them with a worker and with direct
 //! callers. It prints its commands and their answers. The nth time it reaches the step it stops,
 //! with all that it holds, and waits to be killed. Without creators it closes once every task has
@@ -24,7 +24,7 @@ use windlass_store_sqlite::{Options, SqliteStore};
 use windlass_worker::{Context, Failure, Worker, WorkerHandle};
 
 use crate::caller::{Caller, KIND, LANES, LEASE};
-use crate::line::{Act, How, Line, Plan, Wish};
+use crate::line::{Act, How, Line, Plan, TaskSpec};
 use crate::stage::Stage;
 use crate::watched::Watched;
 
@@ -65,12 +65,12 @@ impl Orders {
         })
     }
 
-    /// The nth wish of one of the creators. Every third has a key that all of them use.
-    fn wish(&self, creator: u64, nth: u64) -> Wish {
+    /// The nth task of one of the creators. Every third has a key that all of them use.
+    fn spec(&self, creator: u64, nth: u64) -> TaskSpec {
         let Self { name, seed, .. } = self;
         let chance = (seed ^ nth).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let pick = |among: usize| usize::try_from(chance).unwrap_or(0) % among;
-        Wish {
+        TaskSpec {
             id: format!("{name}-{creator}-{nth}"),
             key: nth.is_multiple_of(3).then(|| format!("{name}-{nth}")),
             lane: LANES[pick(LANES.len())].to_owned(),
@@ -81,7 +81,7 @@ impl Orders {
 }
 
 fn main() -> Result<(), Error> {
-    let orders = Orders::read().expect("victim FILE NAME SEED CREATORS STEP NTH");
+    let orders = Orders::read().expect("kill-task FILE NAME SEED CREATORS STEP NTH");
     let stage = Arc::new(Stage::new(orders.step.clone(), orders.nth));
     report_panics(stage.clone());
     let listener = trace::Listener(stage.clone());
@@ -145,7 +145,7 @@ async fn live(orders: Arc<Orders>, stage: Arc<Stage>) -> Result<(), Error> {
 async fn ask_again(caller: &Caller, heard: &mut mpsc::UnboundedReceiver<String>) {
     while let Some(word) = heard.recv().await.filter(|word| word != "go") {
         match serde_json::from_str(&word) {
-            Ok(Line::AskedCreate(wish)) => caller.create(wish).await,
+            Ok(Line::AskedCreate(spec)) => caller.create(spec).await,
             Ok(Line::AskedSettle(act)) => caller.settle(&act).await,
             other => caller.stage.trouble(format!("{word} cannot be repeated: {other:?}")),
         }
@@ -155,7 +155,7 @@ async fn ask_again(caller: &Caller, heard: &mut mpsc::UnboundedReceiver<String>)
 async fn create(caller: Caller, orders: Arc<Orders>, creator: u64) {
     for nth in 0.. {
         caller.stage.room().await;
-        caller.create(orders.wish(creator, nth)).await;
+        caller.create(orders.spec(creator, nth)).await;
     }
 }
 

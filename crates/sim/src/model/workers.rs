@@ -24,7 +24,7 @@ const MANY_BEATS: u64 = 20;
 const A_WHILE_MS: u64 = 30_000;
 
 #[derive(Debug, Default)]
-pub(super) struct Staff {
+pub(super) struct Workers {
     beats: BTreeMap<String, Beat>,
     /// Workers that the observed commit may declare dead.
     pub(super) dead: BTreeSet<String>,
@@ -50,7 +50,7 @@ struct Beat {
     missed: bool,
 }
 
-impl Staff {
+impl Workers {
     /// Whether a worker deregistered at some time, or is about to.
     pub(super) fn may_retire(&self, worker: &str) -> bool {
         self.retiring.contains(worker)
@@ -70,28 +70,28 @@ impl Model {
         let updated = changes.updates.iter().filter_map(|update| text(&update.row.key));
         let inserted = changes.inserts.iter().filter_map(|row| text(&row.key));
         // A worker that deregisters sends its last heartbeat with that.
-        self.staff.heard = updated.clone().chain(inserted).chain(gone.clone()).collect();
-        let missed = |id: &String| self.staff.beats.get(id).is_some_and(|beat| beat.missed);
-        self.staff.dead = updated.chain(gone).filter(missed).collect();
+        self.workers.heard = updated.clone().chain(inserted).chain(gone.clone()).collect();
+        let missed = |id: &String| self.workers.beats.get(id).is_some_and(|beat| beat.missed);
+        self.workers.dead = updated.chain(gone).filter(missed).collect();
     }
 
     /// The number of committed heartbeats of a worker.
     pub(crate) fn heartbeats(&self, worker: &str) -> u32 {
-        self.staff.heartbeats.get(worker).copied().unwrap_or_default()
+        self.workers.heartbeats.get(worker).copied().unwrap_or_default()
     }
 
     /// Records that a worker is about to deregister.
     pub(crate) fn retires(&mut self, worker: &str) {
-        self.staff.retiring.insert(worker.to_owned());
+        self.workers.retiring.insert(worker.to_owned());
     }
 
     /// Leases that ended before their expiry since the last call.
     pub(crate) fn take_deaths(&mut self) -> u32 {
-        std::mem::take(&mut self.staff.deaths)
+        std::mem::take(&mut self.workers.deaths)
     }
 
     pub(super) fn note_death(&mut self) {
-        self.staff.deaths += 1;
+        self.workers.deaths += 1;
     }
 
     /// Whether the worker of this lease may just have reported that it does not hold it. A worker
@@ -105,24 +105,24 @@ impl Model {
         let is_started = self.started.contains(fenced);
         let outlasts = self.clock_is_set || is_renewed || is_ending || !is_started;
         worker.is_some_and(|worker| {
-            self.staff.heard.contains(worker) && (outlasts || self.staff.may_retire(worker))
+            self.workers.heard.contains(worker) && (outlasts || self.workers.may_retire(worker))
         })
     }
 
     pub(super) fn note_unheld(&mut self, fenced: Fenced) {
-        self.staff.unheld.insert(fenced);
-        self.staff.uncounted += 1;
+        self.workers.unheld.insert(fenced);
+        self.workers.uncounted += 1;
     }
 
     /// Leases that ended as not held since the last call.
     pub(crate) fn take_unheld(&mut self) -> u32 {
-        std::mem::take(&mut self.staff.uncounted)
+        std::mem::take(&mut self.workers.uncounted)
     }
 
     /// Checks that a worker does not act under a lease that it reported as not held: a heartbeat
     /// must not end a lease whose grant is on its way to the worker.
     pub(super) fn check_held(&self, fenced: &Fenced) -> Result<(), Breach> {
-        if self.staff.unheld.contains(fenced) {
+        if self.workers.unheld.contains(fenced) {
             return breach(Kind::Worker, format!("{fenced:?} was ended, but is held"));
         }
         Ok(())
@@ -143,7 +143,7 @@ impl Model {
 
     /// Whether a worker missed its heartbeat interval.
     pub(super) fn is_silent(&self, worker: &str) -> bool {
-        let beat = self.staff.beats.get(worker);
+        let beat = self.workers.beats.get(worker);
         beat.is_none_or(|beat| beat.seen_at.plus_ms(beat.every_ms) <= self.latest)
     }
 
@@ -159,13 +159,13 @@ impl Model {
             let (seen_at, every_ms) = (worker.seen_at, worker.every_ms);
             let missed = worker.missed_at.is_some();
             let beat = Beat { seen_at, every_ms, missed };
-            let before = self.staff.beats.insert(id.clone(), beat);
+            let before = self.workers.beats.insert(id.clone(), beat);
             if before.is_none_or(|before| before.seen_at < seen_at) {
-                *self.staff.heartbeats.entry(id).or_default() += 1;
+                *self.workers.heartbeats.entry(id).or_default() += 1;
             }
             return Ok(());
         }
-        if self.staff.beats.remove(&id).is_none() || self.staff.retiring.contains(&id) {
+        if self.workers.beats.remove(&id).is_none() || self.workers.retiring.contains(&id) {
             return Ok(());
         }
         for (task, facts) in self.present() {
@@ -180,8 +180,8 @@ impl Model {
     }
 
     /// Checks that no worker stays alive long after its last heartbeat.
-    pub(crate) fn check_staff(&self) -> Result<(), Breach> {
-        for (worker, Beat { seen_at, every_ms, .. }) in &self.staff.beats {
+    pub(crate) fn check_workers(&self) -> Result<(), Breach> {
+        for (worker, Beat { seen_at, every_ms, .. }) in &self.workers.beats {
             if seen_at.plus_ms(MANY_BEATS * every_ms + A_WHILE_MS) < self.latest {
                 return breach(Kind::Worker, format!("last heartbeat of {worker}: {seen_at}"));
             }

@@ -25,7 +25,7 @@ const PASSING: &[&str] = &["request_released", "store_unavailable"];
 const TRIES: usize = 20;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Desk {
+pub(crate) struct Payments {
     pub(crate) engine: Engine,
     pub(crate) bank: Bank,
     pub(crate) stage: Arc<Stage>,
@@ -34,7 +34,7 @@ pub(crate) struct Desk {
     pub(crate) runs: Arc<AtomicU64>,
 }
 
-impl Desk {
+impl Payments {
     /// Retries until there is an answer, or a permanent rejection.
     pub(crate) async fn serve(self, ask: Ask) {
         let key = ask.key.clone();
@@ -80,14 +80,17 @@ impl Desk {
     }
 
     pub(crate) fn work(&self, lanes: &[String]) -> Result<WorkerHandle, Error> {
-        let desk = self.clone();
-        Worker::new(self.engine.clone(), format!("teller {}", std::process::id()))
+        let payments = self.clone();
+        Worker::new(self.engine.clone(), format!("kill-request {}", std::process::id()))
             .lanes(lanes.iter().map(String::as_str))
             .concurrency(SLOTS)
             .lease(LEASE)
             .handler(KIND, move |context: Context, ask: Ask| {
-                let desk = desk.clone();
-                async move { Ok::<_, Failure>(desk.handle(|| context.effect("bank"), &ask).await?) }
+                let payments = payments.clone();
+                async move {
+                    let receipt = payments.handle(|| context.effect("bank"), &ask).await?;
+                    Ok::<_, Failure>(receipt)
+                }
             })
             .start()
     }

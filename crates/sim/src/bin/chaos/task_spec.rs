@@ -22,7 +22,7 @@ const DAY_MS: u64 = 24 * 3_600 * 1_000;
 
 /// A task to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct TaskSpec {
     pub(crate) nth: u64,
     pub(crate) lane: &'static str,
     pub(crate) plan: Plan,
@@ -43,7 +43,7 @@ pub(crate) enum Plan {
     StallFirst,
 }
 
-impl Wish {
+impl TaskSpec {
     /// The last tasks are one of each lane, so that every lane can be created before the run.
     pub(crate) fn new(seed: u64, nth: u64, tasks: u64) -> Self {
         let mut random = Random::new(seed ^ nth.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -61,10 +61,10 @@ impl Wish {
             _ => Plan::Complete,
         };
         let keyed = random.percent(50);
-        let wish = Self { nth, lane, plan, keyed };
+        let spec = Self { nth, lane, plan, keyed };
         match usize::try_from(tasks - nth - 1).ok().and_then(|from_end| LANES.get(from_end)) {
-            Some(lane) => Self { lane, plan: Plan::Complete, ..wish },
-            None => wish,
+            Some(lane) => Self { lane, plan: Plan::Complete, ..spec },
+            None => spec,
         }
     }
 

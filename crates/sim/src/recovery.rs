@@ -36,8 +36,8 @@ const UNATTENDED_HEARTBEATS: u32 = 3;
 impl Driver<'_> {
     /// Ends all faults, and advances the time until nothing changes: then every task must have
     /// ended, every client have its answer, and every log reader have read all events.
-    pub(crate) fn heal(&mut self) {
-        self.ground.watch.see().healed = true;
+    pub(crate) fn recover(&mut self) {
+        self.context.watch.see().recovered = true;
         for node in &mut self.nodes {
             if let Some(faults) = node.faults() {
                 faults.calm();
@@ -45,43 +45,43 @@ impl Driver<'_> {
             node.disarm();
             node.resume();
             if !node.is_up() {
-                node.crash(&self.ground);
-                node.boot(&self.ground);
+                node.crash(&self.context);
+                node.boot(&self.context);
             }
-            node.boot_finisher(&self.ground);
+            node.boot_finisher(&self.context);
         }
         let engine = self.nodes[0].engine().expect("the node is up").clone();
-        self.nodes[0].spawn(open_lanes(engine.clone(), self.ground.watch.clone()));
-        self.nodes[0].spawn(resume_all(engine.clone(), self.ground.watch.clone()));
-        self.nodes[0].spawn(tell_workflows(engine.clone(), self.ground.watch.clone()));
+        self.nodes[0].spawn(open_lanes(engine.clone(), self.context.watch.clone()));
+        self.nodes[0].spawn(resume_all(engine.clone(), self.context.watch.clone()));
+        self.nodes[0].spawn(tell_workflows(engine.clone(), self.context.watch.clone()));
         if Guest::has_any(self.script.seed) {
-            self.nodes[0].spawn(finish(engine.clone(), self.ground.watch.clone()));
+            self.nodes[0].spawn(finish(engine.clone(), self.context.watch.clone()));
         }
         self.settle(|driver| {
             let ended = driver.all_ended().and(driver.all_answered()).and(driver.all_stopped());
-            let ended = ended.and(driver.ground.watch.see().model.workflows.all_ended());
-            ended.and(driver.ground.watch.see().model.foreign.all_done())
+            let ended = ended.and(driver.context.watch.see().model.workflows.all_ended());
+            ended.and(driver.context.watch.see().model.foreign.all_done())
         });
         self.forget_workflows(engine);
         self.forget();
         if !self.is_broken() {
-            let mut seen = self.ground.watch.see();
-            let judged = seen.model.compare_all(&self.ground.memory);
+            let mut seen = self.context.watch.see();
+            let judged = seen.model.compare_all(&self.context.memory);
             seen.judge(judged);
         }
     }
 
     /// Judges the outcomes of workflows, and deletes them.
     fn forget_workflows(&mut self, engine: Engine) {
-        if self.is_broken() || self.ground.watch.see().model.workflows.is_empty() {
+        if self.is_broken() || self.context.watch.see().model.workflows.is_empty() {
             return;
         }
-        let judged = self.ground.watch.see().model.workflows.check_outcomes();
-        self.ground.watch.see().judge(judged);
-        self.nodes[0].spawn(delete_workflows(engine, self.ground.watch.clone()));
+        let judged = self.context.watch.see().model.workflows.check_outcomes();
+        self.context.watch.see().judge(judged);
+        self.nodes[0].spawn(delete_workflows(engine, self.context.watch.clone()));
         self.settle(|driver| {
-            let workflows = &driver.ground.watch.see().model.workflows;
-            workflows.check_nothing_left(&driver.ground.memory)
+            let workflows = &driver.context.watch.see().model.workflows;
+            workflows.check_nothing_left(&driver.context.memory)
         });
     }
 
@@ -104,7 +104,7 @@ impl Driver<'_> {
     }
 
     fn has_forgotten(&self) -> Result<(), Breach> {
-        self.ground.watch.see().model.check_forgotten(&self.ground.memory)
+        self.context.watch.see().model.check_forgotten(&self.context.memory)
     }
 
     /// Advances the time until a condition holds; if that takes too long, it is a violation.
@@ -118,15 +118,15 @@ impl Driver<'_> {
                 return;
             }
             if spent >= Duration::from_millis(CASCADE_MS) {
-                let mut seen = self.ground.watch.see();
+                let mut seen = self.context.watch.see();
                 let judged = seen.model.check_doomed(CASCADE_MS);
-                let judged = judged.and_then(|()| seen.model.check_staff());
+                let judged = judged.and_then(|()| seen.model.check_workers());
                 seen.judge(judged);
             }
             let attended = self.check_attended(spent);
-            self.ground.watch.see().judge(attended);
+            self.context.watch.see().judge(attended);
             if spent >= ENOUGH {
-                self.ground.watch.see().judge(settled);
+                self.context.watch.see().judge(settled);
             }
             self.pass(step);
             spent += step;
@@ -135,7 +135,7 @@ impl Driver<'_> {
     }
 
     fn all_ended(&self) -> Result<(), Breach> {
-        let seen = self.ground.watch.see();
+        let seen = self.context.watch.see();
         if let Some((id, facts)) = seen.model.present().find(|(_, facts)| !facts.ended()) {
             return breach(Kind::Stuck, format!("{id} is {facts:?}"));
         }
@@ -150,7 +150,7 @@ impl Driver<'_> {
     /// lease has it ended by its next heartbeat. The duration of a settle, and the turns that an
     /// engine needs for a heartbeat, are not judged here.
     fn check_attended(&mut self, spent: Duration) -> Result<(), Breach> {
-        let seen = self.ground.watch.see();
+        let seen = self.context.watch.see();
         let lives = |node: &Node, worker: &str| node.employs(worker).is_some();
         let unattended = seen.model.leases_beyond(UNATTENDED_MS).filter(|(fenced, worker)| {
             !seen.running.contains(fenced) && self.nodes.iter().any(|node| lives(node, worker))
@@ -180,7 +180,7 @@ impl Driver<'_> {
 
     /// Checks that no handler runs after its task has ended.
     fn all_stopped(&self) -> Result<(), Breach> {
-        match self.ground.watch.see().running.first() {
+        match self.context.watch.see().running.first() {
             Some(fenced) => breach(Kind::Stuck, format!("the handler of {fenced:?} still runs")),
             None => Ok(()),
         }
@@ -251,7 +251,7 @@ async fn resume_all(engine: Engine, watch: Watch) {
             for (id, facts) in seen.model.present() {
                 if matches!(&facts.state, State::Suspended(stay) if stay.timeout.is_none()) {
                     let task = TaskKey::new(&Tenant::default(), id);
-                    commands.push(Resume { task, by: "healer".into() }.into());
+                    commands.push(Resume { task, by: "recovery".into() }.into());
                 }
             }
         }

@@ -20,7 +20,7 @@ pub enum Until {
 }
 
 /// The maximum number of violating seeds that are listed.
-const MOST_TOLD: usize = 100;
+const MAX_LISTED: usize = 100;
 
 /// The results of many seeds.
 #[derive(Clone, Debug, Default)]
@@ -54,7 +54,7 @@ impl fmt::Display for Tally {
         for (kind, times) in self.kinds() {
             writeln!(f, "kind {kind:?} {times}")?;
         }
-        for (seed, violation) in self.broken.iter().take(MOST_TOLD) {
+        for (seed, violation) in self.broken.iter().take(MAX_LISTED) {
             writeln!(f, "seed {seed} {:?}", violation.kind)?;
         }
         Ok(())
@@ -73,7 +73,7 @@ fn run_one(seed: u64) -> Result<Report, Box<Violation>> {
 
 /// Runs many seeds, on as many threads as the machine has cores. Each seed is played by one
 /// thread.
-pub fn run_many(seeds: Range<u64>, until: Until) -> Tally {
+pub fn run_seeds(seeds: Range<u64>, until: Until) -> Tally {
     let next = AtomicU64::new(seeds.start);
     let over = AtomicBool::new(false);
     let tally = Mutex::new(Tally::default());

@@ -7,8 +7,8 @@ use windlass_core::{Command, SESSIONS, Tenant, WorkerCapabilities, WorkerId};
 
 use crate::client::Client;
 use crate::generate::Writer;
-use crate::scene::ask;
-use crate::script::{Action, CAPABILITY, LANES, Wish, exactly};
+use crate::scenario::ask;
+use crate::script::{Action, CAPABILITY, LANES, Operation, exactly};
 
 const NAMES: [&str; 2] = ["ann", "ben"];
 
@@ -37,25 +37,27 @@ pub(crate) fn claim(worker: &WorkerId, limit: u32) -> Claim {
 }
 
 impl Client<'_> {
-    pub(crate) fn of_staff(&self, wish: &Wish) -> Option<Command> {
+    pub(crate) fn of_workers(&self, operation: &Operation) -> Option<Command> {
         let tenant = Tenant::default();
-        Some(match *wish {
-            Wish::Register { worker, every_ms } => {
+        Some(match *operation {
+            Operation::Register { worker, every_ms } => {
                 let (id, offer) = (name(worker), offer());
                 let lanes = LANES.iter().copied().map(Into::into).collect();
                 RegisterWorker { tenant, id, lanes, offer, every_ms, held: None }.into()
             }
-            Wish::RetireWorker { worker } => DeregisterWorker { tenant, id: name(worker) }.into(),
-            Wish::ClaimAs { worker, limit } => claim(&name(worker), limit).into(),
-            Wish::Grant { task, worker, ttl_ms } => {
+            Operation::RetireWorker { worker } => {
+                DeregisterWorker { tenant, id: name(worker) }.into()
+            }
+            Operation::ClaimAs { worker, limit } => claim(&name(worker), limit).into(),
+            Operation::Grant { task, worker, ttl_ms } => {
                 Grant { task: self.key(task, 0), worker: name(worker), ttl_ms }.into()
             }
-            Wish::Consume { task, worker } => {
+            Operation::Consume { task, worker } => {
                 let (task, worker, lease_ms) = (self.key(task, 0), name(worker), LEASE_MS);
                 let consume = ClaimGranted { task, ..ClaimGranted::new("", worker) };
                 ClaimGranted { lease_ms, registered: true, ..consume }.into()
             }
-            Wish::Revoke { task } => {
+            Operation::Revoke { task } => {
                 Revoke { task: self.key(task, 0), reason: crate::model::OPERATOR.into() }.into()
             }
             _ => return None,
@@ -64,15 +66,15 @@ impl Client<'_> {
 }
 
 impl Writer {
-    pub(crate) fn about_staff(&mut self) -> Wish {
+    pub(crate) fn about_workers(&mut self) -> Operation {
         let (worker, task) = (self.small(), self.some_task());
         match self.random.below(12) {
             0..3 => self.register(worker),
-            3 => Wish::RetireWorker { worker },
-            4..7 => Wish::ClaimAs { worker, limit: 1 + u32::from(self.variant()) },
+            3 => Operation::RetireWorker { worker },
+            4..7 => Operation::ClaimAs { worker, limit: 1 + u32::from(self.variant()) },
             7 | 8 => self.grant(task, worker),
-            9 => Wish::Consume { task, worker },
-            _ => Wish::Revoke { task },
+            9 => Operation::Consume { task, worker },
+            _ => Operation::Revoke { task },
         }
     }
 
@@ -82,24 +84,24 @@ impl Writer {
         exactly(task, usize::from(self.small()) % self.tasks[task].ids.len())
     }
 
-    fn register(&mut self, worker: u8) -> Wish {
-        Wish::Register { worker, every_ms: *self.random.pick(&[100, 400, 2_000]) }
+    fn register(&mut self, worker: u8) -> Operation {
+        Operation::Register { worker, every_ms: *self.random.pick(&[100, 400, 2_000]) }
     }
 
-    fn grant(&mut self, task: u8, worker: u8) -> Wish {
-        Wish::Grant { task, worker, ttl_ms: *self.random.pick(&[100, 700, 3_000]) }
+    fn grant(&mut self, task: u8, worker: u8) -> Operation {
+        Operation::Grant { task, worker, ttl_ms: *self.random.pick(&[100, 700, 3_000]) }
     }
 
     /// Recreates a task without leasing it.
     fn make(&mut self, node: u8, task: u8) {
         let lanes = (0..3).map(|lane| {
             let state = windlass_core::LaneState::Active;
-            Wish::SetLaneState { lane, state }
+            Operation::SetLaneState { lane, state }
         });
-        let mut wishes: Vec<Wish> = lanes.collect();
-        wishes.push(Wish::Reap { task, id: 0 });
-        wishes.push(Wish::Create { task, id: 0, variant: 0 });
-        self.then(Action::Ask { node, also: None, patience: None, wishes }, 4);
+        let mut operations: Vec<Operation> = lanes.collect();
+        operations.push(Operation::Reap { task, id: 0 });
+        operations.push(Operation::Create { task, id: 0, variant: 0 });
+        self.then(Action::Ask { node, also: None, patience: None, operations }, 4);
     }
 
     /// A task is granted to one worker, which claims it while it is granted to another, revoked,
@@ -114,15 +116,15 @@ impl Writer {
             let ms = *self.random.pick(&[100, 700]);
             self.then(Action::Advance { ms }, 0);
         }
-        let mut meeting = vec![Wish::Consume { task, worker }];
+        let mut meeting = vec![Operation::Consume { task, worker }];
         let others = [
             self.claim(),
-            Wish::ClaimAs { worker, limit: 2 },
+            Operation::ClaimAs { worker, limit: 2 },
             self.grant(task, worker.wrapping_add(1)),
-            Wish::Consume { task, worker: worker.wrapping_add(1) },
-            Wish::Revoke { task },
-            Wish::Cancel { task, id: 0 },
-            Wish::Sweep,
+            Operation::Consume { task, worker: worker.wrapping_add(1) },
+            Operation::Revoke { task },
+            Operation::Cancel { task, id: 0 },
+            Operation::Sweep,
         ];
         for _ in 0..2 {
             meeting.push(*self.random.pick(&others));
@@ -131,7 +133,7 @@ impl Writer {
         self.meet(node, first, &meeting);
         if self.random.percent(50) {
             let end = self.end(task);
-            self.meet(node, Wish::Revoke { task }, &[end]);
+            self.meet(node, Operation::Revoke { task }, &[end]);
         }
     }
 
@@ -141,9 +143,9 @@ impl Writer {
         let (node, task, worker) = (self.small(), self.some_task(), self.small());
         let (rival, every_ms) = (node.wrapping_add(1), *self.random.pick(&[100, 400]));
         self.make(rival, task);
-        let register = Wish::Register { worker, every_ms };
+        let register = Operation::Register { worker, every_ms };
         self.then(ask(rival, register), 8);
-        self.then(ask(rival, Wish::ClaimAs { worker, limit: 3 }), 16);
+        self.then(ask(rival, Operation::ClaimAs { worker, limit: 3 }), 16);
         for _ in 0..1 + self.random.below(4) {
             let ms = every_ms * *self.random.pick(&[1, 1, 2, 3]);
             self.then(Action::Advance { ms }, 4);
@@ -151,7 +153,7 @@ impl Writer {
                 self.then(ask(rival, register), 8);
             }
         }
-        let mut meeting = vec![Wish::Sweep, register];
+        let mut meeting = vec![Operation::Sweep, register];
         if self.random.percent(50) {
             meeting.push(self.end(task));
         }

@@ -71,7 +71,7 @@ impl Drop for Here<'_> {
 impl Chain {
     pub(crate) fn work(&self, engine: &Engine) -> Result<WorkerHandle, Error> {
         let (plain, pays) = (self.clone(), self.clone());
-        Worker::new(engine.clone(), format!("runner {}", self.process))
+        Worker::new(engine.clone(), format!("kill-workflow {}", self.process))
             .concurrency(SLOTS)
             .lease(LEASE)
             .heartbeat_interval(BEAT)

@@ -1,4 +1,4 @@
-//! The bank as a teller sees it.
+//! The bank as a process sees it.
 
 use std::io;
 use std::net::Ipv4Addr;

@@ -1,4 +1,4 @@
-//! The commands and the output of a teller, one line of JSON each.
+//! The commands and the output of a process, one line of JSON each.
 
 use serde::{Deserialize, Serialize};
 

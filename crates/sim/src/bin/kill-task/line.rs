@@ -1,4 +1,4 @@
-//! The output of a victim, one line each, in the order of events.
+//! The output of the process, one line each, in the order of events.
 //!
 //! An answer that the parent has read was acknowledged; a submitted command may have happened.
 
@@ -14,9 +14,9 @@ pub(crate) enum Line {
     At {
         step: String,
     },
-    AskedCreate(Wish),
+    AskedCreate(TaskSpec),
     Created {
-        wish: Wish,
+        spec: TaskSpec,
         kept: String,
         duplicate: bool,
     },
@@ -44,7 +44,7 @@ pub(crate) enum Line {
 
 /// A task to create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Wish {
+pub(crate) struct TaskSpec {
     pub(crate) id: String,
     pub(crate) key: Option<String>,
     pub(crate) lane: String,

@@ -12,7 +12,7 @@ use windlass_core::{
 };
 use windlass_engine::{Claimed, Engine, Error, Input};
 
-use crate::line::{Act, How, Line, Plan, Wish};
+use crate::line::{Act, How, Line, Plan, TaskSpec};
 use crate::stage::Stage;
 
 pub(crate) const LEASE: Duration = Duration::from_millis(150);
@@ -50,21 +50,21 @@ impl Caller {
         }
     }
 
-    pub(crate) async fn create(&self, wish: Wish) {
-        self.stage.say(&Line::AskedCreate(wish.clone()));
+    pub(crate) async fn create(&self, spec: TaskSpec) {
+        self.stage.say(&Line::AskedCreate(spec.clone()));
         self.stage.reach("create.asked");
-        let answer = self.ask(Create::one(new_task(&wish)).into()).await;
+        let answer = self.ask(Create::one(new_task(&spec)).into()).await;
         self.stage.reach("create.answered");
         let created = match answer {
             Ok(Outcome::Created(mut created)) => created.pop().expect("one task, one answer"),
-            Ok(other) => self.stage.trouble(format!("unexpected answer to {wish:?}: {other:?}")),
-            Err(Refused(code)) => self.stage.trouble(format!("{wish:?} was rejected: {code}")),
+            Ok(other) => self.stage.trouble(format!("unexpected answer to {spec:?}: {other:?}")),
+            Err(Refused(code)) => self.stage.trouble(format!("{spec:?} was rejected: {code}")),
         };
         if created.duplicate {
             self.stage.make_room();
         }
         let (kept, duplicate) = (created.id.to_string(), created.duplicate);
-        self.stage.say(&Line::Created { wish, kept, duplicate });
+        self.stage.say(&Line::Created { spec, kept, duplicate });
     }
 
     pub(crate) async fn settle(&self, act: &Act) {
@@ -186,14 +186,14 @@ fn lease_ms() -> u64 {
     u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn new_task(wish: &Wish) -> NewTask {
-    let plan = serde_json::to_string(&wish.plan).expect("a plan is serializable");
+fn new_task(spec: &TaskSpec) -> NewTask {
+    let plan = serde_json::to_string(&spec.plan).expect("a plan is serializable");
     let window_ms = DAY_MS;
-    let mut new = NewTask::new(wish.id.as_str(), KIND);
-    new.lane = LaneName::new(&wish.lane);
+    let mut new = NewTask::new(spec.id.as_str(), KIND);
+    new.lane = LaneName::new(&spec.lane);
     new.payload = Some(Payload::json(plan));
-    new.policy.retry = Some(RetryPolicy::fixed(wish.max_attempts, BACKOFF_MS));
-    new.idempotency = wish.key.clone().map(|key| IdempotencyWindow { key: key.into(), window_ms });
+    new.policy.retry = Some(RetryPolicy::fixed(spec.max_attempts, BACKOFF_MS));
+    new.idempotency = spec.key.clone().map(|key| IdempotencyWindow { key: key.into(), window_ms });
     new
 }
 

@@ -5,10 +5,10 @@ use windlass_engine::Engine;
 use windlass_worker::{Context, Failure, Worker};
 
 use crate::watch::Watch;
+use crate::workflow::interpreter::{ACTIVITY, definition};
 use crate::workflow::plan::{Doing, LANE, TENANT};
-use crate::workflow::player::{ACTIVITY, definition};
 
-/// How often a hanging activity checks whether faults have been healed.
+/// How often a hanging activity checks whether recovery has begun.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// A worker that runs the turns of workflows and their activities.
@@ -39,7 +39,7 @@ async fn act(context: Context, number: u64, doing: Doing, watch: Watch) -> Resul
         Doing::Never => return Err(Failure::permanent("permanent failure")),
         Doing::Hang(ms) => {
             let end = Instant::now() + Duration::from_millis(ms);
-            while Instant::now() < end && !watch.see().healed {
+            while Instant::now() < end && !watch.see().recovered {
                 tokio::time::sleep(LOOK).await;
             }
         }

@@ -1,4 +1,4 @@
-//! Scenes: short sequences in which two nodes race for the same record; and children.
+//! Scenarios: short sequences in which two nodes race for the same record; and children.
 
 use windlass_core::command::Create;
 use windlass_core::{Command, LaneState, OnTimeout, Tenant};
@@ -6,7 +6,7 @@ use windlass_store_test::Random;
 
 use crate::client::{Client, new_task};
 use crate::generate::Writer;
-use crate::script::{Action, Fate, Point, Step, TaskSpec, Wish, exactly};
+use crate::script::{Action, Operation, Point, ProcessFault, Step, TaskSpec, exactly};
 
 /// Makes some of the tasks children of others.
 pub(crate) fn adopt(random: &mut Random, tasks: &mut [TaskSpec]) {
@@ -20,41 +20,42 @@ pub(crate) fn adopt(random: &mut Random, tasks: &mut [TaskSpec]) {
 }
 
 /// Asks one node for one thing.
-pub(crate) fn ask(node: u8, wish: Wish) -> Action {
-    Action::Ask { node, also: None, patience: None, wishes: vec![wish] }
+pub(crate) fn ask(node: u8, operation: Operation) -> Action {
+    Action::Ask { node, also: None, patience: None, operations: vec![operation] }
 }
 
 impl Writer {
     /// Plans children for the lease that a client is about to get.
     pub(crate) fn plan_children(&mut self) {
-        self.plans.push_back(Wish::Spawn { lease: 0 });
+        self.plans.push_back(Operation::Spawn { lease: 0 });
         if self.random.percent(80) {
-            self.plans.push_back(Wish::WaitChildren { lease: 0 });
+            self.plans.push_back(Operation::WaitChildren { lease: 0 });
             if self.random.percent(20) {
-                self.plans.push_back(Wish::WaitChildren { lease: 0 });
+                self.plans.push_back(Operation::WaitChildren { lease: 0 });
             }
             return;
         }
-        let ends = [Wish::Complete { lease: 0, result: 0 }, Wish::CancelHeld { lease: 0 }];
+        let ends =
+            [Operation::Complete { lease: 0, result: 0 }, Operation::CancelHeld { lease: 0 }];
         let end = *self.random.pick(&ends);
         self.plans.push_back(end);
     }
 
-    pub(crate) fn about_children(&mut self) -> Wish {
+    pub(crate) fn about_children(&mut self) -> Operation {
         match self.random.below(10) {
-            0..5 => Wish::Spawn { lease: self.recent() },
-            _ => Wish::WaitChildren { lease: self.recent() },
+            0..5 => Operation::Spawn { lease: self.recent() },
+            _ => Operation::WaitChildren { lease: self.recent() },
         }
     }
 
-    pub(crate) fn plan_scene(&mut self) {
+    pub(crate) fn plan_scenario(&mut self) {
         match self.random.below(11) {
-            4 | 7 if self.mood.staff > 0 => self.plan_grant(),
-            5 if self.mood.staff > 0 => self.plan_death(),
-            0 if self.mood.children > 0 => self.plan_last_two(),
-            2 | 3 if self.mood.gates > 0 => self.plan_gate(),
-            1 | 6 if self.mood.waits > 0 => self.plan_signal(),
-            8..11 if self.mood.requests > 0 => self.plan_request(),
+            4 | 7 if self.weights.workers > 0 => self.plan_grant(),
+            5 if self.weights.workers > 0 => self.plan_death(),
+            0 if self.weights.children > 0 => self.plan_last_two(),
+            2 | 3 if self.weights.gates > 0 => self.plan_gate(),
+            1 | 6 if self.weights.waits > 0 => self.plan_signal(),
+            8..11 if self.weights.requests > 0 => self.plan_request(),
             _ => self.plan_race(),
         }
     }
@@ -64,13 +65,13 @@ impl Writer {
         let lane = u8::try_from(self.tasks[task].lane).unwrap_or(0);
         let named = exactly(task, id % self.tasks[task].ids.len());
         let parent = self.tasks[task].parent.clone();
-        let mut wishes = vec![Wish::SetLaneState { lane, state: LaneState::Active }];
+        let mut operations = vec![Operation::SetLaneState { lane, state: LaneState::Active }];
         if let Some(parent) = parent.and_then(|parent| self.number_of(&parent)) {
-            wishes.push(Wish::Create { task: exactly(parent, 0), id: 0, variant: 0 });
+            operations.push(Operation::Create { task: exactly(parent, 0), id: 0, variant: 0 });
         }
-        wishes.push(Wish::Reap { task: named, id: 0 });
-        wishes.push(Wish::Create { task: named, id: 0, variant: 0 });
-        self.then(Action::Ask { node, also: None, patience: None, wishes }, 20);
+        operations.push(Operation::Reap { task: named, id: 0 });
+        operations.push(Operation::Create { task: named, id: 0, variant: 0 });
+        self.then(Action::Ask { node, also: None, patience: None, operations }, 20);
         self.claim_all(node, lane);
     }
 
@@ -82,7 +83,7 @@ impl Writer {
         let (begin, wait_ms, special) = (self.random.percent(80), 0, true);
         let (lane, limit, lease_ms) = (Some(lane), 5, *self.random.pick(&[400, 3_000]));
         let sessions = self.random.percent(85);
-        let claim = Wish::Claim { lane, begin, limit, lease_ms, wait_ms, special, sessions };
+        let claim = Operation::Claim { lane, begin, limit, lease_ms, wait_ms, special, sessions };
         self.then(ask(node, claim), 12);
     }
 
@@ -90,11 +91,11 @@ impl Writer {
         self.race.push_back(Step { action, rounds });
     }
 
-    /// One node has decided on the first wish when the others commit at another node; then it
+    /// One node has decided on the first operation when the others commit at another node; then it
     /// resumes.
-    pub(crate) fn meet(&mut self, node: u8, first: Wish, others: &[Wish]) {
+    pub(crate) fn meet(&mut self, node: u8, first: Operation, others: &[Operation]) {
         let point = *self.random.pick(&[Point::Decided, Point::Decided, Point::Loaded]);
-        self.then(Action::Trap { node, point, fate: Fate::Stop }, 0);
+        self.then(Action::Trap { node, point, fault: ProcessFault::Stop }, 0);
         self.then(ask(node, first), 30);
         for other in others {
             self.then(ask(node.wrapping_add(1), *other), 30);
@@ -102,12 +103,12 @@ impl Writer {
         self.then(Action::Resume { node }, 20);
     }
 
-    pub(crate) fn end(&mut self, lease: u8) -> Wish {
+    pub(crate) fn end(&mut self, lease: u8) -> Operation {
         match self.random.below(5) {
-            0 => Wish::CancelHeld { lease },
-            1 => Wish::Fail { lease, reason: 0, after_ms: None },
-            2 => Wish::Cancel { task: lease, id: 0 },
-            _ => Wish::Complete { lease, result: 0 },
+            0 => Operation::CancelHeld { lease },
+            1 => Operation::Fail { lease, reason: 0, after_ms: None },
+            2 => Operation::Cancel { task: lease, id: 0 },
+            _ => Operation::Complete { lease, result: 0 },
         }
     }
 
@@ -130,25 +131,26 @@ impl Writer {
         let own = own.flat_map(|pair| (0..self.tasks[pair.1].ids.len()).map(|id| (pair.1, id)));
         let own: Vec<u8> = own.map(|(child, id)| exactly(child, id)).collect();
         let state = LaneState::Active;
-        let lanes = (0..3).map(|lane| Wish::SetLaneState { lane, state });
-        let wishes = lanes.chain(own.iter().map(|child| Wish::Reap { task: *child, id: 0 }));
-        let wishes = wishes.collect();
-        self.then(Action::Ask { node: rival, also: None, patience: None, wishes }, 8);
+        let lanes = (0..3).map(|lane| Operation::SetLaneState { lane, state });
+        let operations =
+            lanes.chain(own.iter().map(|child| Operation::Reap { task: *child, id: 0 }));
+        let operations = operations.collect();
+        self.then(Action::Ask { node: rival, also: None, patience: None, operations }, 8);
         self.lease_of(rival, parent, 0);
-        self.then(ask(rival, Wish::Spawn { lease: held }), 16);
-        let wait = Wish::WaitChildren { lease: held };
+        self.then(ask(rival, Operation::Spawn { lease: held }), 16);
+        let wait = Operation::WaitChildren { lease: held };
         let waits_late = self.random.percent(25);
         if !waits_late {
             self.then(ask(rival, wait), 16);
         }
         let lane = u8::try_from(self.tasks[child].lane).unwrap_or(0);
         self.claim_all(rival, lane);
-        let mut ends: Vec<Wish> = own.iter().map(|child| self.end(*child)).collect();
+        let mut ends: Vec<Operation> = own.iter().map(|child| self.end(*child)).collect();
         if waits_late {
             ends.push(wait);
         }
         if self.random.percent(20) {
-            ends.push(Wish::Cancel { task: held, id: 0 });
+            ends.push(Operation::Cancel { task: held, id: 0 });
         }
         let first = ends.swap_remove(usize::from(self.small()) % ends.len());
         self.meet(node, first, &ends);
@@ -163,14 +165,14 @@ impl Writer {
         let rival = node.wrapping_add(1);
         self.lease_of(rival, task, id);
         let lease = exactly(task, id % self.tasks[task].ids.len());
-        self.then(ask(rival, Wish::Begin { lease }), 8);
+        self.then(ask(rival, Operation::Begin { lease }), 8);
         if self.random.percent(30) {
-            let made = Wish::MakeWaitpoint { lease, number: 1, held: self.random.percent(80) };
+            let made = Operation::MakeWaitpoint { lease, number: 1, held: self.random.percent(80) };
             self.then(ask(rival, made), 12);
         }
         let timeout = self.random.percent(40).then_some((100, OnTimeout::Resume));
-        let suspend = Wish::Suspend { lease, condition: 0, timeout, open: false, nth: 0 };
-        let post = Wish::Post {
+        let suspend = Operation::Suspend { lease, condition: 0, timeout, open: false, nth: 0 };
+        let post = Operation::Post {
             task: lease,
             id: 0,
             name: 0,
@@ -183,19 +185,22 @@ impl Writer {
         let mut rivals = vec![post];
         if self.random.percent(50) {
             self.then(ask(rival, suspend), 16);
-            let end = [Wish::Resume { task: lease, id: 0 }, Wish::Cancel { task: lease, id: 0 }];
+            let end = [
+                Operation::Resume { task: lease, id: 0 },
+                Operation::Cancel { task: lease, id: 0 },
+            ];
             rivals.push(*self.random.pick(&end));
         } else {
             rivals.push(suspend);
         }
         if self.random.percent(30) {
             self.then(Action::Advance { ms: 100 }, 0);
-            rivals.push(Wish::Sweep);
+            rivals.push(Operation::Sweep);
         }
         let first = rivals.swap_remove(usize::from(self.small()) % rivals.len());
         self.meet(node, first, &rivals);
         // A message that resumed the attempt does not resume it again.
-        let again = Wish::Suspend { lease, condition: 0, timeout: None, open: false, nth: 1 };
+        let again = Operation::Suspend { lease, condition: 0, timeout: None, open: false, nth: 1 };
         if self.random.percent(40) {
             self.then(ask(rival, again), 12);
         }
@@ -205,11 +210,11 @@ impl Writer {
             if self.random.percent(50) {
                 self.then(ask(rival, again), 12);
             }
-            self.then(ask(rival, Wish::Take { lease, seq: 0 }), 8);
+            self.then(ask(rival, Operation::Take { lease, seq: 0 }), 8);
         }
         if self.random.percent(40) {
             self.then(Action::Advance { ms: *pause }, 4);
-            let signal = Wish::Signal { token: 0, name: 0, key: None, spoilt: false };
+            let signal = Operation::Signal { token: 0, name: 0, key: None, spoilt: false };
             self.then(ask(rival, signal), 12);
         }
     }
