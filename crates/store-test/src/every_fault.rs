@@ -21,22 +21,22 @@ const MOST_TRIES: usize = 50;
 
 /// A fault, and the kind of call that it affects.
 #[derive(Clone, Copy, Debug)]
-enum Mishap {
+enum Fault {
     Fails(Call, Failure),
     Crashes(CrashPoint),
 }
 
-const MISHAPS: &[Mishap] = &[
-    Mishap::Fails(Call::Begin, Failure::Unavailable),
-    Mishap::Fails(Call::Begin, Failure::Full),
-    Mishap::Fails(Call::Load, Failure::Unavailable),
-    Mishap::Fails(Call::Load, Failure::Conflict),
-    Mishap::Fails(Call::Commit, Failure::Unavailable),
-    Mishap::Fails(Call::Commit, Failure::Full),
-    Mishap::Fails(Call::Commit, Failure::Conflict),
-    Mishap::Crashes(CrashPoint::BeforeCommit),
-    Mishap::Crashes(CrashPoint::InCommit),
-    Mishap::Crashes(CrashPoint::AfterCommit),
+const FAULTS: &[Fault] = &[
+    Fault::Fails(Call::Begin, Failure::Unavailable),
+    Fault::Fails(Call::Begin, Failure::Full),
+    Fault::Fails(Call::Load, Failure::Unavailable),
+    Fault::Fails(Call::Load, Failure::Conflict),
+    Fault::Fails(Call::Commit, Failure::Unavailable),
+    Fault::Fails(Call::Commit, Failure::Full),
+    Fault::Fails(Call::Commit, Failure::Conflict),
+    Fault::Crashes(CrashPoint::BeforeCommit),
+    Fault::Crashes(CrashPoint::InCommit),
+    Fault::Crashes(CrashPoint::AfterCommit),
 ];
 
 /// Runs the script once without faults, then once for every fault at every call, and compares
@@ -50,22 +50,22 @@ pub async fn run(factory: &dyn Factory) -> usize {
     let expected = calm.play().await;
     let calls = |call| calm.store.calls(call);
     let mut runs = 1;
-    for &mishap in MISHAPS {
-        let of = match mishap {
-            Mishap::Fails(call, _) => call,
-            Mishap::Crashes(_) => Call::Commit,
+    for &fault in FAULTS {
+        let of = match fault {
+            Fault::Fails(call, _) => call,
+            Fault::Crashes(_) => Call::Commit,
         };
         for nth in 1..=calls(of) {
-            let trial = Trial::open(factory, &format!("mishap-{runs}")).await;
-            match mishap {
-                Mishap::Fails(call, failure) => trial.store.fail(call, nth, failure),
-                Mishap::Crashes(point) => trial.store.crash(nth, point),
+            let trial = Trial::open(factory, &format!("fault-{runs}")).await;
+            match fault {
+                Fault::Fails(call, failure) => trial.store.fail(call, nth, failure),
+                Fault::Crashes(point) => trial.store.crash(nth, point),
             }
             let (answers, snapshot) = trial.play().await;
-            assert!(trial.store.is_spent(), "{mishap:?} at {nth} did not occur");
-            assert_eq!(answers, expected.0, "{mishap:?} at {nth}");
+            assert!(trial.store.is_spent(), "{fault:?} at {nth} did not occur");
+            assert_eq!(answers, expected.0, "{fault:?} at {nth}");
             let difference = snapshot.difference(&expected.1);
-            assert_eq!(difference, None, "{mishap:?} at {nth}");
+            assert_eq!(difference, None, "{fault:?} at {nth}");
             runs += 1;
         }
     }

@@ -15,14 +15,14 @@ use crate::runner::{Answer, execute};
 use crate::snapshot::Snapshot;
 
 /// The context of a case: an empty store, and its clock.
-pub(super) struct Ground<'f> {
+pub(super) struct Context<'f> {
     factory: &'f dyn Factory,
     place: &'static str,
     pub(super) clock: Arc<ManualClock>,
     pub(super) store: Arc<dyn Store>,
 }
 
-impl<'f> Ground<'f> {
+impl<'f> Context<'f> {
     pub(super) async fn open(factory: &'f dyn Factory, place: &'static str) -> Self {
         let clock = Arc::new(ManualClock::at(START));
         let store = factory.open(place, clock.clone()).await;

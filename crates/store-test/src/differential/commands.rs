@@ -19,10 +19,10 @@ use super::workers::{self, WORKERS};
 use super::{mail, messages, requests, workflows};
 use crate::random::Random;
 
-type Wish = fn(&mut Random, &Live) -> Command;
+type Generate = fn(&mut Random, &Live) -> Command;
 
 /// Commands by weight.
-const WISHES: &[(u64, Wish)] = &[
+const COMMANDS: &[(u64, Generate)] = &[
     (20, create),
     (20, claim),
     (5, renew),
@@ -47,7 +47,7 @@ const WISHES: &[(u64, Wish)] = &[
     (8, wait_children),
     (5, set_quota),
     (2, release_session),
-    (14, workers::wish),
+    (14, workers::command),
     (12, mail::post),
     (9, mail::signal),
     (5, mail::create_waitpoint),
@@ -76,7 +76,7 @@ const SESSION_NAMES: &[&str] = &["s1", "S1"];
 const REASONS: &[&str] = &["", "no", "two\nlines", "\u{1f4a5} \"boom\" \\ '"];
 
 /// Commands by weight, in seeds with workflows.
-const OF_WORKFLOWS: &[(u64, Wish)] = &[
+const OF_WORKFLOWS: &[(u64, Generate)] = &[
     (12, workflows::create),
     (40, workflows::commit_turn),
     (20, workflows::advance),
@@ -88,20 +88,20 @@ const OF_WORKFLOWS: &[(u64, Wish)] = &[
 ];
 
 pub(super) fn command(random: &mut Random, live: &Live) -> Command {
-    one_of(WISHES, random, live)
+    one_of(COMMANDS, random, live)
 }
 
 pub(super) fn of_workflows(random: &mut Random, live: &Live) -> Command {
     one_of(OF_WORKFLOWS, random, live)
 }
 
-fn one_of(wishes: &[(u64, Wish)], random: &mut Random, live: &Live) -> Command {
-    let all = wishes.iter().map(|(weight, _)| weight).sum();
+fn one_of(choices: &[(u64, Generate)], random: &mut Random, live: &Live) -> Command {
+    let all = choices.iter().map(|(weight, _)| weight).sum();
     let mut left = random.below(all);
-    for (weight, wish) in wishes {
+    for (weight, generate) in choices {
         match left.checked_sub(*weight) {
             Some(rest) => left = rest,
-            None => return wish(random, live),
+            None => return generate(random, live),
         }
     }
     unreachable!("the number is below the sum of the weights")
