@@ -25,7 +25,7 @@ pub(crate) enum Store {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Side {
+pub(crate) enum Peer {
     Apalis,
     ApalisPostgres,
     GraphileWorker,
@@ -65,10 +65,10 @@ impl Store {
     }
 
     /// In the order of their turns, Windlass last.
-    pub(crate) fn sides(self) -> &'static [Side] {
+    pub(crate) fn peers(self) -> &'static [Peer] {
         match self {
-            Store::Sqlite => &[Side::Apalis, Side::Windlass],
-            Store::Postgres => &[Side::ApalisPostgres, Side::GraphileWorker, Side::Windlass],
+            Store::Sqlite => &[Peer::Apalis, Peer::Windlass],
+            Store::Postgres => &[Peer::ApalisPostgres, Peer::GraphileWorker, Peer::Windlass],
         }
     }
 
@@ -104,30 +104,30 @@ impl Store {
 
     /// The command of a peer. On Postgres each run starts a separate server, with the same
     /// settings for all; it replaces `{}` by the URL.
-    pub(crate) fn command(self, side: Side, work: Work, file: &Path) -> Command {
-        let (program, script) = side.program();
+    pub(crate) fn command(self, peer: Peer, work: Work, file: &Path) -> Command {
+        let (program, script) = peer.program();
         match self {
             Store::Sqlite => {
                 let mut command = Command::new(program);
-                command.args(script).args(side.args(work, &file.display().to_string()));
+                command.args(script).args(peer.args(work, &file.display().to_string()));
                 command
             }
             Store::Postgres => {
                 let mut command = Command::new(target().join("debug/with-postgres"));
-                command.arg("--").arg(program).args(script).args(side.args(work, "{}"));
+                command.arg("--").arg(program).args(script).args(peer.args(work, "{}"));
                 command
             }
         }
     }
 }
 
-impl Side {
+impl Peer {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Side::Apalis => "apalis",
-            Side::ApalisPostgres => "apalis-postgres",
-            Side::GraphileWorker => "graphile-worker",
-            Side::Windlass => "windlass",
+            Peer::Apalis => "apalis",
+            Peer::ApalisPostgres => "apalis-postgres",
+            Peer::GraphileWorker => "graphile-worker",
+            Peer::Windlass => "windlass",
         }
     }
 
@@ -135,35 +135,35 @@ impl Side {
     fn program(self) -> (PathBuf, Option<PathBuf>) {
         let root = tree::root();
         match self {
-            Side::Apalis => (root.join(APALIS), None),
-            Side::ApalisPostgres => (root.join(APALIS_POSTGRES), None),
-            Side::GraphileWorker => {
+            Peer::Apalis => (root.join(APALIS), None),
+            Peer::ApalisPostgres => (root.join(APALIS_POSTGRES), None),
+            Peer::GraphileWorker => {
                 ("node".into(), Some(root.join(GRAPHILE_WORKER).join("main.mjs")))
             }
-            Side::Windlass => (target().join("release/windlass"), None),
+            Peer::Windlass => (target().join("release/windlass"), None),
         }
     }
 
     fn args(self, work: Work, place: &str) -> Vec<String> {
         let tasks = work.tasks;
         let line = match (self, work.one_by_one) {
-            (Side::Apalis, true) => {
+            (Peer::Apalis, true) => {
                 format!("--json --jobs {tasks} --push one-by-one --concurrency {PRODUCERS}")
             }
-            (Side::ApalisPostgres | Side::GraphileWorker, true) => {
+            (Peer::ApalisPostgres | Peer::GraphileWorker, true) => {
                 format!("--json --jobs {tasks} --push one-by-one --callers {PRODUCERS}")
             }
-            (Side::Apalis | Side::ApalisPostgres | Side::GraphileWorker, false) => {
+            (Peer::Apalis | Peer::ApalisPostgres | Peer::GraphileWorker, false) => {
                 format!("--json --jobs {tasks} --push bulk")
             }
-            (Side::Windlass, true) => format!("{DRAIN} --tasks {tasks} --producers {PRODUCERS}"),
-            (Side::Windlass, false) => format!("{DRAIN} --tasks {tasks}"),
+            (Peer::Windlass, true) => format!("{DRAIN} --tasks {tasks} --producers {PRODUCERS}"),
+            (Peer::Windlass, false) => format!("{DRAIN} --tasks {tasks}"),
         };
         let (option, place) = match self {
-            Side::Apalis => ("--file", place.to_owned()),
-            Side::ApalisPostgres | Side::GraphileWorker => ("--url", place.to_owned()),
-            Side::Windlass if place == "{}" => ("--store", place.to_owned()),
-            Side::Windlass => ("--store", format!("sqlite://{place}")),
+            Peer::Apalis => ("--file", place.to_owned()),
+            Peer::ApalisPostgres | Peer::GraphileWorker => ("--url", place.to_owned()),
+            Peer::Windlass if place == "{}" => ("--store", place.to_owned()),
+            Peer::Windlass => ("--store", format!("sqlite://{place}")),
         };
         line.split(' ').map(String::from).chain([option.to_owned(), place]).collect()
     }
@@ -202,52 +202,52 @@ mod tests {
     #[test]
     fn all_peers_get_the_same_work() {
         let drain = "bench drain --json --leave --handlers 1000";
-        for (side, place, bulk, singles) in [
+        for (peer, place, bulk, singles) in [
             (
-                Side::Apalis,
+                Peer::Apalis,
                 "f.db",
                 "--json --jobs 20 --push bulk --file f.db",
                 "--json --jobs 10 --push one-by-one --concurrency 64 --file f.db",
             ),
             (
-                Side::ApalisPostgres,
+                Peer::ApalisPostgres,
                 "{}",
                 "--json --jobs 20 --push bulk --url {}",
                 "--json --jobs 10 --push one-by-one --callers 64 --url {}",
             ),
             (
-                Side::GraphileWorker,
+                Peer::GraphileWorker,
                 "{}",
                 "--json --jobs 20 --push bulk --url {}",
                 "--json --jobs 10 --push one-by-one --callers 64 --url {}",
             ),
             (
-                Side::Windlass,
+                Peer::Windlass,
                 "f.db",
                 &format!("{drain} --tasks 20 --store sqlite://f.db"),
                 &format!("{drain} --tasks 10 --producers 64 --store sqlite://f.db"),
             ),
             (
-                Side::Windlass,
+                Peer::Windlass,
                 "{}",
                 &format!("{drain} --tasks 20 --store {{}}"),
                 &format!("{drain} --tasks 10 --producers 64 --store {{}}"),
             ),
         ] {
-            assert_eq!(side.args(BULK, place).join(" "), bulk);
-            assert_eq!(side.args(SINGLES, place).join(" "), singles);
+            assert_eq!(peer.args(BULK, place).join(" "), bulk);
+            assert_eq!(peer.args(SINGLES, place).join(" "), singles);
         }
     }
 
     #[test]
     fn on_postgres_every_peer_has_a_separate_server() {
-        for &side in Store::Postgres.sides() {
-            let command = Store::Postgres.command(side, BULK, Path::new("f.db"));
+        for &peer in Store::Postgres.peers() {
+            let command = Store::Postgres.command(peer, BULK, Path::new("f.db"));
             assert!(command.get_program().to_string_lossy().ends_with("with-postgres"));
             let args: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
             assert_eq!((args[0].as_ref(), args[args.len() - 1].as_ref()), ("--", "{}"));
         }
-        let command = Store::Sqlite.command(Side::Apalis, BULK, Path::new("f.db"));
+        let command = Store::Sqlite.command(Peer::Apalis, BULK, Path::new("f.db"));
         assert!(command.get_program().to_string_lossy().ends_with("peer-apalis"));
     }
 

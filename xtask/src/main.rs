@@ -4,6 +4,7 @@
 
 mod bench;
 mod bench_postgres;
+mod benchmark_peers;
 mod cargo;
 mod ci;
 mod duroxide;
@@ -16,7 +17,6 @@ mod peers;
 mod peers_workflows;
 mod proof;
 mod prove;
-mod sides;
 mod source;
 mod table;
 mod tidy;
@@ -24,8 +24,8 @@ mod tree;
 
 use std::process::ExitCode;
 
+use benchmark_peers::Store;
 use options::Options;
-use sides::Store;
 
 const HELP: &str = "\
 The development tasks of this repository.

@@ -182,7 +182,7 @@ async function main() {
   await pool.end();
   const perSecond = (ms) => Math.round((settings.jobs * 1_000) / ms);
   const report = {
-    side: "graphile-worker",
+    peer: "graphile-worker",
     version: version("graphile-worker"),
     node: process.version,
     tasks: settings.jobs,
