@@ -19,7 +19,7 @@ use crate::error::{Patience, failed, garbled};
 use crate::history::Row;
 use crate::names::{activity_id, generation, instance_of, step};
 use crate::provider::WindlassProvider;
-use crate::queue::parcel_of_ack;
+use crate::queue::message_of_ack;
 use crate::token::{Caller, Token};
 
 const ACK: &str = "ack_orchestration_item";
@@ -148,7 +148,7 @@ impl WindlassProvider {
         let mut commands = ack.activities(instance)?;
         let untold = token.caller.as_ref().and_then(|caller| ack.untold_failure(caller));
         for item in ack.orchestrator_items.iter().chain(&untold) {
-            commands.push(WorkflowCommand::Send(parcel_of_ack(ACK, item)?));
+            commands.push(WorkflowCommand::Send(message_of_ack(ACK, item)?));
         }
         if let Some(status) = ack.custom_status() {
             commands.push(WorkflowCommand::SetProperty {

@@ -69,7 +69,7 @@ pub(crate) fn message(
 }
 
 /// Like [`message`], for the items of an ack: a timer becomes visible when it fires.
-pub(crate) fn parcel_of_ack(
+pub(crate) fn message_of_ack(
     operation: &'static str,
     item: &WorkItem,
 ) -> Result<OutgoingMessage, ProviderError> {

@@ -86,7 +86,7 @@ pub(crate) async fn attempt(
 }
 
 /// The same on reference tables, at a given time.
-pub(crate) fn execute_on_shelf(
+pub(crate) fn execute_on_tables(
     tables: &mut ReferenceTables,
     now: Timestamp,
     commands: &[Command],

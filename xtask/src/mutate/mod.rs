@@ -1,5 +1,5 @@
-//! Mutation testing: disables one rule at a time, and shows that a seed of the simulator or the test
-//! that guards the rule fails.
+//! Mutation testing: disables one rule at a time, and shows that a seed of the simulator or the
+//! test that guards the rule fails.
 
 mod command;
 mod copy;

@@ -59,7 +59,7 @@ fn described(received: &ReceivedMessage) -> Value {
         "waitpoint": message.waitpoint,
         "posted_at": time(message.posted_at),
         "visible_at": time(message.visible_at),
-        "went_on": message.taken_by.is_some(),
+        "resumed_attempt": message.taken_by.is_some(),
         "payload": received.payload.as_ref().map(payload_json),
     })
 }

@@ -34,7 +34,7 @@ Environment of CMD:
   every claim: task and epoch identify this run), WINDLASS_STORE
 
 Fields reported for a settled task with --json: task, tenant, kind, lane, attempt, epoch,
-outcome (done, failure, released, put_off; lost when it could not be settled), asked, settled, code
+outcome (done, failure, released, snoozed; lost when it could not be settled), asked, settled, code
 (why it was not settled), class, gives_up, reason, result_bytes, took_ms.
 
 If CMD cannot be started, its task is snoozed without counting the attempt: for one second at
@@ -132,7 +132,7 @@ pub(crate) fn object(came: &AttemptReport) -> Value {
         Some(SettleRequest::Complete(_)) => (Some("complete"), "done"),
         Some(SettleRequest::Fail(_)) => (Some("fail"), "failure"),
         Some(SettleRequest::Release) => (Some("release"), "released"),
-        Some(SettleRequest::Snooze { .. }) => (Some("delay"), "put_off"),
+        Some(SettleRequest::Snooze { .. }) => (Some("delay"), "snoozed"),
         Some(SettleRequest::WaitChildren) => (Some("wait_children"), "waits"),
         Some(SettleRequest::Suspend) => (Some("suspend"), "suspended"),
     };

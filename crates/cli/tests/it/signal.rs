@@ -38,7 +38,7 @@ async fn a_task_is_signaled_by_its_id() {
     assert!(lines[3].contains(r#"resumed with it   {"ok":true}"#), "{listed}");
     assert_eq!(lines[4..], ["There are more: --after 2"], "{listed}");
     let rest = place.one("task messages t --after 2");
-    assert_eq!((&rest["name"], &rest["went_on"]), (&"later".into(), &false.into()));
+    assert_eq!((&rest["name"], &rest["resumed_attempt"]), (&"later".into(), &false.into()));
     assert!(place.ok("task messages t --after 2").contains("seen in "));
     assert_eq!(place.ok("task messages t --after 3"), "There is no message.\n");
     let to_whom = place.run("signal go");

@@ -93,8 +93,8 @@ impl Client<'_> {
 
     /// A workflow or an activity as it was leased `back` leases ago.
     fn held(&self, back: u8, is_flow: bool) -> Option<Arc<Task>> {
-        let handed = self.known.foreign.handed();
-        let of_it = handed.iter().filter(|task| task.workflow.is_some() == is_flow);
+        let leased = self.known.foreign.leased();
+        let of_it = leased.iter().filter(|task| task.workflow.is_some() == is_flow);
         back_from(&of_it.collect::<Vec<_>>(), back).map(|task| Arc::clone(task))
     }
 }

@@ -304,7 +304,7 @@ impl Model {
     }
 
     /// Records that an operator releases a session.
-    pub(super) fn lets_go(&mut self, session: &str) {
+    pub(super) fn session_released(&mut self, session: &str) {
         self.gates.released.insert(session.to_owned());
     }
 

@@ -34,7 +34,7 @@ pub(crate) struct Model {
     /// By task and event name, its last log event.
     pub(super) happened: BTreeMap<(TaskId, &'static str), u64>,
     /// Claims that a caller received.
-    pub(super) handed: BTreeSet<Fenced>,
+    pub(super) leased: BTreeSet<Fenced>,
     pub(super) started: BTreeSet<Fenced>,
     /// Results that holders gave.
     pub(super) given: BTreeMap<Fenced, Vec<Option<Vec<u8>>>>,
@@ -110,7 +110,7 @@ impl Model {
             progress: BTreeMap::new(),
             settles: BTreeMap::new(),
             happened: BTreeMap::new(),
-            handed: BTreeSet::new(),
+            leased: BTreeSet::new(),
             started: BTreeSet::new(),
             given: BTreeMap::new(),
             unread: Vec::new(),

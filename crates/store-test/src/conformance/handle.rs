@@ -138,7 +138,7 @@ fn waking(lane: &str) -> ChangeSet {
 }
 
 /// Whether a notice covers this lane.
-fn tells_of(notice: &Notification, lane: &str) -> bool {
+fn wakes_lane(notice: &Notification, lane: &str) -> bool {
     match notice {
         Notification::Anything => true,
         Notification::Changed { wakes, .. } => wakes.keys().any(|wake| wake.lane.as_str() == lane),
@@ -160,11 +160,11 @@ pub(super) async fn a_notice_reaches_the_other_handle(context: &Context<'_>) -> 
     let (mut own, mut others) = (context.store.notices(), other.notices());
     context.commit(waking("from-one")).await?;
     let Some(notice) = others.next().await else { return Err(Wrong("no notices".into())) };
-    ensure(tells_of(&notice, "from-one"), || format!("the other handle got {notice:?}"))?;
+    ensure(wakes_lane(&notice, "from-one"), || format!("the other handle got {notice:?}"))?;
     same("notice of the change to the handle that made it", &ready(&mut own).await, &None)?;
     commit(&*other, waking("from-two")).await?;
     let Some(notice) = own.next().await else { return Err(Wrong("no notices".into())) };
-    ensure(tells_of(&notice, "from-two"), || format!("the first handle got {notice:?}"))
+    ensure(wakes_lane(&notice, "from-two"), || format!("the first handle got {notice:?}"))
 }
 
 pub(super) async fn handles_have_one_incarnation(context: &Context<'_>) -> Verdict {
