@@ -25,7 +25,7 @@ enum Peer {
     AsShipped,
     Duroxide,
     OnWindlass,
-    /// With a concurrency that its own provider cannot handle.
+    /// duroxide on Windlass, with more concurrency than duroxide's own provider supports.
     ManyOnWindlass,
     Windlass,
 }

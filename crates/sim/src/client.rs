@@ -119,7 +119,7 @@ impl Client<'_> {
                 let (fence, class) = (self.fence(lease)?, FailureClass::Transient);
                 Fail { fence, class, reason: format!("client {reason} {after_ms:?}"), retry }.into()
             }
-            Operation::Delay { lease, ms } => {
+            Operation::Snooze { lease, ms } => {
                 Snooze { fence: self.fence(lease)?, delay_ms: ms }.into()
             }
             Operation::Release { lease } => Release { fence: self.fence(lease)? }.into(),
@@ -129,23 +129,23 @@ impl Client<'_> {
             Operation::Post { .. }
             | Operation::Suspend { .. }
             | Operation::Resume { .. }
-            | Operation::MakeWaitpoint { .. }
+            | Operation::CreateWaitpoint { .. }
             | Operation::Signal { .. }
-            | Operation::Take { .. }
+            | Operation::TakeMessages { .. }
             | Operation::RotateKey { .. } => return self.waiting(operation),
             Operation::Spawn { lease } => return self.spawn(lease),
-            Operation::Register { .. }
-            | Operation::RetireWorker { .. }
+            Operation::RegisterWorker { .. }
+            | Operation::DeregisterWorker { .. }
             | Operation::ClaimAs { .. }
             | Operation::Grant { .. }
-            | Operation::Consume { .. }
+            | Operation::ClaimGranted { .. }
             | Operation::Revoke { .. } => return self.of_workers(operation),
             Operation::SetQuota { .. } | Operation::ReleaseSession { .. } => {
                 return gates::order(operation);
             }
             Operation::Admit { .. }
-            | Operation::Answer { .. }
-            | Operation::Withdraw { .. }
+            | Operation::CompleteRequest { .. }
+            | Operation::ReleaseRequest { .. }
             | Operation::ClaimEffect { .. }
             | Operation::SettleEffect { .. }
             | Operation::Spend { .. }
@@ -169,7 +169,7 @@ impl Client<'_> {
             Operation::ChangePriority { task, id, priority } => {
                 ChangePriority { task: self.key(task, id), priority }.into()
             }
-            Operation::Reap { task, id } => DeleteTask { task: self.key(task, id) }.into(),
+            Operation::DeleteTask { task, id } => DeleteTask { task: self.key(task, id) }.into(),
             Operation::SetLaneState { lane, state } => {
                 SetLaneState { tenant, lane: lane_name(lane).into(), state }.into()
             }

@@ -294,7 +294,7 @@ impl Writer {
         let end = match self.random.below(12) {
             0..5 => Operation::Complete { lease, result: 0 },
             5..8 => Operation::Fail { lease, reason: 0, after_ms: None },
-            8 => Operation::Delay { lease, ms: self.random.below(900) },
+            8 => Operation::Snooze { lease, ms: self.random.below(900) },
             9 => Operation::Release { lease },
             10 => Operation::CancelHeld { lease },
             _ => return,
@@ -385,7 +385,7 @@ impl Writer {
                 let after_ms = self.random.percent(30).then(|| self.random.below(800));
                 Operation::Fail { lease: self.recent(), reason: self.variant(), after_ms }
             }
-            86..90 => Operation::Delay { lease: self.recent(), ms: self.random.below(900) },
+            86..90 => Operation::Snooze { lease: self.recent(), ms: self.random.below(900) },
             90..97 => Operation::Release { lease: self.recent() },
             _ => Operation::CancelHeld { lease: self.recent() },
         }
@@ -404,7 +404,7 @@ impl Writer {
                 let priority = i32::try_from(self.random.below(4)).unwrap_or(0);
                 Operation::ChangePriority { task, id, priority }
             }
-            8..11 => Operation::Reap { task, id },
+            8..11 => Operation::DeleteTask { task, id },
             11..16 => {
                 use LaneState::{Active, Disabled, Draining, Paused};
                 let states = [Active, Active, Paused, Paused, Draining, Disabled];

@@ -3,7 +3,7 @@
 //!
 //! A seed becomes a [`Script`]: the commands of clients, the behaviour of handlers, crashes,
 //! stops and retirements of nodes, faults of the store, changes of clocks. One thread plays the
-//! script and alone decides who runs when, so that the same seed gives the same run. Engine,
+//! script and schedules all nodes, so that the same seed gives the same run. Engine,
 //! worker and core are the real ones; the store is the in-memory one. A separate model reads the
 //! log, the records and the answers, and reports which rule was broken.
 //!

@@ -47,13 +47,14 @@ impl Outages {
         Self { random, often, loses_grants }
     }
 
-    /// Removes from a task what could keep the worker of the node from claiming it at once.
+    /// Changes a task so that the worker of the node can always claim it at once: no delay, no
+    /// deadline, no capability, no parent and no limit.
     pub(crate) fn prepare(seed: u64, tasks: &mut [TaskSpec]) {
         if loses_grants(seed) {
             let task = &mut tasks[PLAIN_TASK];
             (task.lane, task.start_ms, task.deadline_ms) = (0, 0, None);
             (task.special, task.parent, task.gate) = (false, None, None);
-            // A handler that outlasts the outage, and whose lease is not lost too often to count.
+            // The handler outlasts the outage, and the task survives every lost lease.
             (task.timeout_ms, task.behaviors) = (None, vec![Behavior::Hang { ms: 90_000 }]);
             (task.max_attempts, task.max_lost_leases) = (Some(9), 100);
         }
@@ -69,9 +70,12 @@ impl Outages {
         let mut then = |action, rounds| steps.push(Step { action, rounds });
         let open = |lane| Operation::SetLaneState { lane, state: LaneState::Active };
         then(Action::Restart { node: NODE }, 8);
-        for operation in
-            [open(0), open(1), Operation::Cancel { task, id: 0 }, Operation::Reap { task, id: 0 }]
-        {
+        for operation in [
+            open(0),
+            open(1),
+            Operation::Cancel { task, id: 0 },
+            Operation::DeleteTask { task, id: 0 },
+        ] {
             then(ask(NODE, operation), 20);
         }
         let create = Operation::Create { task, id: 0, variant: 0 };

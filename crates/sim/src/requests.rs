@@ -141,7 +141,7 @@ fn pick<T: Copy, const N: usize>(from: [T; N], number: u8) -> T {
     from[usize::from(number) % N]
 }
 
-/// The request to send, if this is one.
+/// The request that these operations send; none if they are commands.
 pub(crate) fn sent(operations: &[Operation]) -> Option<Sent> {
     match operations {
         [Operation::Send { key, variant, behavior }] => {
@@ -162,12 +162,12 @@ impl Client<'_> {
                 let (fingerprint, rate_limit) = (asks(pick(BODIES, variant)), Some(GROWTH));
                 Admit { request, fingerprint, owner, ttls: TERMS, rate_limit }.into()
             }
-            Operation::Answer { ticket, says } => {
+            Operation::CompleteRequest { ticket, says } => {
                 let (request, owner) = self.ticket(ticket)?;
                 let answer = Payload::json(format!("\"{owner} says {says}\""));
                 CompleteRequest { request, owner, answer }.into()
             }
-            Operation::Withdraw { ticket } => {
+            Operation::ReleaseRequest { ticket } => {
                 let (request, owner) = self.ticket(ticket)?;
                 ReleaseRequest { request, owner }.into()
             }

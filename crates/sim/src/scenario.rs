@@ -8,7 +8,7 @@ use crate::client::{Client, new_task};
 use crate::generate::Writer;
 use crate::script::{Action, Operation, Point, ProcessFault, Step, TaskSpec, exactly};
 
-/// Makes some of the tasks children of others.
+/// Makes some tasks children of others.
 pub(crate) fn adopt(random: &mut Random, tasks: &mut [TaskSpec]) {
     let count = tasks.len() as u64;
     for child in 1..tasks.len() {
@@ -19,7 +19,7 @@ pub(crate) fn adopt(random: &mut Random, tasks: &mut [TaskSpec]) {
     }
 }
 
-/// Asks one node for one thing.
+/// A call with one operation to one node.
 pub(crate) fn ask(node: u8, operation: Operation) -> Action {
     Action::Ask { node, also: None, patience: None, operations: vec![operation] }
 }
@@ -69,7 +69,7 @@ impl Writer {
         if let Some(parent) = parent.and_then(|parent| self.number_of(&parent)) {
             operations.push(Operation::Create { task: exactly(parent, 0), id: 0, variant: 0 });
         }
-        operations.push(Operation::Reap { task: named, id: 0 });
+        operations.push(Operation::DeleteTask { task: named, id: 0 });
         operations.push(Operation::Create { task: named, id: 0, variant: 0 });
         self.then(Action::Ask { node, also: None, patience: None, operations }, 20);
         self.claim_all(node, lane);
@@ -133,7 +133,7 @@ impl Writer {
         let state = LaneState::Active;
         let lanes = (0..3).map(|lane| Operation::SetLaneState { lane, state });
         let operations =
-            lanes.chain(own.iter().map(|child| Operation::Reap { task: *child, id: 0 }));
+            lanes.chain(own.iter().map(|child| Operation::DeleteTask { task: *child, id: 0 }));
         let operations = operations.collect();
         self.then(Action::Ask { node: rival, also: None, patience: None, operations }, 8);
         self.lease_of(rival, parent, 0);
@@ -167,7 +167,8 @@ impl Writer {
         let lease = exactly(task, id % self.tasks[task].ids.len());
         self.then(ask(rival, Operation::Begin { lease }), 8);
         if self.random.percent(30) {
-            let made = Operation::MakeWaitpoint { lease, number: 1, held: self.random.percent(80) };
+            let made =
+                Operation::CreateWaitpoint { lease, number: 1, held: self.random.percent(80) };
             self.then(ask(rival, made), 12);
         }
         let timeout = self.random.percent(40).then_some((100, OnTimeout::Resume));
@@ -210,7 +211,7 @@ impl Writer {
             if self.random.percent(50) {
                 self.then(ask(rival, again), 12);
             }
-            self.then(ask(rival, Operation::Take { lease, seq: 0 }), 8);
+            self.then(ask(rival, Operation::TakeMessages { lease, seq: 0 }), 8);
         }
         if self.random.percent(40) {
             self.then(Action::Advance { ms: *pause }, 4);

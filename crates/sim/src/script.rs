@@ -317,7 +317,7 @@ pub enum Operation {
         reason: u8,
         after_ms: Option<u64>,
     },
-    Delay {
+    Snooze {
         lease: u8,
         ms: u64,
     },
@@ -354,7 +354,7 @@ pub enum Operation {
         id: u8,
     },
     /// By a lease holder, or by an operator.
-    MakeWaitpoint {
+    CreateWaitpoint {
         lease: u8,
         number: u8,
         held: bool,
@@ -365,7 +365,7 @@ pub enum Operation {
         key: Option<u8>,
         spoilt: bool,
     },
-    Take {
+    TakeMessages {
         lease: u8,
         seq: u8,
     },
@@ -382,11 +382,11 @@ pub enum Operation {
         session: u8,
     },
     /// One of a few workers sends a heartbeat, with its interval.
-    Register {
+    RegisterWorker {
         worker: u8,
         every_ms: u64,
     },
-    RetireWorker {
+    DeregisterWorker {
         worker: u8,
     },
     /// One of these workers claims.
@@ -399,7 +399,7 @@ pub enum Operation {
         worker: u8,
         ttl_ms: u64,
     },
-    Consume {
+    ClaimGranted {
         task: u8,
         worker: u8,
     },
@@ -412,17 +412,17 @@ pub enum Operation {
         variant: u8,
         behavior: Handling,
     },
-    /// Asks to own a request.
+    /// Admits a request: its client becomes the owner, unless there is one.
     Admit {
         key: u8,
         variant: u8,
     },
     /// By the owner of `ticket` admissions ago.
-    Answer {
+    CompleteRequest {
         ticket: u8,
         says: u8,
     },
-    Withdraw {
+    ReleaseRequest {
         ticket: u8,
     },
     ClaimEffect {
@@ -459,7 +459,7 @@ pub enum Operation {
         id: u8,
         priority: i32,
     },
-    Reap {
+    DeleteTask {
         task: u8,
         id: u8,
     },

@@ -20,7 +20,7 @@ use crate::script::{
 /// The default timeout of a task whose condition is a timeout.
 const PATIENCE_MS: u64 = 900;
 
-/// A handler that waits.
+/// A behaviour that suspends the task.
 pub(crate) fn wait(random: &mut Random) -> Behavior {
     let condition = u8::try_from(random.below(8)).unwrap_or(0);
     Behavior::Wait { condition, timeout: patience(random) }
@@ -56,13 +56,13 @@ impl Writer {
                 key: self.random.percent(30).then_some(0),
                 spoilt: self.random.percent(8),
             },
-            62..72 => Operation::MakeWaitpoint {
+            62..72 => Operation::CreateWaitpoint {
                 lease: self.recent(),
                 number: self.small(),
                 held: self.random.percent(60),
             },
             72..82 => Operation::Resume { task: self.small(), id: self.small() },
-            82..92 => Operation::Take { lease: self.recent(), seq: self.small() % 6 },
+            82..92 => Operation::TakeMessages { lease: self.recent(), seq: self.small() % 6 },
             _ => Operation::RotateKey { grace_ms: *self.random.pick(&[1, 500, 60_000]) },
         }
     }
@@ -100,7 +100,7 @@ impl Writer {
             other => other,
         };
         if self.random.percent(60) {
-            self.plans.push_back(Operation::MakeWaitpoint { lease: 0, number: 0, held: true });
+            self.plans.push_back(Operation::CreateWaitpoint { lease: 0, number: 0, held: true });
         }
         self.plans.push_back(suspend);
         for _ in 0..self.random.below(3) {
@@ -157,7 +157,7 @@ impl Client<'_> {
             Operation::Resume { task, id } => {
                 Resume { task: self.target(task, id), by: crate::model::OPERATOR.into() }.into()
             }
-            Operation::MakeWaitpoint { lease, number, held } => {
+            Operation::CreateWaitpoint { lease, number, held } => {
                 let fence = self.fence(lease)?;
                 let number = usize::from(number) % WAITPOINT_MS.len();
                 let id = waitpoints(&fence.task.id)[number].clone();
@@ -177,7 +177,7 @@ impl Client<'_> {
                 let idempotency = key.map(message_key);
                 Signal { tenant, token, name, source, idempotency, payload: None }.into()
             }
-            Operation::Take { lease, seq } => {
+            Operation::TakeMessages { lease, seq } => {
                 TakeMessages { fence: self.fence(lease)?, seqs: vec![1 + u64::from(seq)] }.into()
             }
             Operation::RotateKey { grace_ms } => {

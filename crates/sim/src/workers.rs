@@ -40,19 +40,19 @@ impl Client<'_> {
     pub(crate) fn of_workers(&self, operation: &Operation) -> Option<Command> {
         let tenant = Tenant::default();
         Some(match *operation {
-            Operation::Register { worker, every_ms } => {
+            Operation::RegisterWorker { worker, every_ms } => {
                 let (id, offer) = (name(worker), offer());
                 let lanes = LANES.iter().copied().map(Into::into).collect();
                 RegisterWorker { tenant, id, lanes, offer, every_ms, held: None }.into()
             }
-            Operation::RetireWorker { worker } => {
+            Operation::DeregisterWorker { worker } => {
                 DeregisterWorker { tenant, id: name(worker) }.into()
             }
             Operation::ClaimAs { worker, limit } => claim(&name(worker), limit).into(),
             Operation::Grant { task, worker, ttl_ms } => {
                 Grant { task: self.key(task, 0), worker: name(worker), ttl_ms }.into()
             }
-            Operation::Consume { task, worker } => {
+            Operation::ClaimGranted { task, worker } => {
                 let (task, worker, lease_ms) = (self.key(task, 0), name(worker), LEASE_MS);
                 let consume = ClaimGranted { task, ..ClaimGranted::new("", worker) };
                 ClaimGranted { lease_ms, registered: true, ..consume }.into()
@@ -70,10 +70,10 @@ impl Writer {
         let (worker, task) = (self.small(), self.some_task());
         match self.random.below(12) {
             0..3 => self.register(worker),
-            3 => Operation::RetireWorker { worker },
+            3 => Operation::DeregisterWorker { worker },
             4..7 => Operation::ClaimAs { worker, limit: 1 + u32::from(self.variant()) },
             7 | 8 => self.grant(task, worker),
-            9 => Operation::Consume { task, worker },
+            9 => Operation::ClaimGranted { task, worker },
             _ => Operation::Revoke { task },
         }
     }
@@ -85,7 +85,7 @@ impl Writer {
     }
 
     fn register(&mut self, worker: u8) -> Operation {
-        Operation::Register { worker, every_ms: *self.random.pick(&[100, 400, 2_000]) }
+        Operation::RegisterWorker { worker, every_ms: *self.random.pick(&[100, 400, 2_000]) }
     }
 
     fn grant(&mut self, task: u8, worker: u8) -> Operation {
@@ -99,7 +99,7 @@ impl Writer {
             Operation::SetLaneState { lane, state }
         });
         let mut operations: Vec<Operation> = lanes.collect();
-        operations.push(Operation::Reap { task, id: 0 });
+        operations.push(Operation::DeleteTask { task, id: 0 });
         operations.push(Operation::Create { task, id: 0, variant: 0 });
         self.then(Action::Ask { node, also: None, patience: None, operations }, 4);
     }
@@ -116,12 +116,12 @@ impl Writer {
             let ms = *self.random.pick(&[100, 700]);
             self.then(Action::Advance { ms }, 0);
         }
-        let mut meeting = vec![Operation::Consume { task, worker }];
+        let mut meeting = vec![Operation::ClaimGranted { task, worker }];
         let others = [
             self.claim(),
             Operation::ClaimAs { worker, limit: 2 },
             self.grant(task, worker.wrapping_add(1)),
-            Operation::Consume { task, worker: worker.wrapping_add(1) },
+            Operation::ClaimGranted { task, worker: worker.wrapping_add(1) },
             Operation::Revoke { task },
             Operation::Cancel { task, id: 0 },
             Operation::Sweep,
@@ -143,7 +143,7 @@ impl Writer {
         let (node, task, worker) = (self.small(), self.some_task(), self.small());
         let (rival, every_ms) = (node.wrapping_add(1), *self.random.pick(&[100, 400]));
         self.make(rival, task);
-        let register = Operation::Register { worker, every_ms };
+        let register = Operation::RegisterWorker { worker, every_ms };
         self.then(ask(rival, register), 8);
         self.then(ask(rival, Operation::ClaimAs { worker, limit: 3 }), 16);
         for _ in 0..1 + self.random.below(4) {

@@ -35,7 +35,7 @@ pub(super) fn run_jobs(
     Report::new(copy.hash, &results, &rows, &TITLES).print().and(ran)
 }
 
-/// One row for each mutation, and one for each way to notice them, which comes first.
+/// The runs without a mutation, of the simulator and of the tests, and one row for each mutation.
 fn jobs(mutations: &[Guarded]) -> Vec<Job> {
     let mut tests = Vec::new();
     let mut simulates = false;

@@ -39,7 +39,7 @@ pub(super) fn simulate(copy: &TreeCopy, seeds: Seeds) -> Result<Found, String> {
     if let Some(enough) = seeds.stop_after {
         simulator.args(["--stop-after", &enough.to_string()]);
     }
-    // A disabled rule may well show as a panic.
+    // A disabled rule may cause panics; their messages are not needed.
     let output = simulator.stderr(Stdio::null()).output();
     let output = output.map_err(|error| format!("cannot run {simulator:?}: {error}"))?;
     let found = Found::read(&String::from_utf8_lossy(&output.stdout));

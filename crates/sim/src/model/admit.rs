@@ -227,7 +227,7 @@ impl Model {
         }
     }
 
-    /// Records who has taken a key, and the responses that may be stored.
+    /// Records the owner of a key, and the responses that may be stored.
     fn take(&mut self, key: &str, was: Option<&Stage>, is: &Stage) -> Result<(), Breach> {
         let known = was.map(|was| (&was.owner, was.accepted_at));
         if known != Some((&is.owner, is.accepted_at)) {

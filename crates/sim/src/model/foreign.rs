@@ -24,7 +24,7 @@ use crate::model::record::one;
 use crate::model::workflow::payload;
 use crate::violation::{Breach, Kind, breach};
 
-/// What the model knows of these workflows.
+/// The observed state of these workflows.
 #[derive(Debug, Default)]
 pub(crate) struct Foreign {
     /// Workflows and their activities, in their present state.

@@ -36,7 +36,7 @@ struct Starts {
     at: Vec<Timestamp>,
     /// How much longer than the window a start may count.
     slack_ms: u64,
-    /// Until then, older starts that the model does not know may count.
+    /// Until then, starts from before the model observed the limit may count.
     murky_until: Timestamp,
 }
 

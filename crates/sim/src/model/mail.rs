@@ -18,7 +18,7 @@ use crate::model::state::Model;
 use crate::script::WAITPOINT_MS;
 use crate::violation::{Breach, Kind, breach};
 
-/// What the model knows of messages and of waits for them.
+/// The observed state of messages and of waits for them.
 #[derive(Debug, Default)]
 pub(super) struct Office {
     pub(super) mail: BTreeMap<TaskId, Mail>,

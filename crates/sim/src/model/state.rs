@@ -22,7 +22,7 @@ pub(crate) struct Model {
     pub(crate) of_id: BTreeMap<TaskId, usize>,
     pub(super) tasks: BTreeMap<TaskId, Track<Facts>>,
     pub(super) lanes: BTreeMap<LaneName, Track<LaneFacts>>,
-    /// By key, what it referred to, in order.
+    /// By idempotency key, the tasks that it referred to, in order.
     pub(super) keys: BTreeMap<String, Vec<super::request::KeySeen>>,
     /// Tasks that the observed commit created, with or without keys.
     pub(super) keyed: Vec<TaskId>,

@@ -309,7 +309,7 @@ impl Life {
     }
 }
 
-/// Whether a message is what the code received.
+/// Whether the code received this message as this input.
 fn is_of(message: &Message, arrival: &WorkflowInput) -> bool {
     match arrival {
         WorkflowInput::Report { step, .. } => {

@@ -12,7 +12,7 @@ const NAMES: u64 = 3;
 /// Writes the programs of one workflow.
 struct PlanWriter {
     is_confluent: bool,
-    /// The last number used; each value gets another one.
+    /// The last number used. All values have different numbers.
     next: u64,
 }
 

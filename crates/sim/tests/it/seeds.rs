@@ -6,7 +6,7 @@ use windlass_store_test::differential::{seeds, seeds_of_commit};
 /// The seeds of an ordinary run; they cover everything required.
 const DEFAULT_SEEDS: Range<u64> = 0..300;
 
-/// The number of seeds from the start that the commit gives.
+/// The number of seeds after the first one, which is derived from the checked-out commit.
 const SEEDS_OF_COMMIT: u64 = 150;
 
 /// Seeds that once broke a rule, of the engine or of the model, outside the default range.

@@ -119,7 +119,7 @@ impl Script {
         self.calls(call) + nth
     }
 
-    /// Counts a call, and returns what happens to it.
+    /// Counts a call, and returns its planned hold and fault.
     pub(super) fn enter(&mut self, call: Call) -> (Option<Hold>, Option<Fault>) {
         let count = self.calls.entry(call).or_default();
         *count += 1;

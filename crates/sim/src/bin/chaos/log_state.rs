@@ -1,5 +1,5 @@
-//! The state that the log gives, event by event: of every task and every lease, and the number of
-//! leases of each lane. It is a separate model, and shares no code with the engine.
+//! The state of every task and lease, and the number of leases of each lane, computed from the log
+//! event by event. It is a separate model, and shares no code with the engine.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ impl State {
     }
 }
 
-/// A task so far.
+/// The state of a task after the events read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskRecord {
     pub(crate) state: State,

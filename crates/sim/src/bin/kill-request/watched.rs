@@ -1,5 +1,5 @@
-//! The store as the engine sees it. A commit is named by what it writes, and has a point before
-//! it (decided, not committed) and after it (committed, not answered).
+//! A store that reports its commits. A commit is named by the records it writes, and has a point
+//! before it (decided, not committed) and after it (committed, not answered).
 
 use std::sync::Arc;
 

@@ -123,7 +123,7 @@ impl Caller {
         let plan = self.plan(&claimed).await;
         if plan == Plan::CompleteSlowly {
             tokio::time::sleep(LEASE / 4).await;
-            // Rejected or not: the settle will show.
+            // If the renewal is rejected, so is the settle.
             let _ = self.ask(Renew { fence, lease_ms: lease_ms() }.into()).await;
         }
         let how = match plan {

@@ -90,7 +90,7 @@ impl Act {
         format!("{}/{}", self.id, self.epoch)
     }
 
-    /// Whether it ends its task: its repetition gets the same answer forever.
+    /// Whether it ends its task: a repeated settle then always gets the same answer.
     pub(crate) fn ends(&self) -> bool {
         matches!(self.how, How::Complete | How::GiveUp)
     }

@@ -10,7 +10,7 @@ use windlass_store::Fault;
 
 use crate::line::{Act, Line};
 
-/// How many tasks of this life may be open at once.
+/// How many open tasks this process may have created.
 const ROOM: usize = 8;
 
 /// The step that is only reached after an I/O error, and those a few batches later: the commit

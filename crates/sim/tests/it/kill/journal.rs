@@ -55,8 +55,8 @@ impl Journal {
         lives.values().filter(|lives| **lives > 1).count()
     }
 
-    /// The commands that callers of killed processes would repeat: all unanswered ones, and some
-    /// answered ones. Only those whose answer never changes.
+    /// The commands that callers of killed processes would repeat: all unanswered ones, and those
+    /// answered ones whose answer never changes.
     pub(crate) fn again(&self) -> Vec<Line> {
         let mut specs = self.specs();
         let mut open: BTreeSet<&Act> = BTreeSet::new();
