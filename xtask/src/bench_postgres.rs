@@ -112,7 +112,7 @@ fn measure(point: &Point) -> Result<String, String> {
     Ok(json)
 }
 
-/// With as many digits as are worth reading.
+/// Formats a number: without decimals from 100 on, else with two.
 fn figure(value: f64) -> String {
     match value {
         large if large >= 100.0 => format!("{large:.0}"),

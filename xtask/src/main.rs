@@ -4,6 +4,7 @@
 
 mod bench;
 mod bench_postgres;
+mod benchmark_peers;
 mod cargo;
 mod ci;
 mod duroxide;
@@ -16,7 +17,6 @@ mod peers;
 mod peers_workflows;
 mod proof;
 mod prove;
-mod sides;
 mod source;
 mod table;
 mod tidy;
@@ -24,8 +24,8 @@ mod tree;
 
 use std::process::ExitCode;
 
+use benchmark_peers::Store;
 use options::Options;
-use sides::Store;
 
 const HELP: &str = "\
 The development tasks of this repository.
@@ -39,14 +39,14 @@ commands:
   matrix   the number of rows in the tables of core, by command and state
   prove    the long proofs, in release, and 100,000 tasks through chaos on Postgres
              --seeds N      seeds per random test (10000)
-  mutate   disables one rule at a time and counts the simulator's seeds that detect it
+  mutate   disables one rule at a time: seeds of the simulator, or the guarding test, must fail
              workflows      only the rules of workflows
              external-runtime  only the rules of external runtimes
              --rule TEXT    only the rules that contain this text
              --seeds N      maximum number of seeds for each rule (1000)
              --stop-after N stop a rule after N seeds that detect it (3)
              --every-seed   all seeds for each rule, to count how many detect it
-             --postgres     run the tests on Postgres instead, each without its rule
+             --postgres     the rules that tests on Postgres guard instead
            prove and mutate store their results under the hash of the sources:
              --part K/N     only this part; parts 1/N to N/N together are everything
              --again        rerun rows that have a result

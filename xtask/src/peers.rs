@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::bench::target;
+use crate::benchmark_peers::{Peer, Store, Work};
 use crate::json::{number_of, text_of};
-use crate::sides::{Side, Store, Work};
 use crate::table::{row, table};
 
 /// The result of one run.
@@ -97,23 +97,23 @@ pub(crate) fn load() -> Option<String> {
 }
 
 fn compare(store: Store, folder: &Path, works: &[Work], rounds: u64) -> Result<String, String> {
-    let sides = store.sides();
-    let mut found = vec![vec![Vec::new(); sides.len()]; works.len()];
+    let peers = store.peers();
+    let mut found = vec![vec![Vec::new(); peers.len()]; works.len()];
     for round in 1..=rounds {
         for (work, runs) in works.iter().zip(&mut found) {
-            for (side, runs) in sides.iter().zip(runs) {
-                let file = folder.join(format!("{}-{}-{round}.db", side.name(), work.name));
-                runs.push(measure(store, *side, *work, &file)?);
+            for (peer, runs) in peers.iter().zip(runs) {
+                let file = folder.join(format!("{}-{}-{round}.db", peer.name(), work.name));
+                runs.push(measure(store, *peer, *work, &file)?);
                 remove(&file)?;
             }
         }
     }
     let found: Vec<_> = works.iter().copied().zip(found).collect();
-    Ok(report(sides, &found, rounds))
+    Ok(report(peers, &found, rounds))
 }
 
-fn measure(store: Store, side: Side, work: Work, file: &Path) -> Result<Run, String> {
-    let mut command = store.command(side, work, file);
+fn measure(store: Store, peer: Peer, work: Work, file: &Path) -> Result<Run, String> {
+    let mut command = store.command(peer, work, file);
     println!("==> {command:?}");
     let output = command.stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| format!("cannot run {command:?}: {error}"))?;
@@ -121,18 +121,18 @@ fn measure(store: Store, side: Side, work: Work, file: &Path) -> Result<Run, Str
         return Err(format!("{command:?}: {}", output.status));
     }
     let run = Run::read(&String::from_utf8_lossy(&output.stdout))?;
-    require_durable(store, side, &run)?;
+    require_durable(store, peer, &run)?;
     let (push, drain) = (run.push, run.drain);
     println!("    {push:.0} pushed a second, {drain:.0} drained a second, {}", run.durability);
     Ok(run)
 }
 
-fn require_durable(store: Store, side: Side, run: &Run) -> Result<(), String> {
+fn require_durable(store: Store, peer: Peer, run: &Run) -> Result<(), String> {
     let wanted = store.durable();
     if run.durability == wanted {
         return Ok(());
     }
-    let (name, found) = (side.name(), &run.durability);
+    let (name, found) = (peer.name(), &run.durability);
     Err(format!("{name} ran with {found} instead of {wanted}: not comparable"))
 }
 
@@ -148,11 +148,11 @@ pub(crate) fn remove(file: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn report(sides: &[Side], found: &[(Work, Vec<Vec<Run>>)], rounds: u64) -> String {
+fn report(peers: &[Peer], found: &[(Work, Vec<Vec<Run>>)], rounds: u64) -> String {
     let titles: [&dyn std::fmt::Display; 9] = [
         &"work",
         &"tasks",
-        &"side",
+        &"peer",
         &"read back",
         &"push/s",
         &"drain/s",
@@ -162,14 +162,14 @@ fn report(sides: &[Side], found: &[(Work, Vec<Vec<Run>>)], rounds: u64) -> Strin
     ];
     let mut rows = vec![row(titles)];
     for (work, runs) in found {
-        let base = fastest_peer(sides, runs);
-        for (side, runs) in sides.iter().zip(runs) {
+        let base = fastest_peer(peers, runs);
+        for (peer, runs) in peers.iter().zip(runs) {
             let ratio = format!("{:.2}", median(runs, Run::end_to_end) / base);
             let first = runs.first();
             rows.push(row([
                 &work.name,
                 &work.tasks,
-                &side.name(),
+                &peer.name(),
                 &first.map_or("", |run| &run.durability),
                 &spread(runs, |run| run.push),
                 &spread(runs, |run| run.drain),
@@ -186,8 +186,8 @@ fn report(sides: &[Side], found: &[(Work, Vec<Vec<Run>>)], rounds: u64) -> Strin
     )
 }
 
-fn fastest_peer(sides: &[Side], runs: &[Vec<Run>]) -> f64 {
-    let peers = sides.iter().zip(runs).filter(|(side, _)| **side != Side::Windlass);
+fn fastest_peer(peers: &[Peer], runs: &[Vec<Run>]) -> f64 {
+    let peers = peers.iter().zip(runs).filter(|(peer, _)| **peer != Peer::Windlass);
     peers.map(|(_, runs)| median(runs, Run::end_to_end)).fold(0.0, f64::max)
 }
 
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_run_that_is_not_durable_is_rejected() {
         let run = some_run(1.0, 1.0);
-        assert_eq!(require_durable(Store::Sqlite, Side::Windlass, &run), Ok(()));
+        assert_eq!(require_durable(Store::Sqlite, Peer::Windlass, &run), Ok(()));
         for durability in [
             "wal, synchronous=OFF",
             "wal, synchronous=NORMAL",
@@ -246,7 +246,7 @@ mod tests {
             "",
         ] {
             let run = Run { durability: durability.into(), ..run.clone() };
-            let refused = require_durable(Store::Sqlite, Side::Apalis, &run).unwrap_err();
+            let refused = require_durable(Store::Sqlite, Peer::Apalis, &run).unwrap_err();
             assert!(refused.starts_with(&format!("apalis ran with {durability} ")), "{refused}");
         }
         for (durability, durable) in [
@@ -256,7 +256,7 @@ mod tests {
             ("fsync=on, synchronous_commit=off / fsync=on, synchronous_commit=on", false),
         ] {
             let run = Run { durability: durability.into(), ..run.clone() };
-            let found = require_durable(Store::Postgres, Side::GraphileWorker, &run);
+            let found = require_durable(Store::Postgres, Peer::GraphileWorker, &run);
             assert_eq!(found.is_ok(), durable, "{durability}");
         }
     }
@@ -277,7 +277,7 @@ mod tests {
         let fast = vec![some_run(300.0, 600.0); 3];
         let windlass = vec![some_run(800.0, 800.0); 3];
         let found = [(BULK, vec![slow, fast, windlass])];
-        let text = report(Store::Postgres.sides(), &found, 3);
+        let text = report(Store::Postgres.peers(), &found, 3);
         let lines: Vec<Vec<&str>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
         let figures = |line: usize| lines[line][5..12].join(" ");

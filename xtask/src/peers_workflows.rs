@@ -20,18 +20,18 @@ const PEER: &str = "bench/peers/duroxide/target/release/peer-duroxide";
 const DURABLE: &str = "wal, synchronous=FULL";
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Side {
+enum Peer {
     /// In its default configuration.
     AsShipped,
     Duroxide,
     OnWindlass,
-    /// With a concurrency that its own provider cannot handle.
+    /// duroxide on Windlass, with more concurrency than duroxide's own provider supports.
     ManyOnWindlass,
     Windlass,
 }
 
-const SIDES: [Side; 5] =
-    [Side::AsShipped, Side::Duroxide, Side::OnWindlass, Side::ManyOnWindlass, Side::Windlass];
+const PEERS: [Peer; 5] =
+    [Peer::AsShipped, Peer::Duroxide, Peer::OnWindlass, Peer::ManyOnWindlass, Peer::Windlass];
 
 #[derive(Clone, Copy, Debug)]
 struct Work {
@@ -53,22 +53,22 @@ struct Run {
     durability: String,
 }
 
-impl Side {
+impl Peer {
     fn name(self) -> &'static str {
         match self {
-            Side::AsShipped => "duroxide, as it ships",
-            Side::Duroxide => "duroxide",
-            Side::OnWindlass => "duroxide on windlass",
-            Side::ManyOnWindlass => "duroxide on windlass, 32 at once",
-            Side::Windlass => "windlass",
+            Peer::AsShipped => "duroxide, as it ships",
+            Peer::Duroxide => "duroxide",
+            Peer::OnWindlass => "duroxide on windlass",
+            Peer::ManyOnWindlass => "duroxide on windlass, 32 at once",
+            Peer::Windlass => "windlass",
         }
     }
 
     fn program(self) -> PathBuf {
         match self {
-            Side::AsShipped | Side::Duroxide => tree::root().join(PEER),
-            Side::OnWindlass | Side::ManyOnWindlass => target().join("release/examples/bench"),
-            Side::Windlass => target().join("release/windlass"),
+            Peer::AsShipped | Peer::Duroxide => tree::root().join(PEER),
+            Peer::OnWindlass | Peer::ManyOnWindlass => target().join("release/examples/bench"),
+            Peer::Windlass => target().join("release/windlass"),
         }
     }
 
@@ -79,16 +79,16 @@ impl Side {
             line += " --fan-out";
         }
         line = match self {
-            Side::AsShipped => format!("{file} {line} --as-shipped"),
-            Side::Duroxide | Side::OnWindlass => format!("{file} {line}"),
-            Side::ManyOnWindlass => format!("{file} {line} --dispatchers 32 --workers 32"),
-            Side::Windlass => format!("bench workflows --json --store sqlite://{file} {line}"),
+            Peer::AsShipped => format!("{file} {line} --as-shipped"),
+            Peer::Duroxide | Peer::OnWindlass => format!("{file} {line}"),
+            Peer::ManyOnWindlass => format!("{file} {line} --dispatchers 32 --workers 32"),
+            Peer::Windlass => format!("bench workflows --json --store sqlite://{file} {line}"),
         };
         line.split(' ').map(String::from).collect()
     }
 
     fn is_durable(self, durability: &str) -> bool {
-        self == Side::AsShipped || durability == DURABLE
+        self == Peer::AsShipped || durability == DURABLE
     }
 }
 
@@ -140,12 +140,12 @@ pub(crate) fn run(workflows: u64, steps: u64, rounds: u64) -> Result<(), String>
 }
 
 fn compare(folder: &Path, works: &[Work], rounds: u64) -> Result<String, String> {
-    let mut found = vec![vec![Vec::new(); SIDES.len()]; works.len()];
+    let mut found = vec![vec![Vec::new(); PEERS.len()]; works.len()];
     for round in 1..=rounds {
         for (work, runs) in works.iter().zip(&mut found) {
-            for (side, runs) in SIDES.iter().zip(runs) {
-                let file = folder.join(format!("{side:?}-{}-{round}.db", work.workflows));
-                runs.push(measure(*side, *work, &file)?);
+            for (peer, runs) in PEERS.iter().zip(runs) {
+                let file = folder.join(format!("{peer:?}-{}-{round}.db", work.workflows));
+                runs.push(measure(*peer, *work, &file)?);
                 remove(&file)?;
             }
         }
@@ -153,9 +153,9 @@ fn compare(folder: &Path, works: &[Work], rounds: u64) -> Result<String, String>
     Ok(report(works, &found, rounds))
 }
 
-fn measure(side: Side, work: Work, file: &Path) -> Result<Run, String> {
-    let mut command = Command::new(side.program());
-    command.args(side.args(work, &file.display().to_string()));
+fn measure(peer: Peer, work: Work, file: &Path) -> Result<Run, String> {
+    let mut command = Command::new(peer.program());
+    command.args(peer.args(work, &file.display().to_string()));
     println!("==> {command:?}");
     // duroxide writes its log to stdout, like the report.
     command.env("RUST_LOG", "off");
@@ -166,8 +166,8 @@ fn measure(side: Side, work: Work, file: &Path) -> Result<Run, String> {
     }
     let printed = String::from_utf8_lossy(&output.stdout);
     let run = Run::read(printed.trim_end().lines().last().unwrap_or_default())?;
-    if !side.is_durable(&run.durability) {
-        return Err(format!("{} ran with {}: not comparable", side.name(), run.durability));
+    if !peer.is_durable(&run.durability) {
+        return Err(format!("{} ran with {}: not comparable", peer.name(), run.durability));
     }
     println!("    {:.1} workflows a second, {}", run.workflows_per_s, run.durability);
     Ok(run)
@@ -177,7 +177,7 @@ fn report(works: &[Work], found: &[Vec<Vec<Run>>], rounds: u64) -> String {
     let titles: [&dyn std::fmt::Display; 9] = [
         &"work",
         &"workflows x steps",
-        &"side",
+        &"peer",
         &"read back",
         &"workflows/s",
         &"failed",
@@ -186,10 +186,10 @@ fn report(works: &[Work], found: &[Vec<Vec<Run>>], rounds: u64) -> String {
         &"ratio",
     ];
     let mut rows = vec![row(titles)];
-    for (work, sides) in works.iter().zip(found) {
+    for (work, peers) in works.iter().zip(found) {
         let per_s = |runs: &[Run]| median(runs, |run| run.workflows_per_s);
-        let base = sides.get(1).map_or(f64::NAN, |runs| per_s(runs));
-        for (side, runs) in SIDES.iter().zip(sides) {
+        let base = peers.get(1).map_or(f64::NAN, |runs| per_s(runs));
+        for (peer, runs) in PEERS.iter().zip(peers) {
             let Some(first) = runs.first() else { continue };
             let ends = first.ends_ms.map_or(String::new(), |_| {
                 let end = |which: fn((f64, f64)) -> f64| {
@@ -200,7 +200,7 @@ fn report(works: &[Work], found: &[Vec<Vec<Run>>], rounds: u64) -> String {
             rows.push(row([
                 &work.name,
                 &format!("{} x {}", work.workflows, work.steps),
-                &side.name(),
+                &peer.name(),
                 &first.durability,
                 &format!("{:.2}", per_s(runs)),
                 &format!("{:.0}", median(runs, |run| run.failed)),
@@ -225,13 +225,13 @@ mod tests {
 
     #[test]
     fn all_peers_get_the_same_work() {
-        let asked = |side: Side| side.args(WORK, "f.db").join(" ");
-        assert_eq!(asked(Side::Duroxide), "f.db --workflows 20 --steps 5 --fan-out");
-        assert_eq!(asked(Side::OnWindlass), asked(Side::Duroxide));
-        assert_eq!(asked(Side::AsShipped), format!("{} --as-shipped", asked(Side::Duroxide)));
+        let asked = |peer: Peer| peer.args(WORK, "f.db").join(" ");
+        assert_eq!(asked(Peer::Duroxide), "f.db --workflows 20 --steps 5 --fan-out");
+        assert_eq!(asked(Peer::OnWindlass), asked(Peer::Duroxide));
+        assert_eq!(asked(Peer::AsShipped), format!("{} --as-shipped", asked(Peer::Duroxide)));
         let windlass =
             "bench workflows --json --store sqlite://f.db --workflows 20 --steps 5 --fan-out";
-        assert_eq!(asked(Side::Windlass), windlass);
+        assert_eq!(asked(Peer::Windlass), windlass);
     }
 
     #[test]
@@ -246,9 +246,9 @@ mod tests {
 
     #[test]
     fn only_the_shipped_configuration_may_be_less_durable() {
-        for side in SIDES {
-            assert!(side.is_durable(DURABLE));
-            assert_eq!(side.is_durable("wal, synchronous=NORMAL"), side == Side::AsShipped);
+        for peer in PEERS {
+            assert!(peer.is_durable(DURABLE));
+            assert_eq!(peer.is_durable("wal, synchronous=NORMAL"), peer == Peer::AsShipped);
         }
     }
 }

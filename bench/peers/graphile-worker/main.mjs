@@ -63,7 +63,7 @@ function open() {
   return pool;
 }
 
-// Every connection at once: only so is it certain that none is missed.
+// Holds every connection at the same time, so that none is missed.
 async function all(pool) {
   return Promise.all(Array.from({ length: settings.connections }, () => pool.connect()));
 }
@@ -99,7 +99,7 @@ async function addInBulk(utils, jobs) {
   }
 }
 
-// Ends when every job was handled and its end is committed: a stop waits for both.
+// Returns when every job is handled and its completion is committed: a stop waits for both.
 async function drain(pool, preset, jobs) {
   let handled = 0;
   let last;
@@ -182,7 +182,7 @@ async function main() {
   await pool.end();
   const perSecond = (ms) => Math.round((settings.jobs * 1_000) / ms);
   const report = {
-    side: "graphile-worker",
+    peer: "graphile-worker",
     version: version("graphile-worker"),
     node: process.version,
     tasks: settings.jobs,

@@ -20,9 +20,9 @@ pub(crate) struct Bank {
     calls: u64,
 }
 
-/// The fate of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum CallOutcome {
     Fine,
     /// It is executed, and the answer is lost.
     Lost,
@@ -35,16 +35,21 @@ impl Bank {
         Self { random: Random::new(seed.rotate_left(17)), records: BTreeMap::new(), calls: 0 }
     }
 
-    fn turn(&mut self) -> (Duration, Turn) {
+    fn outcome(&mut self) -> (Duration, CallOutcome) {
         let ms = *self.random.pick(&[0, 0, 10, 300, 1_200, 2_500]);
-        let turn = *self.random.pick(&[Turn::Fine, Turn::Fine, Turn::Lost, Turn::Refused]);
-        (Duration::from_millis(ms), turn)
+        let outcome = *self.random.pick(&[
+            CallOutcome::Fine,
+            CallOutcome::Fine,
+            CallOutcome::Lost,
+            CallOutcome::Refused,
+        ]);
+        (Duration::from_millis(ms), outcome)
     }
 }
 
 /// A caller of the service: one call, on behalf of a task or a request.
 #[derive(Debug)]
-pub(crate) struct Teller {
+pub(crate) struct BankClient {
     watch: Watch,
     call: CallName,
     right: Right,
@@ -53,7 +58,7 @@ pub(crate) struct Teller {
     looked: AtomicBool,
 }
 
-impl Teller {
+impl BankClient {
     pub(crate) fn new(
         watch: &Watch,
         call: CallName,
@@ -96,31 +101,31 @@ impl Teller {
     }
 }
 
-impl ExternalService for Teller {
+impl ExternalService for BankClient {
     type Request = String;
     type Answer = String;
     type Error = String;
 
     async fn invoke(&self, call: &Call, _: &String) -> Result<String, String> {
-        let (pause, turn) = {
+        let (pause, outcome) = {
             let mut seen = self.watch.see();
-            let turn = seen.bank.turn();
-            if seen.healed { (Duration::ZERO, Turn::Fine) } else { turn }
+            let outcome = seen.bank.outcome();
+            if seen.recovered { (Duration::ZERO, CallOutcome::Fine) } else { outcome }
         };
         tokio::time::sleep(pause).await;
-        if turn == Turn::Refused {
+        if outcome == CallOutcome::Refused {
             return Err("service closed".to_owned());
         }
         let answer = self.does(&call.request_id);
         tokio::time::sleep(pause / 2).await;
-        if turn == Turn::Lost { Err("connection lost".to_owned()) } else { Ok(answer) }
+        if outcome == CallOutcome::Lost { Err("connection lost".to_owned()) } else { Ok(answer) }
     }
 
     async fn lookup(&self, call: &Call) -> Lookup<String> {
         tokio::task::yield_now().await;
         let mut seen = self.watch.see();
         seen.model.looks_up(&self.call, &call.request_id);
-        if seen.bank.random.percent(25) && !seen.healed {
+        if seen.bank.random.percent(25) && !seen.recovered {
             seen.count(Happening::LookupAmbiguous);
             return Lookup::Ambiguous("503".to_owned());
         }

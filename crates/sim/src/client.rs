@@ -16,11 +16,11 @@ use windlass_engine::{Claimed, Engine, Error, Input};
 
 use crate::gates;
 use crate::model::{ExternalRuntime, Workflows};
-use crate::node::player;
+use crate::node::workflow_worker;
 use crate::requests::{self, Sent};
 use crate::script::{
-    BACKOFF_CAP_MS, CAPABILITY, JITTER_PERCENT, KINDS, LANES, Script, TaskSpec, VARIANTS, Wish,
-    exact,
+    BACKOFF_CAP_MS, CAPABILITY, JITTER_PERCENT, KINDS, LANES, Operation, Script, TaskSpec,
+    VARIANTS, exact,
 };
 use crate::violation::{Kind, breach};
 use crate::watch::Watch;
@@ -48,24 +48,24 @@ pub(crate) struct Call {
     pub(crate) left: bool,
 }
 
-/// Turns wishes into commands, skipping those without a subject.
+/// Turns operations into commands, skipping those without a subject.
 pub(crate) fn question(
     script: &Script,
-    wishes: &[Wish],
+    operations: &[Operation],
     known: Known<'_>,
     call: usize,
 ) -> Option<Question> {
-    let each = wishes.iter().enumerate();
-    let commands = each.filter_map(|(number, wish)| {
+    let each = operations.iter().enumerate();
+    let commands = each.filter_map(|(number, operation)| {
         let name = format!("client-{call}-{number}");
-        Client { script, known, name }.command(wish)
+        Client { script, known, name }.command(operation)
     });
     let commands: Vec<Command> = commands.collect();
-    let wait = match wishes {
-        [Wish::Claim { wait_ms, .. }] => Some(Duration::from_millis(*wait_ms)),
+    let wait = match operations {
+        [Operation::Claim { wait_ms, .. }] => Some(Duration::from_millis(*wait_ms)),
         _ => None,
     };
-    let sent = requests::sent(wishes);
+    let sent = requests::sent(operations);
     let asks = !commands.is_empty() || sent.is_some();
     asks.then_some(Question { commands, wait, sent })
 }
@@ -88,12 +88,12 @@ pub(crate) struct Client<'s> {
 }
 
 impl Client<'_> {
-    fn command(&self, wish: &Wish) -> Option<Command> {
-        Some(match *wish {
-            Wish::Create { task, id, variant } => {
+    fn command(&self, operation: &Operation) -> Option<Command> {
+        Some(match *operation {
+            Operation::Create { task, id, variant } => {
                 Create::one(self.new_task(task, id, variant)).into()
             }
-            Wish::CreateBoth { task, other } => {
+            Operation::CreateBoth { task, other } => {
                 let (first, second) = (self.new_task(task, 0, 0), self.new_task(other, 1, 0));
                 let tenant = Tenant::default();
                 if first.id == second.id {
@@ -101,81 +101,88 @@ impl Client<'_> {
                 }
                 Create { tenant, tasks: vec![first, second] }.into()
             }
-            Wish::Claim { .. } => self.claim(wish).into(),
-            Wish::Begin { lease } => Begin { fence: self.fence(lease)? }.into(),
-            Wish::Renew { lease, lease_ms } => Renew { fence: self.fence(lease)?, lease_ms }.into(),
-            Wish::Progress { lease, percent } => {
+            Operation::Claim { .. } => self.claim(operation).into(),
+            Operation::Begin { lease } => Begin { fence: self.fence(lease)? }.into(),
+            Operation::Renew { lease, lease_ms } => {
+                Renew { fence: self.fence(lease)?, lease_ms }.into()
+            }
+            Operation::Progress { lease, percent } => {
                 let message = "on the way".into();
                 ReportProgress { fence: self.fence(lease)?, percent, message }.into()
             }
-            Wish::Complete { lease, result } => {
+            Operation::Complete { lease, result } => {
                 let result = Some(Payload::json(format!("\"client {result}\"")));
                 Complete { fence: self.fence(lease)?, result }.into()
             }
-            Wish::Fail { lease, reason, after_ms } => {
+            Operation::Fail { lease, reason, after_ms } => {
                 let retry = after_ms.map_or(Retry::Policy, |ms| Retry::After { ms });
                 let (fence, class) = (self.fence(lease)?, FailureClass::Transient);
                 Fail { fence, class, reason: format!("client {reason} {after_ms:?}"), retry }.into()
             }
-            Wish::Delay { lease, ms } => Snooze { fence: self.fence(lease)?, delay_ms: ms }.into(),
-            Wish::Release { lease } => Release { fence: self.fence(lease)? }.into(),
-            Wish::CancelHeld { lease } => {
+            Operation::Snooze { lease, ms } => {
+                Snooze { fence: self.fence(lease)?, delay_ms: ms }.into()
+            }
+            Operation::Release { lease } => Release { fence: self.fence(lease)? }.into(),
+            Operation::CancelHeld { lease } => {
                 CancelHeld { fence: self.fence(lease)?, reason: "holder".into() }.into()
             }
-            Wish::Post { .. }
-            | Wish::Suspend { .. }
-            | Wish::Resume { .. }
-            | Wish::MakeWaitpoint { .. }
-            | Wish::Signal { .. }
-            | Wish::Take { .. }
-            | Wish::RotateKey { .. } => return self.waiting(wish),
-            Wish::Spawn { lease } => return self.spawn(lease),
-            Wish::Register { .. }
-            | Wish::RetireWorker { .. }
-            | Wish::ClaimAs { .. }
-            | Wish::Grant { .. }
-            | Wish::Consume { .. }
-            | Wish::Revoke { .. } => return self.of_staff(wish),
-            Wish::SetQuota { .. } | Wish::ReleaseSession { .. } => return gates::order(wish),
-            Wish::Admit { .. }
-            | Wish::Answer { .. }
-            | Wish::Withdraw { .. }
-            | Wish::ClaimEffect { .. }
-            | Wish::SettleEffect { .. }
-            | Wish::Spend { .. }
-            | Wish::Send { .. } => return self.of_requests(wish),
-            Wish::OfWorkflow(wish) => return self.of_workflows(wish),
-            Wish::OfExternalRuntime(wish) => return self.of_external_runtime(wish),
-            Wish::WaitChildren { lease } => WaitChildren { fence: self.fence(lease)? }.into(),
-            _ => self.order(wish),
+            Operation::Post { .. }
+            | Operation::Suspend { .. }
+            | Operation::Resume { .. }
+            | Operation::CreateWaitpoint { .. }
+            | Operation::Signal { .. }
+            | Operation::TakeMessages { .. }
+            | Operation::RotateKey { .. } => return self.waiting(operation),
+            Operation::Spawn { lease } => return self.spawn(lease),
+            Operation::RegisterWorker { .. }
+            | Operation::DeregisterWorker { .. }
+            | Operation::ClaimAs { .. }
+            | Operation::Grant { .. }
+            | Operation::ClaimGranted { .. }
+            | Operation::Revoke { .. } => return self.of_workers(operation),
+            Operation::SetQuota { .. } | Operation::ReleaseSession { .. } => {
+                return gates::order(operation);
+            }
+            Operation::Admit { .. }
+            | Operation::CompleteRequest { .. }
+            | Operation::ReleaseRequest { .. }
+            | Operation::ClaimEffect { .. }
+            | Operation::SettleEffect { .. }
+            | Operation::Spend { .. }
+            | Operation::Send { .. } => return self.of_requests(operation),
+            Operation::OfWorkflow(operation) => return self.of_workflows(operation),
+            Operation::OfExternalRuntime(operation) => return self.of_external_runtime(operation),
+            Operation::WaitChildren { lease } => WaitChildren { fence: self.fence(lease)? }.into(),
+            _ => self.order(operation),
         })
     }
 
-    fn order(&self, wish: &Wish) -> Command {
+    fn order(&self, operation: &Operation) -> Command {
         let tenant = Tenant::default();
-        match *wish {
-            Wish::Cancel { task, id } => {
+        match *operation {
+            Operation::Cancel { task, id } => {
                 Cancel { task: self.key(task, id), reason: crate::model::OPERATOR.into() }.into()
             }
-            Wish::Replay { task, id, generation } => {
+            Operation::Replay { task, id, generation } => {
                 Replay { task: self.key(task, id), generation }.into()
             }
-            Wish::ChangePriority { task, id, priority } => {
+            Operation::ChangePriority { task, id, priority } => {
                 ChangePriority { task: self.key(task, id), priority }.into()
             }
-            Wish::Reap { task, id } => DeleteTask { task: self.key(task, id) }.into(),
-            Wish::SetLaneState { lane, state } => {
+            Operation::DeleteTask { task, id } => DeleteTask { task: self.key(task, id) }.into(),
+            Operation::SetLaneState { lane, state } => {
                 SetLaneState { tenant, lane: lane_name(lane).into(), state }.into()
             }
-            Wish::LimitLane { lane, limit } => {
+            Operation::LimitLane { lane, limit } => {
                 LimitLane { tenant, lane: lane_name(lane).into(), limit }.into()
             }
             _ => Sweep::default().into(),
         }
     }
 
-    fn claim(&self, wish: &Wish) -> Claim {
-        let Wish::Claim { lane, begin, limit, lease_ms, special, sessions, .. } = *wish else {
+    fn claim(&self, operation: &Operation) -> Claim {
+        let Operation::Claim { lane, begin, limit, lease_ms, special, sessions, .. } = *operation
+        else {
             unreachable!("it is a claim")
         };
         let lanes = lane.map_or(LANES.to_vec(), |lane| vec![lane_name(lane)]);
@@ -295,8 +302,8 @@ pub(crate) struct Place {
 
 impl Place {
     /// The workflow worker on the same node.
-    pub(crate) fn player(self) -> String {
-        player(self.node, self.boot)
+    pub(crate) fn workflow_worker(self) -> String {
+        workflow_worker(self.node, self.boot)
     }
 }
 
@@ -316,7 +323,7 @@ pub(crate) async fn ask(
     let since = {
         let mut seen = watch.see();
         commands.iter().for_each(|command| seen.asked(place.call, place.node, command));
-        seen.model.since(&place.player())
+        seen.model.since(&place.workflow_worker())
     };
     let answers = match (&commands[..], wait) {
         ([Command::Claim(claim)], Some(wait)) => {

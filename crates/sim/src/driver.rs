@@ -10,8 +10,8 @@ use crate::client::{self, Call, Place, Question};
 use crate::clock::{Time, WallClock};
 use crate::coverage::Happening;
 use crate::model::Fenced;
-use crate::node::{Ground, Node};
-use crate::script::{Action, Mishap, Script, Wish};
+use crate::node::{Node, SimContext};
+use crate::script::{Action, Fault, Operation, Script};
 use crate::watch::Watch;
 
 /// Time advances in this many parts, so that events due at different times happen apart.
@@ -29,10 +29,10 @@ pub(crate) struct Unattended {
 /// Plays a script. It alone decides which node runs when.
 pub(crate) struct Driver<'s> {
     pub(crate) script: &'s Script,
-    pub(crate) ground: Ground,
+    pub(crate) context: SimContext,
     pub(crate) nodes: Vec<Node>,
     pub(crate) calls: Vec<Call>,
-    /// Leases without a handler, after all faults have been healed.
+    /// Leases without a handler, after recovery.
     pub(crate) unattended: BTreeMap<Fenced, Unattended>,
     random: Random,
     rounds: usize,
@@ -44,17 +44,17 @@ impl<'s> Driver<'s> {
         let clock = WallClock { time: time.clone(), skew_ms: 0 };
         let memory = MemoryStore::with_clock(Arc::new(clock));
         let watch = Watch::new(script, in_words);
-        let ground = Ground { memory, time, watch, seed: script.seed };
+        let context = SimContext { memory, time, watch, seed: script.seed };
         let nodes = script.nodes.iter().cloned().enumerate();
         let mut nodes: Vec<Node> = nodes.map(|(number, spec)| Node::new(number, spec)).collect();
-        nodes.iter_mut().for_each(|node| node.boot(&ground));
+        nodes.iter_mut().for_each(|node| node.boot(&context));
         let random = Random::new(script.seed.rotate_left(32));
         let (calls, unattended) = (Vec::new(), BTreeMap::new());
-        Self { script, ground, nodes, calls, unattended, random, rounds: 0 }
+        Self { script, context, nodes, calls, unattended, random, rounds: 0 }
     }
 
     pub(crate) fn is_broken(&self) -> bool {
-        self.ground.watch.see().breach().is_some()
+        self.context.watch.see().breach().is_some()
     }
 
     /// Plays every step, or stops at the first violation.
@@ -70,13 +70,13 @@ impl<'s> Driver<'s> {
     }
 
     fn note(&self, line: std::fmt::Arguments<'_>) {
-        self.ground.watch.see().note(line);
+        self.context.watch.see().note(line);
     }
 
     fn act(&mut self, action: &Action) {
         match action {
-            Action::Ask { node, also, patience, wishes } => {
-                self.wish(*node, *patience, wishes);
+            Action::Ask { node, also, patience, operations } => {
+                self.operation(*node, *patience, operations);
                 if also.is_some() && !self.calls.is_empty() {
                     let question = self.calls[self.calls.len() - 1].question.clone();
                     self.ask(also.unwrap_or_default(), None, question);
@@ -95,31 +95,31 @@ impl<'s> Driver<'s> {
             }
             Action::Crash { node } => {
                 let at = self.at(*node);
-                self.nodes[at].crash(&self.ground);
+                self.nodes[at].crash(&self.context);
             }
             Action::Restart { node } => {
                 let at = self.at(*node);
-                self.nodes[at].boot(&self.ground);
+                self.nodes[at].boot(&self.context);
             }
             Action::Pause { node } => {
                 let at = self.at(*node);
                 self.nodes[at].stop();
-                self.ground.watch.see().count(Happening::Stop);
+                self.context.watch.see().count(Happening::Stop);
             }
             Action::Resume { node } => {
                 let at = self.at(*node);
                 self.nodes[at].resume();
             }
-            Action::Trap { node, point, fate } => {
+            Action::Trap { node, point, fault } => {
                 let at = self.at(*node);
-                self.nodes[at].set_trap(*point, *fate);
+                self.nodes[at].set_trap(*point, *fault);
             }
             Action::Retire { node } => self.retire(*node),
             Action::Fault { node, fault } => self.fault(*node, *fault),
             Action::Advance { ms } => self.advance(Duration::from_millis(*ms)),
             Action::SetClock { by_ms } => {
-                self.ground.time.set_wall(*by_ms);
-                let mut seen = self.ground.watch.see();
+                self.context.time.set_wall(*by_ms);
+                let mut seen = self.context.watch.see();
                 seen.model.clock_is_set = true;
                 seen.count(Happening::ClockSet);
             }
@@ -136,9 +136,9 @@ impl<'s> Driver<'s> {
         (count > 0).then(|| count - 1 - usize::from(call) % count)
     }
 
-    fn wish(&mut self, node: u8, patience: Option<u8>, wishes: &[Wish]) {
+    fn operation(&mut self, node: u8, patience: Option<u8>, operations: &[Operation]) {
         let question = {
-            let seen = self.ground.watch.see();
+            let seen = self.context.watch.see();
             let known = client::Known {
                 leases: &seen.leases,
                 workflows: &seen.model.workflows,
@@ -146,7 +146,7 @@ impl<'s> Driver<'s> {
                 tokens: &seen.tokens,
                 tickets: &seen.tickets,
             };
-            client::question(self.script, wishes, known, self.calls.len())
+            client::question(self.script, operations, known, self.calls.len())
         };
         if let Some(question) = question {
             self.ask(node, patience, question);
@@ -161,7 +161,7 @@ impl<'s> Driver<'s> {
         let Some(engine) = node.engine().cloned() else { return };
         let place = Place { call: self.calls.len(), node: node.number, boot: node.boots() };
         let answered = Arc::default();
-        let (watch, asked) = (self.ground.watch.clone(), question.clone());
+        let (watch, asked) = (self.context.watch.clone(), question.clone());
         let task = client::ask(engine, asked, place, watch, Arc::clone(&answered));
         let Some(task) = node.spawn(task) else { return };
         let Place { node, boot, .. } = place;
@@ -173,7 +173,7 @@ impl<'s> Driver<'s> {
         if !call.left && !call.task.is_finished() {
             call.left = true;
             call.task.abort();
-            let mut seen = self.ground.watch.see();
+            let mut seen = self.context.watch.see();
             seen.note(format_args!("the client of call {at} disconnects"));
             seen.count(Happening::Left);
         }
@@ -184,7 +184,7 @@ impl<'s> Driver<'s> {
         if !self.nodes[at].is_up() {
             return;
         }
-        let mut seen = self.ground.watch.see();
+        let mut seen = self.context.watch.see();
         let boots = self.nodes[at].boots();
         seen.retiring.insert((at, boots));
         seen.model.retires(&format!("worker-{at}-{boots}"));
@@ -193,27 +193,27 @@ impl<'s> Driver<'s> {
         self.nodes[at].retire(Duration::from_millis(500));
     }
 
-    fn fault(&mut self, node: u8, fault: Mishap) {
+    fn fault(&mut self, node: u8, fault: Fault) {
         let at = self.at(node);
         let Some(faults) = self.nodes[at].faults() else { return };
         match fault {
-            Mishap::Conflict { times } => faults.conflict(times),
-            Mishap::BeginFails => faults.fail(StoreCall::Begin, 1, Failure::Unavailable),
-            Mishap::LoadFails => faults.fail(StoreCall::Load, 1, Failure::Unavailable),
-            Mishap::CommitFails { nth } => faults.crash(nth, CrashPoint::BeforeCommit),
-            Mishap::Refused => faults.fail(StoreCall::Commit, 1, Failure::Refused),
-            Mishap::Full => faults.fail(StoreCall::Commit, 1, Failure::Full),
-            Mishap::Unknown { nth, point, lookups } => {
+            Fault::Conflict { times } => faults.conflict(times),
+            Fault::BeginFails => faults.fail(StoreCall::Begin, 1, Failure::Unavailable),
+            Fault::LoadFails => faults.fail(StoreCall::Load, 1, Failure::Unavailable),
+            Fault::CommitFails { nth } => faults.crash(nth, CrashPoint::BeforeCommit),
+            Fault::Refused => faults.fail(StoreCall::Commit, 1, Failure::Refused),
+            Fault::Full => faults.fail(StoreCall::Commit, 1, Failure::Full),
+            Fault::Unknown { nth, point, lookups } => {
                 faults.crash(nth, point);
                 faults.fail_times(StoreCall::Outcome, lookups, Failure::Unavailable);
             }
-            Mishap::ReadsFail { times } => {
+            Fault::ReadsFail { times } => {
                 for call in [StoreCall::Payloads, StoreCall::Events, StoreCall::Query] {
                     faults.fail_times(call, times, Failure::Unavailable);
                 }
             }
-            Mishap::Outage => faults.outage(Failure::Unavailable),
-            Mishap::Recovery => faults.recover(),
+            Fault::Outage => faults.outage(Failure::Unavailable),
+            Fault::EndOutage => faults.recover(),
         }
     }
 
@@ -229,7 +229,7 @@ impl<'s> Driver<'s> {
 
     /// Advances the time, for stopped nodes as well.
     pub(crate) fn pass(&mut self, by: Duration) {
-        self.ground.time.advance(by);
+        self.context.time.advance(by);
         self.nodes.iter_mut().for_each(|node| node.advance(by));
     }
 
@@ -247,9 +247,9 @@ impl<'s> Driver<'s> {
         for offset in 0..count {
             let node = &mut self.nodes[(self.rounds + offset) % count];
             node.turn(turns);
-            node.spring(&self.ground);
+            node.spring(&self.context);
             node.has_left();
-            node.keep_reading(&self.ground);
+            node.keep_reading(&self.context);
         }
         for at in 0..self.calls.len() {
             match &mut self.calls[at].patience {

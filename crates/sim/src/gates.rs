@@ -6,8 +6,8 @@ use windlass_core::{Command, LaneState, LimitKey, Rate, Tenant};
 use windlass_store_test::Random;
 
 use crate::generate::Writer;
-use crate::scene::ask;
-use crate::script::{Action, LANES, TaskSpec, Wish, exactly};
+use crate::scenario::ask;
+use crate::script::{Action, LANES, Operation, TaskSpec, exactly};
 
 const KEYS: [&str; 2] = ["k", "m"];
 const SESSIONS: [&str; 2] = ["s", "z"];
@@ -33,14 +33,14 @@ fn scope(number: u8) -> QuotaScope {
 }
 
 /// The command of an operator about limits.
-pub(crate) fn order(wish: &Wish) -> Option<Command> {
+pub(crate) fn order(operation: &Operation) -> Option<Command> {
     let tenant = Tenant::default();
-    Some(match *wish {
-        Wish::SetQuota { scope: number, limit, rate } => {
+    Some(match *operation {
+        Operation::SetQuota { scope: number, limit, rate } => {
             let rate = rate.map(|(starts, window_ms)| Rate { starts, window_ms });
             SetQuota { tenant, scope: scope(number), limit, rate }.into()
         }
-        Wish::ReleaseSession { session } => {
+        Operation::ReleaseSession { session } => {
             let session = SESSIONS[usize::from(session) % SESSIONS.len()].to_owned();
             ReleaseSession { tenant, session, affinity: false }.into()
         }
@@ -49,19 +49,19 @@ pub(crate) fn order(wish: &Wish) -> Option<Command> {
 }
 
 impl Writer {
-    pub(crate) fn about_gates(&mut self) -> Wish {
+    pub(crate) fn about_gates(&mut self) -> Operation {
         if self.random.percent(12) {
-            return Wish::ReleaseSession { session: self.small() };
+            return Operation::ReleaseSession { session: self.small() };
         }
         let scope = self.small();
         self.quota(scope)
     }
 
-    fn quota(&mut self, scope: u8) -> Wish {
+    fn quota(&mut self, scope: u8) -> Operation {
         let limits = [None, None, Some(0), Some(1), Some(1), Some(2), Some(3)];
         let rates = [None, None, None, Some((1, 300)), Some((2, 1_000)), Some((3, 5_000))];
         let (limit, rate) = (*self.random.pick(&limits), *self.random.pick(&rates));
-        Wish::SetQuota { scope, limit, rate }
+        Operation::SetQuota { scope, limit, rate }
     }
 
     /// Two tasks of one limit: the first one runs, and its end races with another admission. Or
@@ -77,14 +77,14 @@ impl Writer {
         self.lease_of(rival, first, 0);
         let of_gate = |task: &&usize| self.tasks[**task].gate == self.tasks[first].gate;
         let others: Vec<usize> = gated.iter().filter(of_gate).copied().collect();
-        let mut wishes = Vec::new();
+        let mut operations = Vec::new();
         for other in others {
             for id in 0..self.tasks[other].ids.len().min(3) {
-                wishes.push(Wish::Create { task: exactly(other, id), id: 0, variant: 0 });
+                operations.push(Operation::Create { task: exactly(other, id), id: 0, variant: 0 });
             }
         }
-        let late = wishes.pop();
-        self.then(Action::Ask { node: rival, also: None, patience: None, wishes }, 20);
+        let late = operations.pop();
+        self.then(Action::Ask { node: rival, also: None, patience: None, operations }, 20);
         let held = exactly(first, 0);
         let lane = u8::try_from(self.tasks[first].lane).unwrap_or(0);
         let scope = match &self.tasks[first].gate {
@@ -97,7 +97,7 @@ impl Writer {
             let ms = *self.random.pick(&[400, 3_000]);
             self.then(Action::Advance { ms }, 0);
         }
-        let mut meeting = vec![if lost { Wish::Sweep } else { self.end(held) }];
+        let mut meeting = vec![if lost { Operation::Sweep } else { self.end(held) }];
         meeting.extend(late);
         if self.random.percent(60) {
             meeting.push(self.claim());
@@ -107,7 +107,7 @@ impl Writer {
         }
         let begun = meeting.swap_remove(usize::from(self.small()) % meeting.len());
         self.meet(node, begun, &meeting);
-        self.then(ask(rival, Wish::SetLaneState { lane, state: LaneState::Active }), 4);
+        self.then(ask(rival, Operation::SetLaneState { lane, state: LaneState::Active }), 4);
         self.claim_all(rival, lane);
         if self.random.percent(40) {
             // The same worker again: it owns the session, if there is one.

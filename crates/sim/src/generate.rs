@@ -6,10 +6,10 @@ use windlass_store_test::{CrashPoint, Random};
 use crate::external_runtime::Guest;
 use crate::gates;
 use crate::outage::Outages;
-use crate::scene::adopt;
+use crate::scenario::adopt;
 use crate::script::{
-    Action, Behavior, FAST_STRIDE, Fate, LANES, Mishap, NodeSpec, Point, Script, Step, TaskSpec,
-    Wish,
+    Action, Behavior, FAST_STRIDE, Fault, LANES, NodeSpec, Operation, Point, ProcessFault, Script,
+    Step, TaskSpec,
 };
 use crate::workflow;
 
@@ -23,21 +23,21 @@ pub(crate) fn script(seed: u64) -> Script {
     let mut tasks = Vec::new();
     for number in 0..plain {
         let ids = ["a", "b", "c", "d", "e", "f"].iter().take(*random.pick(&[1, 2, 3, 6]));
-        let ids = ids.map(|message| format!("t{number}{message}")).collect();
+        let ids = ids.map(|suffix| format!("t{number}{suffix}")).collect();
         tasks.push(task(&mut random, ids, None));
     }
     for number in 0..keyed {
         let ids = vec![format!("k{number}-x"), format!("k{number}-y")];
         tasks.push(task(&mut random, ids, Some(format!("key-{number}"))));
     }
-    let mood = Mood::of(&mut random);
-    if mood.children > 0 {
+    let weights = Weights::of(&mut random);
+    if weights.children > 0 {
         adopt(&mut random, &mut tasks);
     }
-    gates::shut(&mut random, mood.gates, &mut tasks);
+    gates::shut(&mut random, weights.gates, &mut tasks);
     Outages::prepare(seed, &mut tasks);
     let mut writer = Writer {
-        mood,
+        weights,
         random,
         tasks: tasks.clone(),
         plans: VecDeque::new(),
@@ -45,19 +45,19 @@ pub(crate) fn script(seed: u64) -> Script {
     };
     let length = 60 + writer.random.below(200);
     let mut steps = vec![writer.opening(), writer.opening()];
-    if writer.mood.waits > 0 && writer.random.percent(65) {
-        let action = writer.ask(vec![Wish::RotateKey { grace_ms: 60_000 }]);
+    if writer.weights.waits > 0 && writer.random.percent(65) {
+        let action = writer.ask(vec![Operation::RotateKey { grace_ms: 60_000 }]);
         steps.push(Step { action, rounds: 6 });
     }
-    let (mut author, workflows) = workflow::Author::new(seed);
-    steps.extend(author.opening());
+    let (mut workflow_writer, workflows) = workflow::WorkflowWriter::new(seed);
+    steps.extend(workflow_writer.opening());
     let mut guest = Guest::new(seed);
     let mut outages = Outages::new(seed, &mut nodes);
     for _ in 0..length {
         steps.push(writer.step());
-        // A scene is not interrupted.
+        // A scenario is not interrupted.
         if writer.race.is_empty() {
-            steps.extend(author.steps());
+            steps.extend(workflow_writer.steps());
             steps.extend(guest.steps());
             steps.extend(outages.steps());
         }
@@ -117,14 +117,14 @@ fn behavior(random: &mut Random) -> Behavior {
         10 => Behavior::Panic,
         11..15 => crate::waiting::wait(random),
         15 | 16 => Behavior::Gather,
-        17 | 18 => crate::pleas::call(random),
+        17 | 18 => crate::generate_requests::call(random),
         _ => Behavior::Hang { ms: 1_000 + random.below(6_000) },
     }
 }
 
 /// The weights of a script, so that some have many crashes and others none.
 #[derive(Debug)]
-pub(crate) struct Mood {
+pub(crate) struct Weights {
     crashes: u64,
     faults: u64,
     clocks: u64,
@@ -134,11 +134,11 @@ pub(crate) struct Mood {
     pub(crate) waits: u64,
     pub(crate) children: u64,
     pub(crate) gates: u64,
-    pub(crate) staff: u64,
+    pub(crate) workers: u64,
     pub(crate) requests: u64,
 }
 
-impl Mood {
+impl Weights {
     fn of(random: &mut Random) -> Self {
         Self {
             crashes: *random.pick(&[0, 5, 12]),
@@ -150,34 +150,34 @@ impl Mood {
             waits: *random.pick(&[0, 40, 65]),
             children: *random.pick(&[0, 25, 50]),
             gates: *random.pick(&[0, 60, 90]),
-            staff: *random.pick(&[0, 15, 30]),
+            workers: *random.pick(&[0, 15, 30]),
             requests: *random.pick(&[0, 15, 30]),
         }
     }
 }
 
 pub(crate) struct Writer {
-    pub(crate) mood: Mood,
+    pub(crate) weights: Weights,
     pub(crate) random: Random,
     pub(crate) tasks: Vec<TaskSpec>,
-    /// The next wishes of a client that claimed a task.
-    pub(crate) plans: VecDeque<Wish>,
-    /// The remaining steps of a scene.
+    /// The next operations of a client that claimed a task.
+    pub(crate) plans: VecDeque<Operation>,
+    /// The remaining steps of a scenario.
     pub(crate) race: VecDeque<Step>,
 }
 
 impl Writer {
     fn opening(&mut self) -> Step {
-        let wishes = vec![self.create()];
-        Step { action: self.ask(wishes), rounds: 6 }
+        let operations = vec![self.create()];
+        Step { action: self.ask(operations), rounds: 6 }
     }
 
     fn step(&mut self) -> Step {
         if let Some(step) = self.race.pop_front() {
             return step;
         }
-        if self.random.below(100) < self.mood.races {
-            self.plan_scene();
+        if self.random.below(100) < self.weights.races {
+            self.plan_scenario();
         }
         let action = self.action();
         let rounds = u8::try_from(*self.random.pick(&[0, 2, 4, 8, 16, 30])).unwrap_or(0);
@@ -188,20 +188,25 @@ impl Writer {
     /// on; then the first one resumes.
     pub(crate) fn plan_race(&mut self) {
         let (node, task, id, lane) = (self.small(), self.small(), self.small(), self.small());
-        let create = Wish::Create { task, id, variant: 0 };
+        let create = Operation::Create { task, id, variant: 0 };
         let claim = self.claim();
-        let first = *self.random.pick(&[create, create, claim, claim, Wish::Sweep]);
+        let first = *self.random.pick(&[create, create, claim, claim, Operation::Sweep]);
         let states = [LaneState::Paused, LaneState::Draining, LaneState::Disabled];
         let state = *self.random.pick(&states);
-        let close = Wish::SetLaneState { lane, state };
+        let close = Operation::SetLaneState { lane, state };
         let other = match self.random.below(5) {
             0 => create,
-            1 => Wish::Cancel { task, id },
+            1 => Operation::Cancel { task, id },
             _ => close,
         };
         let (first, other) = if self.random.percent(80) { (first, other) } else { (other, first) };
-        let ask = |node, wish| Action::Ask { node, also: None, patience: None, wishes: vec![wish] };
-        let trap = Action::Trap { node, point: Point::Decided, fate: Fate::Stop };
+        let ask = |node, operation| Action::Ask {
+            node,
+            also: None,
+            patience: None,
+            operations: vec![operation],
+        };
+        let trap = Action::Trap { node, point: Point::Decided, fault: ProcessFault::Stop };
         let rival = node.wrapping_add(1);
         for (action, rounds) in [
             (trap, 0),
@@ -213,13 +218,13 @@ impl Writer {
         }
         if other == close {
             let state = LaneState::Active;
-            let wish = Wish::SetLaneState { lane, state };
-            self.race.push_back(Step { action: ask(rival, wish), rounds: 8 });
+            let operation = Operation::SetLaneState { lane, state };
+            self.race.push_back(Step { action: ask(rival, operation), rounds: 8 });
         }
     }
 
     fn action(&mut self) -> Action {
-        let Mood { crashes, faults, clocks, repeats, .. } = self.mood;
+        let Weights { crashes, faults, clocks, repeats, .. } = self.weights;
         let lot = self.random.below(100);
         let node = self.small();
         let mut bound = crashes;
@@ -243,55 +248,55 @@ impl Writer {
             return Action::Advance { ms: *self.random.pick(&[20, 120, 400, 900, 2_000, 5_000]) };
         }
         let many = self.random.percent(12);
-        let mut wishes = vec![self.next_wish()];
+        let mut operations = vec![self.next_operation()];
         if many {
-            wishes.push(self.next_wish());
+            operations.push(self.next_operation());
         }
-        self.ask(wishes)
+        self.ask(operations)
     }
 
     /// Mostly continues with a claimed lease, so that leases are settled.
-    fn next_wish(&mut self) -> Wish {
+    fn next_operation(&mut self) -> Operation {
         if self.random.percent(70)
-            && let Some(wish) = self.plans.pop_front()
+            && let Some(operation) = self.plans.pop_front()
         {
-            return wish;
+            return operation;
         }
-        let wish = self.wish();
-        if let Wish::Claim { begin, .. } = wish
+        let operation = self.operation();
+        if let Operation::Claim { begin, .. } = operation
             && self.random.percent(75)
         {
             self.plan(begin);
         }
-        wish
+        operation
     }
 
-    /// Plans the wishes for the lease that a client is about to get.
+    /// Plans the operations on the lease that a client is about to get.
     fn plan(&mut self, begun: bool) {
         let (lease, lease_ms) = (0, *self.random.pick(&[100, 500, 2_000]));
         if !begun && self.random.percent(85) {
-            self.plans.push_back(Wish::Begin { lease });
+            self.plans.push_back(Operation::Begin { lease });
         }
         if self.random.percent(35) {
-            self.plans.push_back(Wish::Renew { lease, lease_ms });
+            self.plans.push_back(Operation::Renew { lease, lease_ms });
         }
-        if self.random.below(100) < self.mood.children {
+        if self.random.below(100) < self.weights.children {
             self.plan_children();
             return;
         }
-        if self.random.below(100) < self.mood.waits {
+        if self.random.below(100) < self.weights.waits {
             self.plan_wait();
             return;
         }
-        if self.random.below(100) < self.mood.requests {
+        if self.random.below(100) < self.weights.requests {
             self.plan_call();
         }
         let end = match self.random.below(12) {
-            0..5 => Wish::Complete { lease, result: 0 },
-            5..8 => Wish::Fail { lease, reason: 0, after_ms: None },
-            8 => Wish::Delay { lease, ms: self.random.below(900) },
-            9 => Wish::Release { lease },
-            10 => Wish::CancelHeld { lease },
+            0..5 => Operation::Complete { lease, result: 0 },
+            5..8 => Operation::Fail { lease, reason: 0, after_ms: None },
+            8 => Operation::Snooze { lease, ms: self.random.below(900) },
+            9 => Operation::Release { lease },
+            10 => Operation::CancelHeld { lease },
             _ => return,
         };
         self.plans.push_back(end);
@@ -300,11 +305,11 @@ impl Writer {
         }
     }
 
-    fn ask(&mut self, wishes: Vec<Wish>) -> Action {
+    fn ask(&mut self, operations: Vec<Operation>) -> Action {
         let node = self.small();
         let also = self.random.percent(12).then(|| self.small());
         let patience = self.random.percent(4).then(|| self.small());
-        Action::Ask { node, also, patience, wishes }
+        Action::Ask { node, also, patience, operations }
     }
 
     fn accident(&mut self, node: u8) -> Action {
@@ -312,8 +317,8 @@ impl Writer {
             0..2 => Action::Crash { node },
             2..9 => {
                 let point = *self.random.pick(&[Point::Loaded, Point::Decided, Point::Committed]);
-                let fate = *self.random.pick(&[Fate::Crash, Fate::Stop]);
-                Action::Trap { node, point, fate }
+                let fault = *self.random.pick(&[ProcessFault::Crash, ProcessFault::Stop]);
+                Action::Trap { node, point, fault }
             }
             9..14 => Action::Restart { node },
             14..16 => Action::Pause { node },
@@ -323,103 +328,103 @@ impl Writer {
         }
     }
 
-    fn fault(&mut self) -> Mishap {
+    fn fault(&mut self) -> Fault {
         let nth = 1 + self.random.below(3);
         match self.random.below(12) {
-            0 | 1 => Mishap::Conflict { times: *self.random.pick(&[1, 2, 9]) },
-            2 => Mishap::BeginFails,
-            3 => Mishap::LoadFails,
-            4 => Mishap::CommitFails { nth },
-            5 => Mishap::Refused,
-            6 => Mishap::Full,
+            0 | 1 => Fault::Conflict { times: *self.random.pick(&[1, 2, 9]) },
+            2 => Fault::BeginFails,
+            3 => Fault::LoadFails,
+            4 => Fault::CommitFails { nth },
+            5 => Fault::Refused,
+            6 => Fault::Full,
             7 | 8 => {
                 let points = [CrashPoint::InCommit, CrashPoint::AfterCommit];
                 let point = *self.random.pick(&points);
-                Mishap::Unknown { nth, point, lookups: *self.random.pick(&[0, 1, 6, 6]) }
+                Fault::Unknown { nth, point, lookups: *self.random.pick(&[0, 1, 6, 6]) }
             }
-            9 => Mishap::ReadsFail { times: 1 + self.random.below(3) },
-            10 => Mishap::Outage,
-            _ => Mishap::Recovery,
+            9 => Fault::ReadsFail { times: 1 + self.random.below(3) },
+            10 => Fault::Outage,
+            _ => Fault::EndOutage,
         }
     }
 
-    fn wish(&mut self) -> Wish {
-        if self.random.below(100) < self.mood.operators {
+    fn operation(&mut self) -> Operation {
+        if self.random.below(100) < self.weights.operators {
             return self.order();
         }
-        if self.random.below(200) < self.mood.children {
+        if self.random.below(200) < self.weights.children {
             return self.about_children();
         }
-        if self.random.below(100) < self.mood.staff {
-            return self.about_staff();
+        if self.random.below(100) < self.weights.workers {
+            return self.about_workers();
         }
-        if self.random.below(100) < self.mood.requests {
+        if self.random.below(100) < self.weights.requests {
             return self.about_requests();
         }
-        if self.random.below(600) < self.mood.gates {
+        if self.random.below(600) < self.weights.gates {
             return self.about_gates();
         }
-        if self.random.below(100) < self.mood.waits {
+        if self.random.below(100) < self.weights.waits {
             return self.waiting();
         }
         match self.random.below(100) {
             0..22 => self.create(),
-            22..25 => Wish::CreateBoth { task: self.small(), other: self.small() },
+            22..25 => Operation::CreateBoth { task: self.small(), other: self.small() },
             25..50 => self.claim(),
-            50..56 => Wish::Begin { lease: self.recent() },
+            50..56 => Operation::Begin { lease: self.recent() },
             56..58 => {
                 let percent = u8::try_from(self.random.below(101)).unwrap_or(100);
-                Wish::Progress { lease: self.recent(), percent }
+                Operation::Progress { lease: self.recent(), percent }
             }
             58..62 => {
                 let lease_ms = *self.random.pick(&[100, 500, 2_000]);
-                Wish::Renew { lease: self.recent(), lease_ms }
+                Operation::Renew { lease: self.recent(), lease_ms }
             }
-            62..76 => Wish::Complete { lease: self.recent(), result: self.variant() },
+            62..76 => Operation::Complete { lease: self.recent(), result: self.variant() },
             76..86 => {
                 let after_ms = self.random.percent(30).then(|| self.random.below(800));
-                Wish::Fail { lease: self.recent(), reason: self.variant(), after_ms }
+                Operation::Fail { lease: self.recent(), reason: self.variant(), after_ms }
             }
-            86..90 => Wish::Delay { lease: self.recent(), ms: self.random.below(900) },
-            90..97 => Wish::Release { lease: self.recent() },
-            _ => Wish::CancelHeld { lease: self.recent() },
+            86..90 => Operation::Snooze { lease: self.recent(), ms: self.random.below(900) },
+            90..97 => Operation::Release { lease: self.recent() },
+            _ => Operation::CancelHeld { lease: self.recent() },
         }
     }
 
-    /// The wish of an operator.
-    fn order(&mut self) -> Wish {
+    /// An operation of an operator.
+    fn order(&mut self) -> Operation {
         let (task, id, lane) = (self.small(), self.small(), self.small());
         match self.random.below(20) {
-            0 | 1 => Wish::Cancel { task, id },
+            0 | 1 => Operation::Cancel { task, id },
             2..7 => {
                 let generation = u32::try_from(*self.random.pick(&[0, 0, 0, 1])).unwrap_or(0);
-                Wish::Replay { task, id, generation }
+                Operation::Replay { task, id, generation }
             }
             7 => {
                 let priority = i32::try_from(self.random.below(4)).unwrap_or(0);
-                Wish::ChangePriority { task, id, priority }
+                Operation::ChangePriority { task, id, priority }
             }
-            8..11 => Wish::Reap { task, id },
+            8..11 => Operation::DeleteTask { task, id },
             11..16 => {
                 use LaneState::{Active, Disabled, Draining, Paused};
                 let states = [Active, Active, Paused, Paused, Draining, Disabled];
-                Wish::SetLaneState { lane, state: *self.random.pick(&states) }
+                Operation::SetLaneState { lane, state: *self.random.pick(&states) }
             }
             16..19 => {
                 let limit = *self.random.pick(&[Some(1), Some(1), Some(2), None]);
-                Wish::LimitLane { lane, limit }
+                Operation::LimitLane { lane, limit }
             }
-            _ => Wish::Sweep,
+            _ => Operation::Sweep,
         }
     }
 
-    fn create(&mut self) -> Wish {
+    fn create(&mut self) -> Operation {
         let variant = u8::try_from(*self.random.pick(&[0, 0, 0, 0, 0, 0, 1, 2])).unwrap_or(0);
-        Wish::Create { task: self.small(), id: self.small(), variant }
+        Operation::Create { task: self.small(), id: self.small(), variant }
     }
 
-    pub(crate) fn claim(&mut self) -> Wish {
-        Wish::Claim {
+    pub(crate) fn claim(&mut self) -> Operation {
+        Operation::Claim {
             lane: self.random.percent(40).then(|| self.small()),
             begin: self.random.percent(60),
             limit: u32::try_from(*self.random.pick(&[1, 1, 1, 2, 5])).unwrap_or(1),

@@ -13,7 +13,7 @@ use crate::script::{Behavior, KINDS};
 use crate::waiting::until;
 use crate::watch::Watch;
 
-/// How often a hanging handler checks whether faults have been healed.
+/// How often a hanging handler checks whether recovery has begun.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// A worker whose handlers do what the task spec says.
@@ -86,7 +86,7 @@ fn start(context: &Context, input: Option<&str>, watch: &Watch, worker: &str) ->
     let judged = seen.model.input_shown(&fenced, input);
     seen.judge(judged);
     seen.leases.push(context.fence());
-    if seen.healed {
+    if seen.recovered {
         return Behavior::Succeed;
     }
     let behaviors = &seen.model.spec(context.id()).behaviors;
@@ -110,11 +110,11 @@ async fn act(behavior: Behavior, context: &Context, watch: &Watch) -> Result<(),
         Behavior::Wait { condition, timeout } => {
             let suspend = until(context.fence(), condition, timeout);
             watch.see().model.asked(&Command::Suspend(suspend.clone()));
-            let mut wish = WaitFor::from(suspend.condition);
+            let mut wait = WaitFor::from(suspend.condition);
             if let Some(SuspendTimeout { after_ms, then }) = suspend.timeout {
-                wish = wish.timeout(Duration::from_millis(after_ms), then);
+                wait = wait.timeout(Duration::from_millis(after_ms), then);
             }
-            context.suspend(wish).await
+            context.suspend(wait).await
         }
         Behavior::Gather => {
             // A child that cannot be created, for example by a conflict, is not waited for.
@@ -135,7 +135,7 @@ async fn act(behavior: Behavior, context: &Context, watch: &Watch) -> Result<(),
             // A handler that must stop hangs until it is dropped.
             let has_to_stop =
                 || context.is_cancelled() || Instant::now() >= context.lease_deadline();
-            while has_to_stop() || Instant::now() < end && !watch.see().healed {
+            while has_to_stop() || Instant::now() < end && !watch.see().recovered {
                 tokio::time::sleep(LOOK).await;
             }
             let failure = Failure::transient("it hung");

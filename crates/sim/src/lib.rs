@@ -3,7 +3,7 @@
 //!
 //! A seed becomes a [`Script`]: the commands of clients, the behaviour of handlers, crashes,
 //! stops and retirements of nodes, faults of the store, changes of clocks. One thread plays the
-//! script and alone decides who runs when, so that the same seed gives the same run. Engine,
+//! script and schedules all nodes, so that the same seed gives the same run. Engine,
 //! worker and core are the real ones; the store is the in-memory one. A separate model reads the
 //! log, the records and the answers, and reports which rule was broken.
 //!
@@ -25,35 +25,35 @@ mod driver;
 mod external_runtime;
 mod gates;
 mod generate;
+mod generate_requests;
 mod handler;
-mod heal;
-mod many;
 mod model;
 mod node;
 mod outage;
-mod pleas;
 mod ready;
+mod recovery;
 mod requests;
-mod scene;
+mod runner;
+mod scenario;
 mod script;
 mod shrink;
 mod simulation;
-mod staff;
 mod store;
 mod trace;
 mod violation;
 mod waiting;
 mod watch;
+mod workers;
 mod workflow;
 
 pub use coverage::{Coverage, Happening, REQUIRED};
-pub use external_runtime::ForeignWish;
-pub use many::{Tally, Until, run_many};
+pub use external_runtime::ExternalOperation;
 pub use requests::{Handling, Holder};
+pub use runner::{Tally, Until, run_seeds};
 pub use script::{
-    Action, Behavior, CAPABILITY, Fate, KINDS, LANES, Mishap, NodeSpec, Point, Script, Step,
-    TaskSpec, Wish,
+    Action, Behavior, CAPABILITY, Fault, KINDS, LANES, NodeSpec, Operation, Point, ProcessFault,
+    Script, Step, TaskSpec,
 };
 pub use simulation::{Report, Simulation};
 pub use violation::{Kind, Violation};
-pub use workflow::{Doing, Op, Plan, WorkflowSpec, WorkflowWish};
+pub use workflow::{Doing, Op, Plan, WorkflowOperation, WorkflowSpec};

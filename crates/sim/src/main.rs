@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use windlass_sim::{Simulation, Until, run_many};
+use windlass_sim::{Simulation, Until, run_seeds};
 
 const HELP: &str = "\
 Runs seeds of the simulation.
@@ -96,7 +96,7 @@ fn run(options: &Options) -> bool {
     };
     let begun = Instant::now();
     let end = options.start.saturating_add(options.seeds.unwrap_or(200));
-    let tally = run_many(options.start..end, until);
+    let tally = run_seeds(options.start..end, until);
     if options.coverage {
         print!("{}", tally.coverage);
     }

@@ -13,7 +13,7 @@ use windlass_worker::WorkerHandle;
 use crate::clock::{Time, WallClock};
 use crate::coverage::Happening;
 use crate::handler::worker;
-use crate::script::{CAPABILITY, FAST_STRIDE, Fate, LANES, NodeSpec, Point};
+use crate::script::{CAPABILITY, FAST_STRIDE, LANES, NodeSpec, Point, ProcessFault};
 use crate::store::SimStore;
 use crate::watch::Watch;
 
@@ -52,7 +52,7 @@ struct Process {
 
 /// What all nodes share.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct SimContext {
     pub(crate) memory: MemoryStore,
     pub(crate) time: Arc<Time>,
     pub(crate) watch: Watch,
@@ -97,9 +97,9 @@ impl Node {
         self.process.as_ref().map(|process| &process.store.faults)
     }
 
-    pub(crate) fn set_trap(&self, point: Point, fate: Fate) {
+    pub(crate) fn set_trap(&self, point: Point, fault: ProcessFault) {
         if let Some(process) = &self.process {
-            process.store.set_trap(point, fate);
+            process.store.set_trap(point, fault);
         }
     }
 
@@ -110,34 +110,34 @@ impl Node {
     }
 
     /// Crashes or stops the process if its trap has sprung.
-    pub(crate) fn spring(&mut self, ground: &Ground) {
-        let Some(fate) = self.process.as_ref().and_then(|process| process.store.caught()) else {
+    pub(crate) fn spring(&mut self, context: &SimContext) {
+        let Some(fault) = self.process.as_ref().and_then(|process| process.store.caught()) else {
             return;
         };
-        match fate {
-            Fate::Crash => self.crash(ground),
-            Fate::Stop => {
+        match fault {
+            ProcessFault::Crash => self.crash(context),
+            ProcessFault::Stop => {
                 self.stop();
-                let mut seen = ground.watch.see();
+                let mut seen = context.watch.see();
                 seen.note(format_args!("node {} is stopped", self.number));
                 seen.count(Happening::StopInBatch);
             }
         }
     }
 
-    pub(crate) fn boot(&mut self, ground: &Ground) {
+    pub(crate) fn boot(&mut self, context: &SimContext) {
         if self.process.is_some() {
             return;
         }
         self.boots += 1;
         let (number, boots) = (self.number, self.boots);
-        ground.watch.see().note(format_args!("node {number} starts, boot {boots}"));
+        context.watch.see().note(format_args!("node {number} starts, boot {boots}"));
         let mut builder = Builder::new_current_thread();
         builder.enable_time().start_paused(true).event_interval(self.spec.stride);
         let runtime = builder.build().expect("a runtime without I/O needs no system resources");
-        let seed = ground.seed ^ (boots << 20) ^ ((number as u64) << 40);
-        let store = SimStore::new(ground, player(number, boots), seed, self.spec.deaf);
-        let clock = WallClock { time: ground.time.clone(), skew_ms: self.spec.skew_ms };
+        let seed = context.seed ^ (boots << 20) ^ ((number as u64) << 40);
+        let store = SimStore::new(context, workflow_worker(number, boots), seed, self.spec.deaf);
+        let clock = WallClock { time: context.time.clone(), skew_ms: self.spec.skew_ms };
         let config = Config {
             batch_commands: self.spec.batch_commands,
             batches_at_once: Some(self.spec.batches_at_once),
@@ -147,7 +147,7 @@ impl Node {
         };
         let start = Engine::with_store(store.clone(), config);
         let engine = runtime.block_on(start).expect("starting does not read the store");
-        let reader = runtime.spawn(read(engine.clone(), ground.watch.clone()));
+        let reader = runtime.spawn(read(engine.clone(), context.watch.clone()));
         let mut process = Process {
             runtime,
             engine,
@@ -158,27 +158,27 @@ impl Node {
             reader,
         };
         if self.spec.slots > 0 {
-            process.employ(self, &ground.watch, false);
+            process.employ(self, &context.watch, false);
         }
-        process.employ_for_workflows(self, &ground.watch, false);
+        process.employ_for_workflows(self, &context.watch, false);
         self.process = Some(process);
     }
 
     /// Adds a worker that claims every task in every lane.
-    pub(crate) fn boot_finisher(&mut self, ground: &Ground) {
+    pub(crate) fn boot_finisher(&mut self, context: &SimContext) {
         let Some(mut process) = self.process.take() else { return };
-        process.employ(self, &ground.watch, true);
-        process.employ_for_workflows(self, &ground.watch, true);
+        process.employ(self, &context.watch, true);
+        process.employ_for_workflows(self, &context.watch, true);
         self.process = Some(process);
     }
 
     /// Crashes the process without any shutdown.
-    pub(crate) fn crash(&mut self, ground: &Ground) {
+    pub(crate) fn crash(&mut self, context: &SimContext) {
         let Some(process) = self.process.take() else { return };
-        let mut seen = ground.watch.see();
+        let mut seen = context.watch.see();
         seen.note(format_args!("node {} crashes", self.number));
         seen.count(Happening::Crash);
-        seen.crashed.insert(player(self.number, self.boots));
+        seen.crashed.insert(workflow_worker(self.number, self.boots));
         if process.store.untold.load(Ordering::Relaxed) {
             seen.count(Happening::CrashAfterCommit);
         }
@@ -258,10 +258,10 @@ impl Node {
     }
 
     /// Starts another log reader at the position of the last one, if that one has ended.
-    pub(crate) fn keep_reading(&mut self, ground: &Ground) {
+    pub(crate) fn keep_reading(&mut self, context: &SimContext) {
         let Some(process) = &mut self.process else { return };
         if process.reader.is_finished() {
-            let reader = read(process.engine.clone(), ground.watch.clone());
+            let reader = read(process.engine.clone(), context.watch.clone());
             process.reader = process.runtime.spawn(reader);
         }
     }
@@ -308,7 +308,7 @@ impl Process {
         if watch.see().model.workflows.is_empty() {
             return;
         }
-        let name = player(node.number, node.boots);
+        let name = workflow_worker(node.number, node.boots);
         let name = if for_all { format!("last-{name}") } else { name };
         let slots = node.spec.slots.max(1);
         // Long enough for a turn without faults, however slow the node is.
@@ -329,8 +329,8 @@ impl Process {
 }
 
 /// The name of the workflow worker in this boot of a node.
-pub(crate) fn player(number: usize, boots: u64) -> String {
-    format!("player-{number}-{boots}")
+pub(crate) fn workflow_worker(number: usize, boots: u64) -> String {
+    format!("workflow_worker-{number}-{boots}")
 }
 
 /// Reads the log from the position of the last reader. Only one reads at a time: the others find

@@ -4,8 +4,8 @@
 use windlass_core::LaneState;
 use windlass_store_test::{CrashPoint, Random};
 
-use crate::scene::ask;
-use crate::script::{Action, Behavior, FAST_STRIDE, Mishap, NodeSpec, Step, TaskSpec, Wish};
+use crate::scenario::ask;
+use crate::script::{Action, Behavior, FAST_STRIDE, Fault, NodeSpec, Operation, Step, TaskSpec};
 
 /// More lookups than an engine makes before it reports an unknown outcome.
 const LOOKUPS: u64 = 9;
@@ -47,13 +47,14 @@ impl Outages {
         Self { random, often, loses_grants }
     }
 
-    /// Removes from a task what could keep the worker of the node from claiming it at once.
+    /// Changes a task so that the worker of the node can always claim it at once: no delay, no
+    /// deadline, no capability, no parent and no limit.
     pub(crate) fn prepare(seed: u64, tasks: &mut [TaskSpec]) {
         if loses_grants(seed) {
             let task = &mut tasks[PLAIN_TASK];
             (task.lane, task.start_ms, task.deadline_ms) = (0, 0, None);
             (task.special, task.parent, task.gate) = (false, None, None);
-            // A handler that outlasts the outage, and whose lease is not lost too often to count.
+            // The handler outlasts the outage, and the task survives every lost lease.
             (task.timeout_ms, task.behaviors) = (None, vec![Behavior::Hang { ms: 90_000 }]);
             (task.max_attempts, task.max_lost_leases) = (Some(9), 100);
         }
@@ -67,12 +68,17 @@ impl Outages {
         let task = if self.loses_grants { PLAIN_TASK as u8 } else { self.small() };
         let mut steps = Vec::new();
         let mut then = |action, rounds| steps.push(Step { action, rounds });
-        let open = |lane| Wish::SetLaneState { lane, state: LaneState::Active };
+        let open = |lane| Operation::SetLaneState { lane, state: LaneState::Active };
         then(Action::Restart { node: NODE }, 8);
-        for wish in [open(0), open(1), Wish::Cancel { task, id: 0 }, Wish::Reap { task, id: 0 }] {
-            then(ask(NODE, wish), 20);
+        for operation in [
+            open(0),
+            open(1),
+            Operation::Cancel { task, id: 0 },
+            Operation::DeleteTask { task, id: 0 },
+        ] {
+            then(ask(NODE, operation), 20);
         }
-        let create = Wish::Create { task, id: 0, variant: 0 };
+        let create = Operation::Create { task, id: 0, variant: 0 };
         let fault = |fault| Action::Fault { node: NODE, fault };
         let is_global = self.loses_grants && self.random.percent(50);
         if is_global {
@@ -81,18 +87,18 @@ impl Outages {
             then(ask(NODE, create), 20);
             then(Action::Advance { ms: 20 }, 16);
             for node in 0..3 {
-                then(Action::Fault { node, fault: Mishap::Outage }, 4);
+                then(Action::Fault { node, fault: Fault::Outage }, 4);
             }
         } else if self.loses_grants || self.random.percent(60) {
             // The answer to the commit that creates the task, and leases it to the waiting worker
             // of the node, is lost.
             let point = CrashPoint::AfterCommit;
-            then(fault(Mishap::Unknown { nth: 1, point, lookups: LOOKUPS }), 0);
+            then(fault(Fault::Unknown { nth: 1, point, lookups: LOOKUPS }), 0);
             then(ask(NODE, create), 20);
         } else {
             then(ask(NODE, create), 20);
             then(Action::Advance { ms: 20 }, 16);
-            then(fault(Mishap::Outage), 4);
+            then(fault(Fault::Outage), 4);
         }
         // The engine reports the unknown outcome before the worker is declared dead.
         let away = match (is_global, self.loses_grants) {
@@ -107,10 +113,10 @@ impl Outages {
         }
         if is_global {
             for node in 1..3 {
-                then(Action::Fault { node, fault: Mishap::Recovery }, 0);
+                then(Action::Fault { node, fault: Fault::EndOutage }, 0);
             }
         }
-        then(fault(Mishap::Recovery), 16);
+        then(fault(Fault::EndOutage), 16);
         then(Action::Advance { ms: *self.random.pick(&[400, 2_000, 9_000]) }, 8);
         steps
     }

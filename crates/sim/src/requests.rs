@@ -13,11 +13,11 @@ use windlass_engine::{
     AdmitError, Engine, Error, OnInFlight, RequestContext, RequestPolicy, RequestScope,
 };
 
-use crate::bank::Teller;
+use crate::bank::BankClient;
 use crate::client::{Client, Place};
 use crate::coverage::Happening;
-use crate::model::{Giver, Parent, Plea, Right, Since};
-use crate::script::Wish;
+use crate::model::{AdmitRequest, Giver, Parent, Right, Since};
+use crate::script::Operation;
 use crate::violation::{Kind, breach};
 use crate::watch::Watch;
 
@@ -141,10 +141,10 @@ fn pick<T: Copy, const N: usize>(from: [T; N], number: u8) -> T {
     from[usize::from(number) % N]
 }
 
-/// The request to send, if this is one.
-pub(crate) fn sent(wishes: &[Wish]) -> Option<Sent> {
-    match wishes {
-        [Wish::Send { key, variant, behavior }] => {
+/// The request that these operations send; none if they are commands.
+pub(crate) fn sent(operations: &[Operation]) -> Option<Sent> {
+    match operations {
+        [Operation::Send { key, variant, behavior }] => {
             let (key, body) = (usize::from(*key) % KEYS.len(), pick(BODIES, *variant));
             Some(Sent { key, body, handling: *behavior })
         }
@@ -153,38 +153,38 @@ pub(crate) fn sent(wishes: &[Wish]) -> Option<Sent> {
 }
 
 impl Client<'_> {
-    pub(crate) fn of_requests(&self, wish: &Wish) -> Option<Command> {
+    pub(crate) fn of_requests(&self, operation: &Operation) -> Option<Command> {
         let tenant = Tenant::default();
-        Some(match *wish {
-            Wish::Admit { key, variant } => {
+        Some(match *operation {
+            Operation::Admit { key, variant } => {
                 let (key, owner) = (usize::from(key) % KEYS.len(), self.name.clone());
                 let request = request(tenant, key);
                 let (fingerprint, rate_limit) = (asks(pick(BODIES, variant)), Some(GROWTH));
                 Admit { request, fingerprint, owner, ttls: TERMS, rate_limit }.into()
             }
-            Wish::Answer { ticket, says } => {
+            Operation::CompleteRequest { ticket, says } => {
                 let (request, owner) = self.ticket(ticket)?;
                 let answer = Payload::json(format!("\"{owner} says {says}\""));
                 CompleteRequest { request, owner, answer }.into()
             }
-            Wish::Withdraw { ticket } => {
+            Operation::ReleaseRequest { ticket } => {
                 let (request, owner) = self.ticket(ticket)?;
                 ReleaseRequest { request, owner }.into()
             }
-            Wish::ClaimEffect { by, name, variant } => {
+            Operation::ClaimEffect { by, name, variant } => {
                 let (caller, provider) = self.caller(by)?;
                 let (name, request_id) = (pick(CALLS, name).to_owned(), self.name.clone());
                 let fingerprint = fingerprint(&name, pick(BODIES, variant).as_bytes(), &[]);
                 let request_id = request_id.into();
                 ClaimEffect { caller, provider, name, fingerprint, request_id }.into()
             }
-            Wish::SettleEffect { by, name, says } => {
+            Operation::SettleEffect { by, name, says } => {
                 let (caller, provider) = self.caller(by)?;
                 let (name, answer) =
                     (pick(CALLS, name).to_owned(), Payload::json(says.to_string()));
                 SettleEffect { caller, provider, name, answer }.into()
             }
-            Wish::Spend { key, limiter, units, both } => {
+            Operation::Spend { key, limiter, units, both } => {
                 let key = format!("spend-{}", key % 3).into();
                 let mut charges = Vec::new();
                 let first = usize::from(limiter) % LIMITERS.len();
@@ -228,13 +228,13 @@ pub(crate) async fn call_for_task(
     let name = pick(CALLS, name);
     let call = (Parent::Task(context.id().clone()), name.to_owned());
     let right = Right::Epoch(context.fence().epoch);
-    let teller = Teller::new(watch, call, right, idempotent_provider);
+    let client = BankClient::new(watch, call, right, idempotent_provider);
     let mut effect = context.effect(PROVIDER).name(name);
     if idempotent_provider {
         seed_key(context.engine()).await.map_err(|error| error.code().to_owned())?;
         effect = effect.idempotent_provider();
     }
-    teller.run(effect).await
+    client.run(effect).await
 }
 
 /// The handler of a request; releases it on drop.
@@ -263,34 +263,34 @@ pub(crate) async fn send(engine: Engine, sent: Sent, place: Place, watch: Watch)
         let mut seen = watch.see();
         seen.note(format_args!("ask {} of node {}: {sent:?}", place.call, place.node));
         seen.model.wants(name, None, fingerprint);
-        seen.model.since(&place.player())
+        seen.model.since(&place.workflow_worker())
     };
     let begin = |giver, moment| {
         let (watch, key) = (watch.clone(), name);
         Handler { watch, key, giver, moment, is_over: false }
     };
     let mut whole = begin(None, since.moment);
-    let plea = plea(name, fingerprint, since);
+    let admit = admit_request(name, fingerprint, since);
     let mut handler = None;
     let scope = RequestScope::new(principal(key), OPERATION);
     let request: serde_json::Value = serde_json::from_str(body).expect("the body is JSON");
     let answer = engine
         .admit(&scope, name, &request, |context| {
             whole.is_over = true;
-            let moment = watch.see().model.since(&place.player()).moment;
+            let moment = watch.see().model.since(&place.workflow_worker()).moment;
             handler = Some(begin(Some(Giver::Until(context.until())), moment));
-            handle((engine.clone(), context), sent, place, watch.clone(), plea.clone())
+            handle((engine.clone(), context), sent, place, watch.clone(), admit.clone())
         })
         .await;
     whole.is_over = true;
     if let Some(handler) = &mut handler {
         handler.is_over = answer.is_ok();
     }
-    judge(&watch, place, &plea, handler.as_ref(), answer);
+    judge(&watch, place, &admit, handler.as_ref(), answer);
 }
 
-fn plea(key: &'static str, fingerprint: Digest, since: Since) -> Plea<'static> {
-    Plea { key, fingerprint, owner: None, moment: since.moment, at: since.at }
+fn admit_request(key: &'static str, fingerprint: Digest, since: Since) -> AdmitRequest<'static> {
+    AdmitRequest { key, fingerprint, owner: None, moment: since.moment, at: since.at }
 }
 
 /// Handles the request. A failed one is released.
@@ -299,10 +299,10 @@ async fn handle(
     sent: Sent,
     place: Place,
     watch: Watch,
-    plea: Plea<'static>,
+    admit: AdmitRequest<'static>,
 ) -> Result<String, String> {
     let until = own.1.until();
-    let handled = act(own, sent, place, &watch, plea).await;
+    let handled = act(own, sent, place, &watch, admit).await;
     if handled.is_err() {
         watch.see().model.gives_up(KEYS[sent.key], Some(Giver::Until(until)));
     }
@@ -314,31 +314,31 @@ async fn act(
     sent: Sent,
     place: Place,
     watch: &Watch,
-    plea: Plea<'static>,
+    admit: AdmitRequest<'static>,
 ) -> Result<String, String> {
     let Sent { key, handling, .. } = sent;
     let until = context.until();
-    let healed = {
+    let recovered = {
         let mut seen = watch.see();
         seen.note(format_args!("call {} handles {}", place.call, KEYS[key]));
-        let judged = seen.model.handles(&plea, until);
+        let judged = seen.model.handles(&admit, until);
         seen.judge(judged);
-        seen.healed
+        seen.recovered
     };
     tokio::time::sleep(Duration::from_millis(handling.before_ms)).await;
     if let Some((name, idempotent_provider)) = handling.call {
         let name = pick(CALLS, name);
         let call = (Parent::Request(KEYS[key].to_owned()), name.to_owned());
-        let teller = Teller::new(watch, call, Right::Until(until), idempotent_provider);
+        let client = BankClient::new(watch, call, Right::Until(until), idempotent_provider);
         let mut effect = context.effect(provider_of(key)).name(name);
         if idempotent_provider {
             seed_key(&engine).await.map_err(|error| error.code().to_owned())?;
             effect = effect.idempotent_provider();
         }
-        teller.run(effect).await?;
+        client.run(effect).await?;
     }
     tokio::time::sleep(Duration::from_millis(handling.after_ms)).await;
-    if handling.fails && !healed {
+    if handling.fails && !recovered {
         return Err("transient failure".to_owned());
     }
     let text = format!("answer of call {}", place.call);
@@ -349,7 +349,13 @@ async fn act(
 
 type Told = Result<windlass_engine::AdmittedResponse<String>, AdmitError<String>>;
 
-fn judge(watch: &Watch, place: Place, plea: &Plea<'_>, handler: Option<&Handler>, answer: Told) {
+fn judge(
+    watch: &Watch,
+    place: Place,
+    admit: &AdmitRequest<'_>,
+    handler: Option<&Handler>,
+    answer: Told,
+) {
     let mut seen = watch.see();
     let call = place.call;
     let told = match &answer {
@@ -367,10 +373,10 @@ fn judge(watch: &Watch, place: Place, plea: &Plea<'_>, handler: Option<&Handler>
         Ok(admitted) => {
             let text = format!("\"{}\"", admitted.response);
             let own = format!("\"answer of call {call}\"");
-            if admitted.replayed && seen.model.was_open(plea) {
+            if admitted.replayed && seen.model.was_open(admit) {
                 seen.count(Happening::WaitedForAnswer);
             }
-            let judged = seen.model.answer_told(plea, &text);
+            let judged = seen.model.answer_told(admit, &text);
             match admitted.replayed || text == own {
                 true => judged,
                 false => breach(Kind::Request, format!("call {call} did not produce {text}")),
@@ -379,9 +385,9 @@ fn judge(watch: &Watch, place: Place, plea: &Plea<'_>, handler: Option<&Handler>
         Err(AdmitError::Refused(Error::Rejected(rejection))) => {
             let just = match (&rejection, handler) {
                 (Rejection::RequestLost, Some(Handler { giver: Some(giver), moment, .. })) => {
-                    seen.model.may_be_released(plea.key, *moment, giver)
+                    seen.model.may_be_released(admit.key, *moment, giver)
                 }
-                _ => seen.model.may_refuse_plea(plea, &rejection),
+                _ => seen.model.may_refuse_admit(admit, &rejection),
             };
             let what = format!("call {call} was rejected: {rejection:?}");
             if just { Ok(()) } else { breach(Kind::UnjustRefusal, what) }

@@ -3,9 +3,9 @@ use std::fmt;
 use windlass_core::{LaneState, LimitKey, OnTimeout};
 use windlass_store_test::CrashPoint;
 
-use crate::external_runtime::ForeignWish;
+use crate::external_runtime::ExternalOperation;
 use crate::requests::{Handling, Holder};
-use crate::workflow::{WorkflowSpec, WorkflowWish};
+use crate::workflow::{WorkflowOperation, WorkflowSpec};
 
 /// A run as plain data: the nodes, the possible tasks, and the steps in order.
 ///
@@ -182,7 +182,7 @@ pub enum Action {
         node: u8,
         also: Option<u8>,
         patience: Option<u8>,
-        wishes: Vec<Wish>,
+        operations: Vec<Operation>,
     },
     /// Repeats an earlier call exactly.
     Again {
@@ -211,7 +211,7 @@ pub enum Action {
     Trap {
         node: u8,
         point: Point,
-        fate: Fate,
+        fault: ProcessFault,
     },
     /// The worker drains and the engine shuts down.
     Retire {
@@ -219,7 +219,7 @@ pub enum Action {
     },
     Fault {
         node: u8,
-        fault: Mishap,
+        fault: Fault,
     },
     /// Time advances for all nodes.
     Advance {
@@ -242,16 +242,16 @@ pub enum Point {
     Committed,
 }
 
-/// The fate of a process.
+/// A fault of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum ProcessFault {
     Crash,
     Stop,
 }
 
 /// A fault of a node's store, at the `nth` call of its kind from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mishap {
+pub enum Fault {
     Conflict {
         times: u64,
     },
@@ -272,12 +272,12 @@ pub enum Mishap {
         times: u64,
     },
     Outage,
-    Recovery,
+    EndOutage,
 }
 
 /// An operation of a client. Leases and calls are counted backwards from the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum Operation {
     Create {
         task: u8,
         id: u8,
@@ -317,7 +317,7 @@ pub enum Wish {
         reason: u8,
         after_ms: Option<u64>,
     },
-    Delay {
+    Snooze {
         lease: u8,
         ms: u64,
     },
@@ -354,7 +354,7 @@ pub enum Wish {
         id: u8,
     },
     /// By a lease holder, or by an operator.
-    MakeWaitpoint {
+    CreateWaitpoint {
         lease: u8,
         number: u8,
         held: bool,
@@ -365,7 +365,7 @@ pub enum Wish {
         key: Option<u8>,
         spoilt: bool,
     },
-    Take {
+    TakeMessages {
         lease: u8,
         seq: u8,
     },
@@ -382,11 +382,11 @@ pub enum Wish {
         session: u8,
     },
     /// One of a few workers sends a heartbeat, with its interval.
-    Register {
+    RegisterWorker {
         worker: u8,
         every_ms: u64,
     },
-    RetireWorker {
+    DeregisterWorker {
         worker: u8,
     },
     /// One of these workers claims.
@@ -399,7 +399,7 @@ pub enum Wish {
         worker: u8,
         ttl_ms: u64,
     },
-    Consume {
+    ClaimGranted {
         task: u8,
         worker: u8,
     },
@@ -412,17 +412,17 @@ pub enum Wish {
         variant: u8,
         behavior: Handling,
     },
-    /// Asks to own a request.
+    /// Admits a request: its client becomes the owner, unless there is one.
     Admit {
         key: u8,
         variant: u8,
     },
     /// By the owner of `ticket` admissions ago.
-    Answer {
+    CompleteRequest {
         ticket: u8,
         says: u8,
     },
-    Withdraw {
+    ReleaseRequest {
         ticket: u8,
     },
     ClaimEffect {
@@ -459,7 +459,7 @@ pub enum Wish {
         id: u8,
         priority: i32,
     },
-    Reap {
+    DeleteTask {
         task: u8,
         id: u8,
     },
@@ -471,8 +471,8 @@ pub enum Wish {
         lane: u8,
         limit: Option<u32>,
     },
-    OfWorkflow(WorkflowWish),
-    OfExternalRuntime(ForeignWish),
+    OfWorkflow(WorkflowOperation),
+    OfExternalRuntime(ExternalOperation),
     Sweep,
 }
 

@@ -81,9 +81,9 @@ impl Simulation {
         let mut driver = Driver::new(&self.script, self.in_words);
         driver.play();
         if !driver.is_broken() {
-            driver.heal();
+            driver.recover();
         }
-        let watch = driver.ground.watch.clone();
+        let watch = driver.context.watch.clone();
         drop(driver);
         let mut seen = watch.see();
         let trace = std::mem::replace(&mut seen.trace, crate::trace::Trace::new(false));

@@ -15,8 +15,8 @@ use windlass_store::{
 use windlass_store_test::{FaultStore, Random};
 
 use crate::coverage::Happening;
-use crate::node::Ground;
-use crate::script::{Fate, Point};
+use crate::node::SimContext;
+use crate::script::{Point, ProcessFault};
 use crate::watch::Watch;
 
 /// The store of one node: a handle on the shared records with random delays and injected faults,
@@ -36,8 +36,8 @@ pub(crate) struct SimStore {
 }
 
 impl SimStore {
-    pub(crate) fn new(ground: &Ground, worker: String, seed: u64, deaf: bool) -> Self {
-        let (memory, watch) = (Arc::new(ground.memory.another()), ground.watch.clone());
+    pub(crate) fn new(context: &SimContext, worker: String, seed: u64, deaf: bool) -> Self {
+        let (memory, watch) = (Arc::new(context.memory.another()), context.watch.clone());
         Self {
             worker,
             faults: FaultStore::new(memory.clone()),
@@ -65,22 +65,22 @@ impl SimStore {
 enum Trap {
     #[default]
     None,
-    Set(Point, Fate),
-    Sprung(Fate),
+    Set(Point, ProcessFault),
+    Sprung(ProcessFault),
 }
 
 impl SimStore {
     /// Catches the process when it next reaches this point.
-    pub(crate) fn set_trap(&self, point: Point, fate: Fate) {
-        *self.trap() = Trap::Set(point, fate);
+    pub(crate) fn set_trap(&self, point: Point, fault: ProcessFault) {
+        *self.trap() = Trap::Set(point, fault);
     }
 
-    /// The fate of the process, once it is caught. The trap is cleared.
-    pub(crate) fn caught(&self) -> Option<Fate> {
+    /// The fault of a process that reached its trap, which is cleared.
+    pub(crate) fn caught(&self) -> Option<ProcessFault> {
         let mut trap = self.trap();
-        let Trap::Sprung(fate) = *trap else { return None };
+        let Trap::Sprung(fault) = *trap else { return None };
         *trap = Trap::None;
-        Some(fate)
+        Some(fault)
     }
 
     pub(crate) fn disarm(&self) {
@@ -113,7 +113,7 @@ impl SimStore {
         {
             let mut trap = self.trap();
             match *trap {
-                Trap::Set(at, fate) if at == point => *trap = Trap::Sprung(fate),
+                Trap::Set(at, fault) if at == point => *trap = Trap::Sprung(fault),
                 _ => return,
             }
         }

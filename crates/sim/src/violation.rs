@@ -46,7 +46,7 @@ pub enum Kind {
     /// More than one task under an idempotency key, or a wrong answer about it.
     Key,
     /// One lease was given to two callers, or ran two handlers.
-    HandedTwice,
+    LeasedTwice,
     /// A task with another input than it was created with.
     StrangeInput,
     /// A result that no holder gave.

@@ -1,4 +1,4 @@
-//! Messages, waitpoints and suspensions in scripts: the wishes, and their commands.
+//! Messages, waitpoints and suspensions in scripts: the operations, and their commands.
 
 use windlass_core::command::{
     CompleteWaitpoint, CreateWaitpoint, IdempotencyWindow, NewMessage, NewWaitpoint, Resume,
@@ -14,13 +14,13 @@ use crate::client::Client;
 use crate::generate::Writer;
 use crate::model::SPOILT;
 use crate::script::{
-    Behavior, CONDITIONS, MESSAGE_WINDOW_MS, NAMES, SOURCES, WAITPOINT_MS, Wish, exact,
+    Behavior, CONDITIONS, MESSAGE_WINDOW_MS, NAMES, Operation, SOURCES, WAITPOINT_MS, exact,
 };
 
 /// The default timeout of a task whose condition is a timeout.
 const PATIENCE_MS: u64 = 900;
 
-/// A handler that waits.
+/// A behaviour that suspends the task.
 pub(crate) fn wait(random: &mut Random) -> Behavior {
     let condition = u8::try_from(random.below(8)).unwrap_or(0);
     Behavior::Wait { condition, timeout: patience(random) }
@@ -46,29 +46,29 @@ fn timeout_of(condition: &Condition, timeout: Option<(u64, OnTimeout)>) -> Optio
 }
 
 impl Writer {
-    pub(crate) fn waiting(&mut self) -> Wish {
+    pub(crate) fn waiting(&mut self) -> Operation {
         match self.random.below(100) {
             0..38 => self.post(),
             38..52 => self.suspend(),
-            52..62 => Wish::Signal {
+            52..62 => Operation::Signal {
                 token: self.recent(),
                 name: self.small(),
                 key: self.random.percent(30).then_some(0),
                 spoilt: self.random.percent(8),
             },
-            62..72 => Wish::MakeWaitpoint {
+            62..72 => Operation::CreateWaitpoint {
                 lease: self.recent(),
                 number: self.small(),
                 held: self.random.percent(60),
             },
-            72..82 => Wish::Resume { task: self.small(), id: self.small() },
-            82..92 => Wish::Take { lease: self.recent(), seq: self.small() % 6 },
-            _ => Wish::RotateKey { grace_ms: *self.random.pick(&[1, 500, 60_000]) },
+            72..82 => Operation::Resume { task: self.small(), id: self.small() },
+            82..92 => Operation::TakeMessages { lease: self.recent(), seq: self.small() % 6 },
+            _ => Operation::RotateKey { grace_ms: *self.random.pick(&[1, 500, 60_000]) },
         }
     }
 
-    fn post(&mut self) -> Wish {
-        Wish::Post {
+    fn post(&mut self) -> Operation {
+        Operation::Post {
             task: self.small(),
             id: self.small(),
             name: self.small(),
@@ -79,9 +79,9 @@ impl Writer {
         }
     }
 
-    fn suspend(&mut self) -> Wish {
+    fn suspend(&mut self) -> Operation {
         let timeout = patience(&mut self.random);
-        Wish::Suspend {
+        Operation::Suspend {
             lease: self.recent(),
             condition: self.small() % CONDITIONS,
             timeout,
@@ -92,24 +92,24 @@ impl Writer {
 
     /// Plans a suspension for the lease that a client is about to get.
     pub(crate) fn plan_wait(&mut self) {
-        let wish = self.suspend();
-        let suspend = match wish {
-            Wish::Suspend { condition, timeout, open, nth, .. } => {
-                Wish::Suspend { lease: 0, condition, timeout, open, nth }
+        let operation = self.suspend();
+        let suspend = match operation {
+            Operation::Suspend { condition, timeout, open, nth, .. } => {
+                Operation::Suspend { lease: 0, condition, timeout, open, nth }
             }
             other => other,
         };
         if self.random.percent(60) {
-            self.plans.push_back(Wish::MakeWaitpoint { lease: 0, number: 0, held: true });
+            self.plans.push_back(Operation::CreateWaitpoint { lease: 0, number: 0, held: true });
         }
         self.plans.push_back(suspend);
         for _ in 0..self.random.below(3) {
-            let wish = self.post();
-            self.plans.push_back(wish);
+            let operation = self.post();
+            self.plans.push_back(operation);
         }
         if self.random.percent(65) {
             let (name, spoilt) = (self.small(), self.random.percent(5));
-            let signal = Wish::Signal { token: 0, name, key: None, spoilt };
+            let signal = Operation::Signal { token: 0, name, key: None, spoilt };
             self.plans.push_back(signal);
             if self.random.percent(30) {
                 self.plans.push_back(signal);
@@ -126,10 +126,10 @@ impl Client<'_> {
         leased.map_or_else(|| self.key(task, id), |fence| fence.task)
     }
 
-    pub(crate) fn waiting(&self, wish: &Wish) -> Option<Command> {
+    pub(crate) fn waiting(&self, operation: &Operation) -> Option<Command> {
         let tenant = Tenant::default();
-        Some(match *wish {
-            Wish::Post { task, id, name, source, key, after_ms, also } => {
+        Some(match *operation {
+            Operation::Post { task, id, name, source, key, after_ms, also } => {
                 let (task, tasks) = (self.target(task, id), also.map(|also| self.key(also, 0)));
                 let mut messages = Vec::new();
                 for task in std::iter::once(task).chain(tasks) {
@@ -141,7 +141,7 @@ impl Client<'_> {
                 }
                 SendMessages { tenant, messages }.into()
             }
-            Wish::Suspend { lease, condition, timeout, open, nth } => {
+            Operation::Suspend { lease, condition, timeout, open, nth } => {
                 let fence = self.fence(lease)?;
                 let open = open || condition == 9;
                 let ids = waitpoints(&fence.task.id);
@@ -154,10 +154,10 @@ impl Client<'_> {
                 let timeout = timeout_of(&condition, timeout);
                 Suspend { timeout, waitpoints, nth, ..Suspend::new(fence, condition) }.into()
             }
-            Wish::Resume { task, id } => {
+            Operation::Resume { task, id } => {
                 Resume { task: self.target(task, id), by: crate::model::OPERATOR.into() }.into()
             }
-            Wish::MakeWaitpoint { lease, number, held } => {
+            Operation::CreateWaitpoint { lease, number, held } => {
                 let fence = self.fence(lease)?;
                 let number = usize::from(number) % WAITPOINT_MS.len();
                 let id = waitpoints(&fence.task.id)[number].clone();
@@ -165,7 +165,7 @@ impl Client<'_> {
                 let epoch = held.then_some(fence.epoch);
                 CreateWaitpoint { task: fence.task, epoch, waitpoint }.into()
             }
-            Wish::Signal { token, name, key, spoilt } => {
+            Operation::Signal { token, name, key, spoilt } => {
                 let mut token = self.token(token)?.clone();
                 if spoilt {
                     let mut text = token.reveal().to_owned();
@@ -177,10 +177,10 @@ impl Client<'_> {
                 let idempotency = key.map(message_key);
                 CompleteWaitpoint { tenant, token, name, source, idempotency, payload: None }.into()
             }
-            Wish::Take { lease, seq } => {
+            Operation::TakeMessages { lease, seq } => {
                 TakeMessages { fence: self.fence(lease)?, seqs: vec![1 + u64::from(seq)] }.into()
             }
-            Wish::RotateKey { grace_ms } => {
+            Operation::RotateKey { grace_ms } => {
                 let (id, secret) = (self.name.clone(), Secret::new("5a".repeat(32)));
                 RotateKey { tenant, id, secret, grace_ms, seed: false }.into()
             }

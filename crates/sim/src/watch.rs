@@ -45,7 +45,7 @@ pub(crate) struct Seen {
     /// Running handlers, by their leases.
     pub(crate) running: BTreeSet<Fenced>,
     /// Set when all faults end: handlers succeed from then on.
-    pub(crate) healed: bool,
+    pub(crate) recovered: bool,
     breach: Option<Breach>,
 }
 
@@ -64,7 +64,7 @@ impl Watch {
             log: Vec::new(),
             retiring: BTreeSet::new(),
             running: BTreeSet::new(),
-            healed: false,
+            recovered: false,
             breach: None,
         })))
     }

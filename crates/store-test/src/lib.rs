@@ -3,7 +3,7 @@
 //! * [`conformance::run`]: named cases about rows, versions, ranges, the log, payloads and time.
 //! * [`differential::run`]: one seeded stream of commands through every store and the reference
 //!   [`windlass_core::ReferenceTables`]; results and full snapshots are compared after every step.
-//! * [`mishap::run`]: every fault at every call of a script, which must reach the same result.
+//! * [`every_fault::run`]: every fault at every call of a script, which must reach the same result.
 //! * [`FaultStore`]: wraps a store and makes chosen calls fail, crash or wait.
 //! * [`format::back_to`]: downgrades a database to an earlier format.
 //! * [`postgres::Server`]: a Postgres for the duration of a test; the program `with-postgres` runs
@@ -25,12 +25,12 @@
 pub mod bouncer;
 pub mod conformance;
 pub mod differential;
+pub mod every_fault;
 mod factory;
 mod fault;
 mod fixture;
 pub mod format;
 mod log_fold;
-pub mod mishap;
 pub mod postgres;
 mod random;
 mod runner;

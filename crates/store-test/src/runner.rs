@@ -86,7 +86,7 @@ pub(crate) async fn attempt(
 }
 
 /// The same on reference tables, at a given time.
-pub(crate) fn execute_on_shelf(
+pub(crate) fn execute_on_tables(
     tables: &mut ReferenceTables,
     now: Timestamp,
     commands: &[Command],
@@ -117,7 +117,8 @@ impl<'c> Deciding<'c> {
         Self { world: World::new(now, hints.clone()), commands, order, answers, rounds: 0 }
     }
 
-    /// Decides what can be decided; returns the missing records, or none when all is decided.
+    /// Decides the commands whose records are loaded. Returns the records that the others need, or
+    /// none when all are decided.
     fn round(&mut self) -> Option<LoadRequest> {
         self.rounds += 1;
         assert!(self.rounds <= MOST_ROUNDS, "{:?} does not converge", self.commands);

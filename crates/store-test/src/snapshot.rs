@@ -51,7 +51,7 @@ impl Snapshot {
     }
 
     /// The expected snapshot of a store with these records.
-    pub fn of_shelf(tables: &ReferenceTables) -> Self {
+    pub fn of_tables(tables: &ReferenceTables) -> Self {
         let stored = |row: &Row| {
             let Row { key, version, schema, body, .. } = row.clone();
             StoredRow { key, version, schema, body }

@@ -27,7 +27,7 @@ async fn order(ctx: Workflow, cents: u64) -> Result<String, StepError> {
         }
         ctx.sleep(Duration::from_secs(1)).await?;
     }
-    let sent = ctx.activity(ship, &"a parcel".to_owned()).await?;
+    let sent = ctx.activity(ship, &"a book".to_owned()).await?;
     Ok(format!("{paid}, {sent}"))
 }
 

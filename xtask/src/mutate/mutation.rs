@@ -1,6 +1,7 @@
 use crate::proof::Hash;
 
-/// A mutation row: a rule, and the change that disables it.
+/// A rule, and the change that disables it.
+#[derive(Clone, Copy)]
 pub(super) struct Mutation {
     pub(super) rule: &'static str,
     pub(super) file: &'static str,

@@ -1,12 +1,7 @@
 //! The rules that tests on Postgres guard.
 
+use super::guarded::{Guarded, NoticedBy, Test};
 use super::mutation::Mutation;
-
-/// A rule, and the test that must fail without it.
-pub(super) struct Guard {
-    pub(super) mutation: Mutation,
-    pub(super) test: &'static str,
-}
 
 const fn guard(
     rule: &'static str,
@@ -14,8 +9,9 @@ const fn guard(
     file: &'static str,
     from: &'static str,
     to: &'static str,
-) -> Guard {
-    Guard { mutation: Mutation { rule, file, from, to }, test }
+) -> Guarded {
+    let noticed_by = NoticedBy::Test(Test::on_postgres(test));
+    Guarded { mutation: Mutation { rule, file, from, to }, noticed_by }
 }
 
 const SAVE: &str = "crates/store-postgres/src/save.rs";
@@ -27,7 +23,7 @@ const ERROR: &str = "crates/store-postgres/src/error.rs";
 const TABLES: &str = "crates/store-postgres/migrations/0001_tables.sql";
 const BATCHER: &str = "crates/engine/src/batcher.rs";
 
-pub(super) const ROWS: &[Guard] = &[
+pub(super) const ROWS: &[Guarded] = &[
     guard(
         "a commit checks the versions of records that were only read",
         "reads::a_claim_that_read_an_active_lane_conflicts_with_a_pause",

@@ -1,13 +1,9 @@
-//! Mutation rows that the simulator must notice.
+//! Runs the seeds of the simulator.
 
 use std::process::Stdio;
 
 use super::copy::TreeCopy;
-use super::mutation::Mutation;
 use crate::cargo::Cargo;
-use crate::proof::{Hash, Report, Request, Results, Row, run_rows};
-
-const TITLES: [&str; 4] = ["seeds", "that notice", "first", "by what"];
 
 /// The seeds of a row.
 #[derive(Clone, Copy, Debug)]
@@ -19,44 +15,21 @@ pub(super) struct Seeds {
 
 /// The output of the simulator.
 #[derive(Debug, Default, PartialEq)]
-struct Found {
+pub(super) struct Found {
     seeds: u64,
     violations: u64,
     first: Option<u64>,
     kinds: Vec<String>,
 }
 
-pub(super) fn run(mutations: &[&Mutation], seeds: Seeds, request: &Request) -> Result<(), String> {
-    let rows = rows(mutations, seeds);
-    if request.report {
-        let tree = TreeCopy::hash_of_tree()?;
-        return Report::new(tree, &Results::new("mutate", tree), &rows, &TITLES).print();
-    }
-    let copy = TreeCopy::update()?;
-    let results = Results::new("mutate", copy.hash);
-    let ran = run_rows(&rows, request, &results, |row| {
-        let found = match row.checked_sub(1) {
-            None => simulate(&copy, seeds),
-            Some(row) => copy.without(mutations[row], || simulate(&copy, seeds)),
-        }?;
-        Ok(((found.violations == 0) == (row == 0), found.figures()))
-    });
-    Report::new(copy.hash, &results, &rows, &TITLES).print().and(ran)
-}
-
-/// The row without a mutation comes first.
-fn rows(mutations: &[&Mutation], seeds: Seeds) -> Vec<Row> {
-    let how = format!("{seeds:?}");
-    let control = Row::control(Hash::new().field("nothing").field(&how).to_string());
-    let rows = mutations.iter().map(|row| Row::mutation(row.rule, row.key(&how)));
-    std::iter::once(control).chain(rows).collect()
-}
-
-fn simulate(copy: &TreeCopy, seeds: Seeds) -> Result<Found, String> {
-    // Fat link-time optimization would take longer than the seeds.
+pub(super) fn simulate(copy: &TreeCopy, seeds: Seeds) -> Result<Found, String> {
+    // The release profile would take longer to build than the seeds to run. An incremental build
+    // with small codegen units compiles little more than the changed function.
     let build = Cargo::new("build --release --quiet --package windlass-sim --bin windlass-sim")
-        .env("CARGO_PROFILE_RELEASE_LTO", "off")
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+        .env("CARGO_INCREMENTAL", "1")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "256")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off");
     let status = copy.command(build).status();
     if !status.map_err(|error| format!("cannot run cargo: {error}"))?.success() {
         return Err("the build failed".into());
@@ -66,7 +39,7 @@ fn simulate(copy: &TreeCopy, seeds: Seeds) -> Result<Found, String> {
     if let Some(enough) = seeds.stop_after {
         simulator.args(["--stop-after", &enough.to_string()]);
     }
-    // A disabled rule may well show as a panic.
+    // A disabled rule may cause panics; their messages are not needed.
     let output = simulator.stderr(Stdio::null()).output();
     let output = output.map_err(|error| format!("cannot run {simulator:?}: {error}"))?;
     let found = Found::read(&String::from_utf8_lossy(&output.stdout));
@@ -93,13 +66,17 @@ impl Found {
         found
     }
 
+    pub(super) fn is_violated(&self) -> bool {
+        self.violations > 0
+    }
+
     /// Whether all seeds of the row were run.
     fn is_whole(&self, seeds: Seeds) -> bool {
         let enough = seeds.stop_after.is_some_and(|enough| self.violations >= enough);
         enough || self.seeds == seeds.most
     }
 
-    fn figures(&self) -> Vec<String> {
+    pub(super) fn figures(&self) -> Vec<String> {
         let first = self.first.map_or("-".into(), |seed| seed.to_string());
         let kinds = if self.kinds.is_empty() { "-".into() } else { self.kinds.join(", ") };
         vec![self.seeds.to_string(), self.violations.to_string(), first, kinds]
@@ -131,20 +108,6 @@ mod tests {
         ] {
             let found = Found { seeds, violations, ..Found::default() };
             assert_eq!(found.is_whole(Seeds { most, stop_after }), expected, "{found:?}");
-        }
-    }
-
-    #[test]
-    fn results_are_for_as_many_seeds() {
-        let row = &Mutation { rule: "r", file: "f.rs", from: "a", to: "b" };
-        let keys = |most, stop_after| {
-            let rows = rows(&[row], Seeds { most, stop_after });
-            rows.into_iter().map(|row| row.key).collect::<Vec<_>>()
-        };
-        let ten = keys(10, Some(3));
-        assert_eq!(ten, keys(10, Some(3)));
-        for other in [keys(20, Some(3)), keys(10, None)] {
-            assert!(ten.iter().zip(&other).all(|(ten, other)| ten != other));
         }
     }
 }

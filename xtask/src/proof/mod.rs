@@ -1,5 +1,5 @@
-//! Proofs that take longer than one session: rows that are run in parts, and whose results are
-//! stored under the hash of the tree.
+//! Proofs that take hours: their rows can be run in parts, and the results are stored under the
+//! hash of the tree.
 
 mod hash;
 mod part;

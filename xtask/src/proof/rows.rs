@@ -19,9 +19,8 @@ impl Row {
     }
 
     /// The row that runs the tree without a mutation.
-    pub(crate) fn control(key: String) -> Self {
-        let name = "nothing".to_owned();
-        Self { name, key, passed: "clean", failed: "breaks a rule" }
+    pub(crate) fn control(name: &str, key: String) -> Self {
+        Self { name: name.to_owned(), key, passed: "clean", failed: "breaks a rule" }
     }
 
     fn verdict(&self, outcome: &Outcome) -> &'static str {

@@ -36,8 +36,8 @@ fn begins_with_phrase(text: &str, phrase: &str) -> bool {
 fn begins_with_step(text: &str) -> bool {
     let numbered = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
     let lettered = |rest: &str| {
-        let letter = rest.strip_prefix(|c| ('a'..='e').contains(&c));
-        letter.is_some_and(|rest| !rest.starts_with(is_word))
+        let after = rest.strip_prefix(|c| ('a'..='e').contains(&c));
+        after.is_some_and(|rest| !rest.starts_with(is_word))
     };
     text.strip_prefix("phase ").is_some_and(numbered)
         || text.strip_prefix("stage ").is_some_and(|rest| numbered(rest) || lettered(rest))

@@ -1,7 +1,7 @@
 //! Phrases that say less than a term of the vocabulary, each with its replacement.
 
 use super::rule::Rule;
-use super::split::words;
+use super::split::{Word, words};
 use crate::source::{Source, is_word};
 use crate::tree;
 
@@ -30,7 +30,38 @@ const PHRASES: &[(&str, &str)] = &[
     ("is another", "differs, is a different one"),
     ("hears of", "is notified of, receives"),
     ("heard of", "notified of, received"),
+    ("told of", "notified of"),
+    ("tells of", "names, reports"),
+    ("says of", "reports, states"),
+    ("of itself", "its state, its own record"),
+    ("of themselves", "automatically, alone"),
+    ("by themselves", "automatically, alone, without a request"),
+    ("of their own", "separate, dedicated, private"),
+    ("goes with", "is deleted with, is sent with"),
+    ("going on", "continuing, running"),
+    ("gone on", "continued, kept the lease"),
+    ("went on", "continued, resumed, kept the lease"),
+    ("lets go", "releases"),
+    ("is asked first", "is sticky"),
+    ("made ahead", "speculative"),
+    ("put off", "snoozed, delayed"),
+    ("puts off", "snoozes, delays"),
+    ("handed", "leased, given, passed"),
+    ("deed", "workflow command"),
+    ("deeds", "workflow commands"),
+    ("letter", "message, character; or dead letter"),
+    ("parcel", "message"),
+    ("parcels", "messages"),
+    ("shelf", "reference tables"),
+    ("shelves", "reference tables"),
+    ("mishap", "fault"),
+    ("mishaps", "faults"),
+    ("plea", "request"),
+    ("pleas", "requests"),
 ];
+
+/// A term of the vocabulary that contains a listed word: the word before it, and the word.
+const TERMS: &[(&str, &str)] = &[("dead", "letter")];
 
 /// A phrase in a text: its offset, and what to say instead.
 type Hit = (usize, &'static str, &'static str);
@@ -82,12 +113,23 @@ fn hits(text: &str) -> Vec<Hit> {
                 at += 1;
                 same && joined
             });
-            if matches {
+            if matches && !ends_term(text, &words, from, said) {
                 found.push((words[from].at, said, say));
             }
         }
     }
     found
+}
+
+/// Whether the word at this position is the second one of a term.
+fn ends_term(text: &str, words: &[Word<'_>], at: usize, word: &str) -> bool {
+    let before = at.checked_sub(1).map(|before| words[before]);
+    before.is_some_and(|before| {
+        let joined = joins(&text[before.end()..words[at].at]);
+        let same =
+            |&(first, last): &(&str, &str)| last == word && before.text.eq_ignore_ascii_case(first);
+        joined && TERMS.iter().any(same)
+    })
 }
 
 /// Whether two words with this between them are in one sentence or name: spaces, `_`, `-`, and the
@@ -162,6 +204,33 @@ mod tests {
     }
 
     #[test]
+    fn every_phrase_is_found() {
+        for &(phrase, _) in PHRASES {
+            let found = in_source(&Source::new("a.rs", &format!("// It {phrase} x")));
+            assert_eq!(lines(&found), format!("a.rs:1 \"{phrase}\""));
+        }
+    }
+
+    #[test]
+    fn private_type_names_are_found() {
+        for (text, expected) in [
+            ("struct Deed;", "a.rs:1 \"deed\""),
+            ("fn do_deed(deeds: &[u8]) {}", "a.rs:1 \"deed\", a.rs:1 \"deeds\""),
+            ("use a::Parcel;", "a.rs:1 \"parcel\""),
+            ("let on_shelf = 1;", "a.rs:1 \"shelf\""),
+            ("mod letter;", "a.rs:1 \"letter\""),
+            ("// A new letter, for the dead.", "a.rs:1 \"letter\""),
+            ("enum Handed<T> {}", "a.rs:1 \"handed\""),
+            ("struct HandedOver;", "a.rs:1 \"handed\""),
+            ("// The worker is asked\n// first.", "a.rs:1 \"is asked first\""),
+            ("fn a_turn_made_ahead_fails() {}", "a.rs:1 \"made ahead\""),
+            ("f(\"put_off\")", "a.rs:1 \"put off\""),
+        ] {
+            assert_eq!(lines(&in_source(&Source::new("a.rs", text))), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn other_words_are_not_found() {
         for text in [
             "// It goes. On a page, understands, standstill.",
@@ -170,6 +239,8 @@ mod tests {
             "f(go, on); f(\"go\", \"on\")",
             "f(\"\\nin\", \"hand\")",
             "fn ago_only() {}",
+            "// A dead letter; dead-letter; dead_letter.\nstruct DeadLetter;",
+            "// Eight letters, indeed. It put it off.",
         ] {
             assert_eq!(in_source(&Source::new("a.rs", text)), [""; 0], "{text}");
         }

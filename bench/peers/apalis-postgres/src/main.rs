@@ -66,7 +66,7 @@ async fn run(settings: &Settings) -> Result<Value, Failure> {
     }
     let per_s = |took: Duration| (settings.jobs as f64 / took.as_secs_f64()).round();
     Ok(json!({
-        "side": "apalis-postgres",
+        "peer": "apalis-postgres",
         "version": dependency("apalis-postgres"),
         "postgres": pool.postgres_version().await?,
         "tasks": settings.jobs,

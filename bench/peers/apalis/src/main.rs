@@ -66,7 +66,7 @@ async fn run(settings: &Settings) -> Result<Value, Failure> {
     }
     let per_s = |took: Duration| (settings.jobs as f64 / took.as_secs_f64()).round();
     Ok(json!({
-        "side": "apalis",
+        "peer": "apalis",
         "version": dependency("apalis-sqlite"),
         "sqlite": pool.sqlite_version().await?,
         "tasks": settings.jobs,

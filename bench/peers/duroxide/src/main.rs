@@ -32,7 +32,7 @@ async fn main() -> Result<(), Failure> {
     if before != after {
         return Err(format!("the settings changed: {before}, then {after}").into());
     }
-    report["side"] = if as_shipped { "duroxide as shipped" } else { "duroxide" }.into();
+    report["peer"] = if as_shipped { "duroxide as shipped" } else { "duroxide" }.into();
     report["durability"] = after.into();
     println!("{report}");
     Ok(())

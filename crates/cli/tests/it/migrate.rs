@@ -60,10 +60,10 @@ fn a_database() {
 #[test]
 fn a_foreign_file_is_left_unchanged() {
     let place = Place::empty();
-    std::fs::write(place.file("app.db"), "a letter to a friend").unwrap();
+    std::fs::write(place.file("app.db"), "not a database").unwrap();
     for line in ["migrate", "migrate --check"] {
         let said = place.run(line);
         assert!(said.code == 1 && said.err.contains("[store_corrupt]"), "{line}: {said:?}");
     }
-    assert_eq!(std::fs::read(place.file("app.db")).unwrap(), b"a letter to a friend");
+    assert_eq!(std::fs::read(place.file("app.db")).unwrap(), b"not a database");
 }

@@ -143,8 +143,8 @@ async fn a_program_that_cannot_be_started_costs_no_attempt() {
     assert_eq!(status.code(), Some(1), "{told}");
     assert!(told.contains("snoozed for 1 s: the program could not be started: No such"), "{told}");
     assert!(told.contains("./program could not be started: No such"), "{told}");
-    let put_off = task.task().await.unwrap();
-    assert_eq!((put_off.lifecycle.public(), put_off.attempts), (PublicState::Delayed, 0));
+    let snoozed = task.task().await.unwrap();
+    assert_eq!((snoozed.lifecycle.public(), snoozed.attempts), (PublicState::Delayed, 0));
     write_program(&stage, "#!/bin/sh\nexit 0\n");
     let worker = stage.run_program(&["--exit-when-idle=3s"], "./program");
     assert!(worker.wait().await.0.success());

@@ -93,6 +93,24 @@ mod tests {
     }
 
     #[test]
+    fn a_live_affinity_lock_is_not_released() {
+        for (ms, next) in [(59_999, "w"), (60_000, "v")] {
+            let mut stage = Stage::new();
+            let gate = Some(LimitKey::Affinity("s".into()));
+            for id in ["a", "b"] {
+                stage.must(Create::one(NewTask { gate: gate.clone(), ..new_task(id) }));
+            }
+            stage.must(session_claim("w"));
+            stage.later(ms);
+            stage.must(ReleaseSession { affinity: true, ..release() });
+            for worker in ["v", "w"] {
+                let Outcome::Claimed(tasks) = stage.must(session_claim(worker)) else { panic!() };
+                assert_eq!(!tasks.is_empty(), worker == next, "{worker} after {ms} ms");
+            }
+        }
+    }
+
+    #[test]
     fn running_tasks_continue_at_the_previous_owner() {
         let mut stage = Stage::new();
         for id in ["a", "b"] {

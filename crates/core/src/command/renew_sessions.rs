@@ -130,6 +130,17 @@ mod tests {
     }
 
     #[test]
+    fn an_expired_lock_is_not_renewed() {
+        for (ms, expected) in [(999, 1), (1_000, 0)] {
+            let mut stage = Stage::new();
+            stage.must(of("a"));
+            claims(&mut stage, "w");
+            stage.later(ms);
+            assert_eq!(renewed(&mut stage, "w", 60_000), expected, "after {ms} ms");
+        }
+    }
+
+    #[test]
     fn an_idle_owner_loses_the_lock() {
         let mut stage = Stage::new();
         stage.must(of("a"));

@@ -291,8 +291,8 @@ mod tests {
         assert_eq!(taken(&mut stage, 5), 0, "the other one runs");
     }
 
-    #[test]
-    fn a_raised_concurrency_limit_admits_page_by_page() {
+    /// A hundred tasks of one key.
+    fn with_keyed_tasks() -> Stage {
         let mut stage = Stage::new();
         let keyed = |n: u32| NewTask {
             gate: Some(LimitKey::Concurrency("k".into())),
@@ -300,19 +300,39 @@ mod tests {
         };
         let tasks = (0..100).map(keyed).collect();
         stage.must(Create { tenant: Tenant::default(), tasks });
-        let inside = |stage: &Stage| stage.gates()[0].admitted;
+        stage
+    }
+
+    /// The admitted tasks of the limit, and when the sweep checks it.
+    fn admitted(stage: &Stage) -> (u32, Option<Timestamp>) {
+        (stage.gates()[0].admitted, stage.gates()[0].due_at)
+    }
+
+    #[test]
+    fn a_raised_concurrency_limit_admits_page_by_page() {
+        let mut stage = with_keyed_tasks();
+        let now = Some(stage.now);
         stage.must(of_key(Some(80), None));
-        assert_eq!((inside(&stage), stage.gates()[0].due_at), (33, Some(stage.now)));
+        assert_eq!(admitted(&stage), (33, now), "it has free slots and blocked tasks");
         stage.must(Sweep::default());
-        assert_eq!((inside(&stage), stage.gates()[0].due_at), (65, Some(stage.now)));
+        assert_eq!(admitted(&stage), (65, now));
         stage.must(Sweep::default());
-        assert_eq!((inside(&stage), stage.gates()[0].due_at), (80, None));
-        stage.must(of_key(Some(0), None));
-        assert_eq!((inside(&stage), stage.gates()[0].due_at), (48, Some(stage.now)));
-        assert_eq!(taken(&mut stage, 5), 0, "tasks still admitted may not start");
+        assert_eq!(admitted(&stage), (80, None));
+    }
+
+    #[test]
+    fn an_admitted_task_does_not_start_above_a_lowered_limit() {
+        let mut stage = with_keyed_tasks();
+        stage.must(of_key(Some(80), None));
         stage.must(Sweep::default());
         stage.must(Sweep::default());
-        assert_eq!((inside(&stage), stage.gates()[0].due_at), (0, None));
+        for (limit, left) in [(1, 48), (0, 15)] {
+            stage.must(of_key(Some(limit), None));
+            assert_eq!(admitted(&stage), (left, Some(stage.now)), "limit {limit}");
+            assert_eq!(taken(&mut stage, 5), usize::from(limit == 1), "limit {limit}");
+        }
+        stage.must(Sweep::default());
+        assert_eq!(admitted(&stage), (0, None));
     }
 
     #[test]

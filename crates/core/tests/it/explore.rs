@@ -24,7 +24,7 @@ use crate::invariants::View;
 use crate::steps::{Ghost, Step};
 use crate::workflows::{Doing, turn};
 
-/// One letter of the alphabet. Acts under a lease use the fence of the last claim.
+/// An act of the alphabet. Acts under a lease use the fence of the last claim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Act {
     /// With a payload, without a retry policy.
@@ -150,7 +150,7 @@ pub(crate) struct Scope {
     /// The acts before the search starts; checked like the rest.
     pub(crate) start: &'static [Act],
     pub(crate) alphabet: &'static [Act],
-    /// Letters of which every two also race each other.
+    /// Acts of which every two also race each other.
     pub(crate) racing: &'static [Act],
     pub(crate) depth: usize,
     /// The fewest states and steps that the search has to visit.
@@ -519,7 +519,7 @@ impl Found {
 }
 
 impl Scope {
-    fn letters(&self) -> Vec<Act> {
+    fn acts(&self) -> Vec<Act> {
         let pairs = self.racing.iter().flat_map(|a| self.racing.iter().map(move |b| (a, b)));
         let races = pairs.map(|(a, b)| Act::Race(a, b));
         self.alphabet.iter().copied().chain(races).collect()
@@ -531,12 +531,12 @@ impl Scope {
         for &act in self.start {
             first = first.step(act, &mut found).expect("the start of a scope breaks nothing");
         }
-        let letters = self.letters();
+        let acts = self.acts();
         let mut known = BTreeSet::from([first.print()]);
         let mut layer = vec![first];
         for _ in 0..self.depth {
             let mut next = Vec::new();
-            for (node, &act) in layer.iter().flat_map(|n| letters.iter().map(move |a| (n, a))) {
+            for (node, &act) in layer.iter().flat_map(|n| acts.iter().map(move |a| (n, a))) {
                 let reached = node.step(act, &mut found);
                 let Some(reached) = reached.filter(|reached| known.insert(reached.print())) else {
                     continue;

@@ -299,7 +299,7 @@ fn content(tables: &ReferenceTables) -> Vec<String> {
     rows.chain(payloads).chain(events).collect()
 }
 
-/// The first line in which two shelves differ.
+/// The first line in which two sets of tables differ.
 fn difference(together: &ReferenceTables, apart: &ReferenceTables) -> Option<String> {
     let (together, apart) = (content(together), content(apart));
     let at = (0..together.len().max(apart.len())).find(|&at| together.get(at) != apart.get(at))?;

@@ -10,8 +10,10 @@ use windlass_core::{
 };
 
 use crate::client::{Client, back_from};
-use crate::external_runtime::wish::{FLOWS, ForeignWish, HANDS, KEEP_MS, LOCKS, SENDER, TENANT};
-use crate::external_runtime::wish::{TURNS, WORKS};
+use crate::external_runtime::operation::{
+    ExternalOperation, FLOWS, HANDS, KEEP_MS, LOCKS, SENDER, TENANT,
+};
+use crate::external_runtime::operation::{TURNS, WORKS};
 
 /// The duration of renewed leases.
 const RENEWED_MS: u64 = 1_500;
@@ -46,44 +48,46 @@ pub(crate) fn made_by(turn: &CommitTurn) -> impl Iterator<Item = &NewTask> {
 }
 
 impl Client<'_> {
-    pub(crate) fn of_external_runtime(&self, wish: ForeignWish) -> Option<Command> {
+    pub(crate) fn of_external_runtime(&self, operation: ExternalOperation) -> Option<Command> {
         let tenant = Tenant::new(TENANT);
-        Some(match wish {
-            ForeignWish::Send { to, absent, after_ms } => {
+        Some(match operation {
+            ExternalOperation::Send { to, absent, after_ms } => {
                 let messages = vec![message(to, absent, after_ms, &self.name)];
                 SendMessages { tenant, messages }.into()
             }
-            ForeignWish::Receive { limit, lease_ms } => receive(&self.name, limit, lease_ms).into(),
-            ForeignWish::Turn { lease, whole, works, to, next } => {
+            ExternalOperation::Receive { limit, lease_ms } => {
+                receive(&self.name, limit, lease_ms).into()
+            }
+            ExternalOperation::Turn { lease, whole, works, to, next } => {
                 let flow = self.held(lease, true)?;
                 let commands = Doing { whole, works, to, next };
                 turn(&flow, commands, &self.name)?.into()
             }
-            ForeignWish::Decline { lease, delay_ms, counts } => {
+            ExternalOperation::Decline { lease, delay_ms, counts } => {
                 AbandonTurn { fence: self.held(lease, true)?.fence(), delay_ms, counts }.into()
             }
-            ForeignWish::Release { lease } => {
+            ExternalOperation::Release { lease } => {
                 Release { fence: self.held(lease, true)?.fence() }.into()
             }
-            ForeignWish::Work { hand, limit, lease_ms, lock_ms } => {
+            ExternalOperation::Work { hand, limit, lease_ms, lock_ms } => {
                 work(pick(&HANDS, hand), limit, lease_ms, lock_ms).into()
             }
-            ForeignWish::Renew { lease } => {
+            ExternalOperation::Renew { lease } => {
                 Renew { fence: self.held(lease, false)?.fence(), lease_ms: RENEWED_MS }.into()
             }
-            ForeignWish::Complete { lease } => {
+            ExternalOperation::Complete { lease } => {
                 let fence = self.held(lease, false)?.fence();
                 Complete { fence, result: Some(Payload::json("1")) }.into()
             }
-            ForeignWish::Discard { lease } => {
+            ExternalOperation::Discard { lease } => {
                 DropActivity { fence: self.held(lease, false)?.fence(), reason: "unused".into() }
                     .into()
             }
-            ForeignWish::RenewLocks { hand, lock_ms, idle_ms } => {
+            ExternalOperation::RenewLocks { hand, lock_ms, idle_ms } => {
                 let workers = vec![pick(&HANDS, hand).into()];
                 RenewSessions { tenant, workers, lock_ms, idle_ms }.into()
             }
-            ForeignWish::ForgetLock { lock } => {
+            ExternalOperation::ForgetLock { lock } => {
                 let session = pick(&LOCKS, lock).to_owned();
                 ReleaseSession { tenant, session, affinity: true }.into()
             }
@@ -92,8 +96,8 @@ impl Client<'_> {
 
     /// A workflow or an activity as it was leased `back` leases ago.
     fn held(&self, back: u8, is_flow: bool) -> Option<Arc<Task>> {
-        let handed = self.known.external_runtime.handed();
-        let of_it = handed.iter().filter(|task| task.workflow.is_some() == is_flow);
+        let leased = self.known.external_runtime.leased();
+        let of_it = leased.iter().filter(|task| task.workflow.is_some() == is_flow);
         back_from(&of_it.collect::<Vec<_>>(), back).map(|task| Arc::clone(task))
     }
 }

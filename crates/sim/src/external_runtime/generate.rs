@@ -1,7 +1,7 @@
 use windlass_store_test::Random;
 
-use crate::external_runtime::wish::ForeignWish;
-use crate::script::{Action, Step, Wish};
+use crate::external_runtime::operation::ExternalOperation;
+use crate::script::{Action, Operation, Step};
 use crate::workflow::strike;
 
 /// Writes steps about workflows of the external runtime, from a separate random source: the rest
@@ -46,12 +46,12 @@ impl Guest {
         steps
     }
 
-    fn step(&mut self, wishes: Vec<ForeignWish>, rounds: &[u8]) -> Step {
-        let wishes = wishes.into_iter().map(Wish::OfExternalRuntime).collect();
+    fn step(&mut self, operations: Vec<ExternalOperation>, rounds: &[u8]) -> Step {
+        let operations = operations.into_iter().map(Operation::OfExternalRuntime).collect();
         let node = self.number(12);
         let also = self.random.percent(12).then(|| self.number(12));
         let patience = self.random.percent(4).then(|| self.number(12));
-        let action = Action::Ask { node, also, patience, wishes };
+        let action = Action::Ask { node, also, patience, operations };
         Step { action, rounds: *self.random.pick(rounds) }
     }
 
@@ -59,8 +59,8 @@ impl Guest {
         u8::try_from(self.random.below(end)).unwrap_or(0)
     }
 
-    fn send(&mut self) -> ForeignWish {
-        ForeignWish::Send {
+    fn send(&mut self) -> ExternalOperation {
+        ExternalOperation::Send {
             to: self.number(3),
             absent: self.number(4),
             after_ms: *self.random.pick(&[0, 0, 0, 40, 900]),
@@ -72,24 +72,24 @@ impl Guest {
     }
 
     /// A way to end the turn of a lease.
-    fn end(&mut self, lease: u8) -> ForeignWish {
+    fn end(&mut self, lease: u8) -> ExternalOperation {
         let delay_ms = *self.random.pick(&[0, 0, 300, 2_000]);
         match self.random.below(10) {
-            0..6 => ForeignWish::Turn {
+            0..6 => ExternalOperation::Turn {
                 lease,
                 whole: self.random.percent(70),
                 works: self.number(4),
                 to: self.random.percent(30).then(|| self.number(3)),
                 next: self.random.percent(15),
             },
-            6..9 => ForeignWish::Decline { lease, delay_ms, counts: self.random.percent(60) },
-            _ => ForeignWish::Release { lease },
+            6..9 => ExternalOperation::Decline { lease, delay_ms, counts: self.random.percent(60) },
+            _ => ExternalOperation::Release { lease },
         }
     }
 
     /// A client receives messages, and ends the turn.
     fn turn(&mut self, steps: &mut Vec<Step>) {
-        let receive = ForeignWish::Receive {
+        let receive = ExternalOperation::Receive {
             limit: *self.random.pick(&[1, 1, 2]),
             lease_ms: *self.random.pick(&[100, 400, 3_000]),
         };
@@ -102,8 +102,8 @@ impl Guest {
             let lease = self.lease();
             let end = self.end(lease);
             // The client that returns it may claim it again immediately.
-            let wishes = if self.random.percent(20) { vec![end, receive] } else { vec![end] };
-            steps.push(self.step(wishes, &[2, 8]));
+            let operations = if self.random.percent(20) { vec![end, receive] } else { vec![end] };
+            steps.push(self.step(operations, &[2, 8]));
         }
         if self.random.percent(15) {
             let lease = self.lease();
@@ -117,21 +117,21 @@ impl Guest {
         let (hand, lock_ms) = (self.number(3), *self.random.pick(&[200, 1_000, 4_000]));
         let lease_ms = *self.random.pick(&[100, 600, 3_000]);
         let limit = *self.random.pick(&[1, 1, 3]);
-        let work = ForeignWish::Work { hand, limit, lease_ms, lock_ms };
+        let work = ExternalOperation::Work { hand, limit, lease_ms, lock_ms };
         steps.push(self.step(vec![work], &[8, 16]));
         for _ in 0..self.random.below(3) {
             let lease = self.lease();
-            let wish = match self.random.below(12) {
-                0..4 => ForeignWish::Complete { lease },
-                4..6 => ForeignWish::Discard { lease },
-                6 | 7 => ForeignWish::Renew { lease },
-                8 => ForeignWish::ForgetLock { lock: self.number(2) },
+            let operation = match self.random.below(12) {
+                0..4 => ExternalOperation::Complete { lease },
+                4..6 => ExternalOperation::Discard { lease },
+                6 | 7 => ExternalOperation::Renew { lease },
+                8 => ExternalOperation::ForgetLock { lock: self.number(2) },
                 _ => {
                     let idle_ms = *self.random.pick(&[100, 1_000, 60_000]);
-                    ForeignWish::RenewLocks { hand: self.number(3), lock_ms, idle_ms }
+                    ExternalOperation::RenewLocks { hand: self.number(3), lock_ms, idle_ms }
                 }
             };
-            steps.push(self.step(vec![wish], &[2, 8]));
+            steps.push(self.step(vec![operation], &[2, 8]));
         }
     }
 
@@ -141,8 +141,8 @@ impl Guest {
         steps.push(Step { action, rounds: 4 });
         let lease = self.lease();
         let end = match self.random.below(3) {
-            0 => ForeignWish::Discard { lease },
-            1 => ForeignWish::Complete { lease },
+            0 => ExternalOperation::Discard { lease },
+            1 => ExternalOperation::Complete { lease },
             _ => self.end(lease),
         };
         steps.push(self.step(vec![end], &[2, 8]));

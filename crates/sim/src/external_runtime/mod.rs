@@ -7,10 +7,10 @@
 mod client;
 mod finish;
 mod generate;
-mod wish;
+mod operation;
 
 pub(crate) use client::{is_external_runtime, made_by};
 pub(crate) use finish::finish;
 pub(crate) use generate::Guest;
-pub use wish::ForeignWish;
-pub(crate) use wish::{SENDER, TENANT};
+pub use operation::ExternalOperation;
+pub(crate) use operation::{SENDER, TENANT};

@@ -62,7 +62,7 @@ pub(super) struct Requests {
 
 /// A call under an idempotency key.
 #[derive(Clone, Debug)]
-pub(crate) struct Plea<'a> {
+pub(crate) struct AdmitRequest<'a> {
     pub(crate) key: &'a str,
     pub(crate) fingerprint: Digest,
     pub(crate) owner: Option<&'a str>,
@@ -227,7 +227,7 @@ impl Model {
         }
     }
 
-    /// Records who has taken a key, and the responses that may be stored.
+    /// Records the owner of a key, and the responses that may be stored.
     fn take(&mut self, key: &str, was: Option<&Stage>, is: &Stage) -> Result<(), Breach> {
         let known = was.map(|was| (&was.owner, was.accepted_at));
         if known != Some((&is.owner, is.accepted_at)) {
@@ -250,34 +250,42 @@ impl Model {
     }
 
     /// Checks that a handler which begins was admitted, and is the only one of its admission.
-    pub(crate) fn handles(&mut self, plea: &Plea<'_>, until: Timestamp) -> Result<(), Breach> {
+    pub(crate) fn handles(
+        &mut self,
+        request: &AdmitRequest<'_>,
+        until: Timestamp,
+    ) -> Result<(), Breach> {
         let own = |stage: &Stage| {
-            stage.is_open() && stage.until() == until && stage.fingerprint == plea.fingerprint
+            stage.is_open() && stage.until() == until && stage.fingerprint == request.fingerprint
         };
-        let let_in = self.stages(plea.key, plea.moment).iter().flatten().any(own);
-        let runs = self.requests.taken.entry((plea.key.to_owned(), until)).or_default();
+        let let_in = self.stages(request.key, request.moment).iter().flatten().any(own);
+        let runs = self.requests.taken.entry((request.key.to_owned(), until)).or_default();
         runs.1 += 1;
         if !let_in || runs.1 > runs.0 {
-            return breach(Kind::Request, format!("{} is handled, {runs:?}", plea.key));
+            return breach(Kind::Request, format!("{} is handled, {runs:?}", request.key));
         }
         Ok(())
     }
 
     /// Checks that a response which a caller receives is the stored one.
-    pub(crate) fn answer_told(&mut self, plea: &Plea<'_>, text: &str) -> Result<(), Breach> {
-        for stage in self.stages(plea.key, plea.moment).into_iter().flatten() {
-            let own = stage.fingerprint == plea.fingerprint && plea.at < stage.replay_until();
+    pub(crate) fn answer_told(
+        &mut self,
+        request: &AdmitRequest<'_>,
+        text: &str,
+    ) -> Result<(), Breach> {
+        for stage in self.stages(request.key, request.moment).into_iter().flatten() {
+            let own = stage.fingerprint == request.fingerprint && request.at < stage.replay_until();
             if stage.hand != Hand::Answered || !own {
                 continue;
             }
-            let life = (plea.key.to_owned(), stage.owner, stage.accepted_at);
+            let life = (request.key.to_owned(), stage.owner, stage.accepted_at);
             let may = self.requests.answers.get_mut(&life);
             if let Some(may) = may.filter(|may| may.iter().any(|may| may == text)) {
                 may.retain(|may| may == text);
                 return Ok(());
             }
         }
-        breach(Kind::Request, format!("{} never had the response {text}", plea.key))
+        breach(Kind::Request, format!("{} never had the response {text}", request.key))
     }
 
     /// Checks the response that a client is shown.
@@ -289,26 +297,30 @@ impl Model {
     ) -> Result<(), Breach> {
         let (key, owner) = (admit.request.key.reveal(), Some(admit.owner.as_str()));
         let (fingerprint, Since { moment, at, .. }) = (admit.fingerprint, since);
-        self.answer_told(&Plea { key, fingerprint, owner, moment, at }, text)
+        self.answer_told(&AdmitRequest { key, fingerprint, owner, moment, at }, text)
     }
 
     /// Whether the request was in flight when the call was made.
-    pub(crate) fn was_open(&self, plea: &Plea<'_>) -> bool {
-        let stages = self.stages(plea.key, plea.moment);
+    pub(crate) fn was_open(&self, request: &AdmitRequest<'_>) -> bool {
+        let stages = self.stages(request.key, request.moment);
         stages.first().is_some_and(|first| first.as_ref().is_some_and(Stage::is_open))
     }
 
     /// Whether the call may be rejected with this reason.
-    pub(crate) fn may_refuse_plea(&mut self, plea: &Plea<'_>, rejection: &Rejection) -> bool {
+    pub(crate) fn may_refuse_admit(
+        &mut self,
+        request: &AdmitRequest<'_>,
+        rejection: &Rejection,
+    ) -> bool {
         let latest = self.latest;
-        let stages = self.stages(plea.key, plea.moment);
+        let stages = self.stages(request.key, request.moment);
         let mut known = stages.iter().flatten();
-        let same = |stage: &Stage| stage.fingerprint == plea.fingerprint;
+        let same = |stage: &Stage| stage.fingerprint == request.fingerprint;
         match rejection {
             Rejection::IdempotencyConflict => {
                 let differs = |stage: &&Stage| {
                     let ends = if stage.is_open() { stage.until() } else { stage.replay_until() };
-                    stage.hand != Hand::Expired && !same(stage) && plea.at < ends
+                    stage.hand != Hand::Expired && !same(stage) && request.at < ends
                 };
                 let others: Vec<&Stage> = known.filter(differs).collect();
                 if others.iter().all(|stage| stage.is_open()) {
@@ -321,20 +333,20 @@ impl Model {
             Rejection::IdempotencyInFlight { retry_after_ms } => {
                 *retry_after_ms == TERMS.retry_after_ms
                     && known.any(|stage| {
-                        let other = plea.owner != Some(&stage.owner);
-                        stage.is_open() && same(stage) && other && plea.at < stage.until()
+                        let other = request.owner != Some(&stage.owner);
+                        stage.is_open() && same(stage) && other && request.at < stage.until()
                     })
             }
             Rejection::IdempotencyExpired => known.any(|stage| {
                 let over = stage.hand == Hand::Answered && stage.replay_until() <= latest;
-                (over || stage.hand == Hand::Expired) && plea.at < stage.forget_at()
+                (over || stage.hand == Hand::Expired) && request.at < stage.forget_at()
             }),
             Rejection::RateLimited { .. } => {
                 let free = |stage: &Option<Stage>| {
                     stage.as_ref().is_none_or(|stage| stage.is_over(latest))
                 };
                 stages.iter().any(free)
-                    && self.may_be_limited(&limiter_of(plea.key), 1, GROWTH, plea.at)
+                    && self.may_be_limited(&limiter_of(request.key), 1, GROWTH, request.at)
             }
             _ => false,
         }
@@ -423,7 +435,10 @@ impl Model {
             Command::Admit(admit) => {
                 let (key, owner) = (admit.request.key.reveal(), Some(admit.owner.as_str()));
                 let (fingerprint, moment, at) = (admit.fingerprint, asked.moment, asked.at);
-                self.may_refuse_plea(&Plea { key, fingerprint, owner, moment, at }, rejection)
+                self.may_refuse_admit(
+                    &AdmitRequest { key, fingerprint, owner, moment, at },
+                    rejection,
+                )
             }
             Command::CompleteRequest(answer) => {
                 let key = answer.request.key.reveal();

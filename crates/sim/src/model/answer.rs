@@ -45,10 +45,10 @@ impl Model {
             }
             Command::Fail(fail) => self.fails(fenced(&fail.fence), &fail.reason, fail.retry),
             Command::ClaimGranted(consume) => {
-                self.offered(&crate::staff::claim(&consume.worker, 1));
+                self.offered(&crate::workers::claim(&consume.worker, 1));
             }
             Command::DeregisterWorker(retire) => self.retires(retire.id.as_str()),
-            Command::ReleaseSession(release) => self.lets_go(&release.session),
+            Command::ReleaseSession(release) => self.session_released(&release.session),
             Command::DeleteTask(reap) => drop(self.reaping.insert(reap.task.id.clone())),
             Command::Complete(complete) => {
                 let bytes = complete.result.as_ref().map(|result| result.bytes.to_vec());
@@ -128,11 +128,11 @@ impl Model {
                 if fences.len() > claim.limit as usize {
                     return breach(Kind::StrangeClaim, "more tasks than the claim's limit");
                 }
-                fences.into_iter().try_for_each(|fenced| self.handed(asked, fenced, &claim.worker))
+                fences.into_iter().try_for_each(|fenced| self.leased(asked, fenced, &claim.worker))
             }
             (Command::ClaimGranted(consume), Outcome::Claimed(tasks)) => match &tasks[..] {
                 [task] if task.id == consume.task.id => {
-                    self.handed(asked, (task.id.clone(), task.epoch), &consume.worker)
+                    self.leased(asked, (task.id.clone(), task.epoch), &consume.worker)
                 }
                 _ => breach(Kind::StrangeClaim, "the claim got a different task"),
             },
@@ -159,7 +159,7 @@ impl Model {
         }
     }
 
-    fn handed(
+    fn leased(
         &mut self,
         asked: &Asked<'_>,
         fenced: Fenced,
@@ -169,8 +169,8 @@ impl Model {
             Some(seen) if seen.seq > asked.seq && seen.worker == worker.as_str() => {}
             other => return breach(Kind::EffectMissing, format!("claim {fenced:?} was {other:?}")),
         }
-        if !self.handed.insert(fenced.clone()) {
-            return breach(Kind::HandedTwice, format!("{fenced:?}"));
+        if !self.leased.insert(fenced.clone()) {
+            return breach(Kind::LeasedTwice, format!("{fenced:?}"));
         }
         Ok(())
     }
@@ -188,8 +188,8 @@ impl Model {
             let what = format!("attempt {attempt} of {fenced:?} starts in {worker}: {claim:?}");
             return breach(Kind::EffectMissing, what);
         }
-        if !self.started.insert(fenced.clone()) || !self.handed.insert(fenced.clone()) {
-            return breach(Kind::HandedTwice, format!("{fenced:?} starts again in {worker}"));
+        if !self.started.insert(fenced.clone()) || !self.leased.insert(fenced.clone()) {
+            return breach(Kind::LeasedTwice, format!("{fenced:?} starts again in {worker}"));
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ use crate::model::record::one;
 use crate::model::workflow::payload;
 use crate::violation::{Breach, Kind, breach};
 
-/// What the model knows of these workflows.
+/// The observed state of these workflows.
 #[derive(Debug, Default)]
 pub(crate) struct ExternalRuntime {
     /// Workflows and their activities, in their present state.
@@ -34,7 +34,7 @@ pub(crate) struct ExternalRuntime {
     /// The commands that clients submitted under each lease.
     asked: BTreeMap<Fenced, Vec<Command>>,
     /// Tasks as they were leased, the latest last.
-    handed: Vec<Arc<Task>>,
+    leased: Vec<Arc<Task>>,
     known: BTreeSet<Fenced>,
     /// Committed turns, by name.
     kept: BTreeSet<String>,
@@ -165,8 +165,8 @@ fn fenced(command: &Command) -> Option<Fenced> {
 
 impl ExternalRuntime {
     /// Tasks as they were leased, the latest last.
-    pub(crate) fn handed(&self) -> &[Arc<Task>] {
-        &self.handed
+    pub(crate) fn leased(&self) -> &[Arc<Task>] {
+        &self.leased
     }
 
     /// Whether a client received this lease.
@@ -214,9 +214,9 @@ impl ExternalRuntime {
             (Command::Claim(_), Outcome::Claimed(tasks)) => {
                 for task in tasks {
                     if !self.known.insert((task.id.clone(), task.epoch)) {
-                        return breach(Kind::HandedTwice, format!("{}/{}", task.id, task.epoch));
+                        return breach(Kind::LeasedTwice, format!("{}/{}", task.id, task.epoch));
                     }
-                    self.handed.push(task.clone());
+                    self.leased.push(task.clone());
                 }
                 Ok(())
             }

@@ -85,7 +85,7 @@ pub(crate) struct Hold {
     pub(crate) resumed: bool,
     /// Whether it ends when its holder is declared dead.
     pub(crate) registered: bool,
-    /// Whether its lane counts it.
+    /// Whether the limit of its lane counts it.
     pub(crate) counted: bool,
     /// The quotas that count it.
     pub(crate) metered: Metered,
@@ -181,7 +181,7 @@ impl Facts {
     }
 }
 
-/// The values of a thing over time: each with the log event from which it holds.
+/// The values of a record over time, each with the first log event at which it holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Track<T> {
     past: Vec<(u64, T)>,

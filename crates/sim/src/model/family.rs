@@ -53,7 +53,7 @@ impl Model {
     /// lease.
     pub(crate) fn may_start_again(&mut self, fenced: &Fenced) {
         self.started.remove(fenced);
-        self.handed.remove(fenced);
+        self.leased.remove(fenced);
     }
 
     /// Checks the parent of a new task: it exists and has not ended.

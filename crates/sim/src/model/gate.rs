@@ -36,7 +36,7 @@ struct Starts {
     at: Vec<Timestamp>,
     /// How much longer than the window a start may count.
     slack_ms: u64,
-    /// Until then, older starts that the model does not know may count.
+    /// Until then, starts from before the model observed the limit may count.
     murky_until: Timestamp,
 }
 
@@ -263,7 +263,7 @@ impl Model {
         // A batch with an earlier time may commit after one that released the session.
         if let Some(owner) = owner.filter(|owner| self.latest < owner.until)
             && !self.gates.released.contains(name)
-            && !self.staff.may_retire(&owner.worker)
+            && !self.workers.may_retire(&owner.worker)
         {
             return breach(Kind::Gate, format!("its session belongs to {owner:?}"));
         }
@@ -304,7 +304,7 @@ impl Model {
     }
 
     /// Records that an operator releases a session.
-    pub(super) fn lets_go(&mut self, session: &str) {
+    pub(super) fn session_released(&mut self, session: &str) {
         self.gates.released.insert(session.to_owned());
     }
 

@@ -108,7 +108,7 @@ impl Model {
     /// Whether the holder of a lease was just declared dead.
     fn is_dead(&self, fenced: &Fenced) -> bool {
         let holder = self.claims.get(fenced).map(|seen| &seen.worker);
-        holder.is_some_and(|worker| self.staff.dead.contains(worker) && self.is_silent(worker))
+        holder.is_some_and(|worker| self.workers.dead.contains(worker) && self.is_silent(worker))
     }
 
     /// Checks that a handler never counts on a lease for longer than requested, nor for longer

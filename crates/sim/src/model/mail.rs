@@ -18,7 +18,7 @@ use crate::model::state::Model;
 use crate::script::WAITPOINT_MS;
 use crate::violation::{Breach, Kind, breach};
 
-/// What the model knows of messages and of waits for them.
+/// The observed state of messages and of waits for them.
 #[derive(Debug, Default)]
 pub(super) struct Office {
     pub(super) mail: BTreeMap<TaskId, Mail>,
@@ -220,7 +220,7 @@ impl Model {
         };
         for (number, seq) in there {
             match one::<Message>(memory, Message::key_of(&tenant, id, number)) {
-                Some(message) => self.compare_letter(seq, &message)?,
+                Some(message) => self.compare_message(seq, &message)?,
                 None => self.taken_out(id, number)?,
             }
         }
@@ -235,7 +235,7 @@ impl Model {
         }
     }
 
-    fn compare_letter(&mut self, seq: u64, message: &Message) -> Result<(), Breach> {
+    fn compare_message(&mut self, seq: u64, message: &Message) -> Result<(), Breach> {
         let sent = self.office.sent_messages.get_mut(&seq).expect("the log has its event");
         let delay_ms = sent.at.ms_until(message.visible_at);
         let sort = (sent.task.clone(), sent.name.clone(), sent.source.clone());

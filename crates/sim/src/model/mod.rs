@@ -22,14 +22,14 @@ mod refusal;
 mod reply;
 mod request;
 mod retry;
-mod staff;
 mod state;
 mod wait;
+mod workers;
 mod workflow;
 mod workflow_end;
 mod workflow_life;
 
-pub(crate) use admit::{Giver, Plea};
+pub(crate) use admit::{AdmitRequest, Giver};
 pub(crate) use answer::{Asked, Fenced, Since};
 pub(crate) use effect::{CallName, Made, Parent, Right};
 pub(crate) use external_runtime::ExternalRuntime;

@@ -65,7 +65,7 @@ impl Model {
         let deletes = changes.deletes.iter().map(|(key, _)| key);
         let mut unlisted = false;
         let (mut taken, mut families, mut gates) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut posted, mut staff) = (BTreeSet::new(), Vec::new());
+        let (mut posted, mut workers) = (BTreeSet::new(), Vec::new());
         let (mut effects, mut limiters) = (Vec::new(), Vec::new());
         for key in inserts.chain(updates).chain(deletes).filter(|key| !is_elsewhere(key)) {
             match (key.table, last_text(key)) {
@@ -80,7 +80,7 @@ impl Model {
                 (Table::Effect, _) => effects.push(key),
                 (Table::Limiter, _) => limiters.push(key),
                 (Table::ConcurrencyLimit, _) => gates.push(key),
-                (Table::Worker, Some(id)) => staff.push(id.to_owned()),
+                (Table::Worker, Some(id)) => workers.push(id.to_owned()),
                 (Table::Children, Some(id)) => families.push(TaskId::new(id)),
                 (Table::Message | Table::Mailbox, _) => posted.extend(second_text(key)),
                 (Table::Waitpoint, _) => self.compare_waitpoint(memory, key)?,
@@ -93,7 +93,7 @@ impl Model {
         taken.into_iter().try_for_each(|key| self.compare_key(memory, key))?;
         self.check_keyed()?;
         gates.into_iter().try_for_each(|key| self.compare_gate(memory, key))?;
-        staff.into_iter().try_for_each(|id| self.compare_worker(memory, id))?;
+        workers.into_iter().try_for_each(|id| self.compare_worker(memory, id))?;
         families.iter().try_for_each(|id| self.compare_children(memory, id))?;
         posted.iter().try_for_each(|id| self.compare_mail(memory, id))?;
         if unlisted { self.check_listed(memory) } else { Ok(()) }

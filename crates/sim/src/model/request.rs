@@ -13,7 +13,7 @@ use crate::ready::ready;
 use crate::script::VARIANTS;
 use crate::violation::{Breach, Kind, breach};
 
-/// A key as it was taken, and its task.
+/// A use of an idempotency key, and the task that it refers to.
 #[derive(Clone, Debug)]
 pub(super) struct KeySeen {
     task: TaskId,
@@ -24,7 +24,7 @@ pub(super) struct KeySeen {
 }
 
 impl Model {
-    /// The variant of its task that a request creates.
+    /// The variant of its spec that a create request asks for.
     fn variant_of(&self, new: &NewTask) -> Option<u8> {
         let bytes = new.payload.as_ref().map(|payload| &payload.bytes[..]);
         let spec = self.spec(&new.id);
@@ -134,7 +134,8 @@ impl Model {
     /// What a key may have referred to since the command was submitted.
     fn taken(&self, asked: &Asked<'_>, new: &NewTask) -> impl Iterator<Item = &KeySeen> {
         let at = asked.at;
-        let key = new.idempotency.as_ref().and_then(|wish| self.keys.get(wish.key.reveal()));
+        let key =
+            new.idempotency.as_ref().and_then(|operation| self.keys.get(operation.key.reveal()));
         key.into_iter().flatten().filter(move |seen| at < seen.expires_at)
     }
 

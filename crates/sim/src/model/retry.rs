@@ -53,12 +53,12 @@ impl Model {
                 let lease = ends(facts, at, spec)?;
                 let said = self.failing.get(&(at.id.clone(), lease)).into_iter().flatten();
                 let said = said.filter(|(known, _)| known == reason).map(|(_, retry)| *retry);
-                let mut wishes: Vec<Retry> = said.collect();
-                if wishes.is_empty() {
+                let mut operations: Vec<Retry> = said.collect();
+                if operations.is_empty() {
                     // The worker failed it, because its handler panicked.
-                    wishes.push(Retry::Policy);
+                    operations.push(Retry::Policy);
                 }
-                follows(at, facts, spec, class, &wishes, &answer)?;
+                follows(at, facts, spec, class, &operations, &answer)?;
                 let content = Content::Fail(reason.to_owned());
                 self.settled(at, facts, lease, Some(content), answer);
                 Ok(())
@@ -73,7 +73,7 @@ fn follows(
     facts: &Facts,
     spec: &TaskSpec,
     class: FailureClass,
-    wishes: &[Retry],
+    operations: &[Retry],
     answer: &Settled,
 ) -> Result<(), Breach> {
     let leads_there = |retry: &Retry| match (pause_ms(facts, spec, class, *retry), answer) {
@@ -83,10 +83,10 @@ fn follows(
         }
         _ => false,
     };
-    if wishes.iter().any(leads_there) {
+    if operations.iter().any(leads_there) {
         return Ok(());
     }
-    let what = format!("{class:?} with {wishes:?} after {} attempts", facts.attempts);
+    let what = format!("{class:?} with {operations:?} after {} attempts", facts.attempts);
     breach(Kind::Retry, format!("{what}, but the outcome is {answer:?}"))
 }
 

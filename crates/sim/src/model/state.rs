@@ -22,7 +22,7 @@ pub(crate) struct Model {
     pub(crate) of_id: BTreeMap<TaskId, usize>,
     pub(super) tasks: BTreeMap<TaskId, Track<Facts>>,
     pub(super) lanes: BTreeMap<LaneName, Track<LaneFacts>>,
-    /// By key, what it referred to, in order.
+    /// By idempotency key, the tasks that it referred to, in order.
     pub(super) keys: BTreeMap<String, Vec<super::request::KeySeen>>,
     /// Tasks that the observed commit created, with or without keys.
     pub(super) keyed: Vec<TaskId>,
@@ -34,7 +34,7 @@ pub(crate) struct Model {
     /// By task and event name, its last log event.
     pub(super) happened: BTreeMap<(TaskId, &'static str), u64>,
     /// Claims that a caller received.
-    pub(super) handed: BTreeSet<Fenced>,
+    pub(super) leased: BTreeSet<Fenced>,
     pub(super) started: BTreeSet<Fenced>,
     /// Results that holders gave.
     pub(super) given: BTreeMap<Fenced, Vec<Option<Vec<u8>>>>,
@@ -68,7 +68,7 @@ pub(crate) struct Model {
     /// Ended tasks as they were when they ended.
     pub(super) frozen: BTreeMap<TaskId, super::record::Frozen>,
     /// Registered workers.
-    pub(super) staff: super::staff::Staff,
+    pub(super) workers: super::workers::Workers,
     /// Concurrency limits, quotas, and the owners of sessions.
     pub(super) gates: super::gate::Gates,
     /// Messages to tasks.
@@ -110,7 +110,7 @@ impl Model {
             progress: BTreeMap::new(),
             settles: BTreeMap::new(),
             happened: BTreeMap::new(),
-            handed: BTreeSet::new(),
+            leased: BTreeSet::new(),
             started: BTreeSet::new(),
             given: BTreeMap::new(),
             unread: Vec::new(),
@@ -128,7 +128,7 @@ impl Model {
             beginning: Vec::new(),
             clock_is_set: false,
             frozen: BTreeMap::new(),
-            staff: super::staff::Staff::default(),
+            workers: super::workers::Workers::default(),
             gates: super::gate::Gates::default(),
             office: super::mail::Office::default(),
             requests: super::admit::Requests::default(),

@@ -223,7 +223,8 @@ impl Model {
         let asks_this = |suspend: &&Suspend| {
             let at = |ms| stay.since.plus_ms(ms);
             let timeout = suspend.timeout;
-            let timeout = timeout.map(|wish| Timeout { at: at(wish.after_ms), then: wish.then });
+            let timeout = timeout
+                .map(|operation| Timeout { at: at(operation.after_ms), then: operation.then });
             suspend.condition == kept.condition && timeout == kept.timeout
         };
         let fenced = (id.clone(), task.epoch);

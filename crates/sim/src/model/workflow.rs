@@ -1,4 +1,4 @@
-//! Workflows: what each commit may do to them.
+//! Workflows: the changes that each commit may make to them.
 //!
 //! The model stores the records it has seen, so that it knows what each commit changed: who held
 //! the lease, which messages existed, and how long each history was.
@@ -25,7 +25,7 @@ use crate::workflow::{TENANT, WorkflowSpec};
 /// Prefix of the payload slots of history rows.
 const TURN: &str = "turn/";
 
-/// What the model knows of workflows and their steps.
+/// The observed state of workflows and their steps.
 #[derive(Debug, Default)]
 pub(crate) struct Workflows {
     pub(super) specs: Vec<WorkflowSpec>,

@@ -131,7 +131,7 @@ impl Life {
         before: &ExecutionState,
     ) -> Result<(), Breach> {
         let run = &self.executions[number];
-        let over = run.handed_over();
+        let over = run.carryover();
         match before {
             ExecutionState::ContinueAsNew { input, carried, .. }
                 if *input == run.input && *carried == over.unread =>

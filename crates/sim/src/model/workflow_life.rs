@@ -60,7 +60,7 @@ pub(super) struct Run {
 
 /// What an execution carries over to the next one, as stored.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct HandedOver {
+pub(super) struct Carryover {
     #[serde(default)]
     pub(super) unread: Vec<UnreadSignal>,
     #[serde(default)]
@@ -73,7 +73,7 @@ impl Run {
         Self { first_step, input, carried, rows: Vec::new(), is_cut: false }
     }
 
-    pub(super) fn handed_over(&self) -> HandedOver {
+    pub(super) fn carryover(&self) -> Carryover {
         let read = |carried: &Payload| serde_json::from_slice(&carried.bytes).ok();
         self.carried.as_ref().and_then(read).unwrap_or_default()
     }
@@ -123,7 +123,7 @@ impl Life {
     pub(super) fn begin(&self, number: usize) -> ExecutionStart {
         let run = &self.executions[number];
         let execution = u32::try_from(number).unwrap_or(u32::MAX);
-        let over = run.handed_over();
+        let over = run.carryover();
         let seed = self.created_at.micros().unsigned_abs() ^ u64::from(execution) << 48;
         ExecutionStart {
             execution,
@@ -281,7 +281,7 @@ impl Life {
         carried: Option<Payload>,
     ) -> bool {
         let run = Run::new(task, input, carried);
-        let carries = !run.handed_over().unread.is_empty();
+        let carries = !run.carryover().unread.is_empty();
         self.executions.push(run);
         carries
     }
@@ -309,7 +309,7 @@ impl Life {
     }
 }
 
-/// Whether a message is what the code received.
+/// Whether the code received this message as this input.
 fn is_of(message: &Message, arrival: &WorkflowInput) -> bool {
     match arrival {
         WorkflowInput::Report { step, .. } => {

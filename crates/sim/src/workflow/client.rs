@@ -6,11 +6,11 @@ use windlass_core::{Command, LaneName, Payload, TaskKey, Tenant, limits};
 
 use crate::client::Client;
 use crate::model::{OPERATOR, Workflows};
-use crate::workflow::plan::{LANE, TENANT, WorkflowSpec, WorkflowWish};
-use crate::workflow::player::PROGRAM;
+use crate::workflow::interpreter::PROGRAM;
+use crate::workflow::plan::{LANE, TENANT, WorkflowOperation, WorkflowSpec};
 
 /// The source of messages to workflows.
-pub(crate) const MESSAGE_SOURCE: &str = "teller";
+pub(crate) const MESSAGE_SOURCE: &str = "client";
 
 /// More leases than a run can lose over one turn.
 const LOST_LEASES: u32 = 1_000;
@@ -43,7 +43,7 @@ pub(crate) fn message(spec: &WorkflowSpec, waits: &[u8], nth: usize) -> Command 
 }
 
 impl Client<'_> {
-    pub(crate) fn of_workflows(&self, wish: WorkflowWish) -> Option<Command> {
+    pub(crate) fn of_workflows(&self, operation: WorkflowOperation) -> Option<Command> {
         let specs = &self.script.workflows;
         let spec = |workflow: u8| {
             let at = usize::from(workflow).checked_rem(specs.len())?;
@@ -53,32 +53,32 @@ impl Client<'_> {
             let id = spec(workflow)?.id.as_str().into();
             Some(TaskKey::new(&Tenant::new(TENANT), &id))
         };
-        Some(match wish {
-            WorkflowWish::Start { workflow } => start(spec(workflow)?),
-            WorkflowWish::Tell { workflow, nth } => {
+        Some(match operation {
+            WorkflowOperation::Start { workflow } => start(spec(workflow)?),
+            WorkflowOperation::Tell { workflow, nth } => {
                 let spec = spec(workflow)?;
                 let waits = spec.plan.waits();
                 let nth = usize::from(nth).checked_rem(waits.len())?;
                 message(spec, &waits, nth)
             }
-            WorkflowWish::Cancel { workflow } => {
+            WorkflowOperation::Cancel { workflow } => {
                 RequestCancel { task: key(workflow)?, reason: OPERATOR.into() }.into()
             }
-            WorkflowWish::End { workflow } => {
+            WorkflowOperation::End { workflow } => {
                 Cancel { task: key(workflow)?, reason: OPERATOR.into() }.into()
             }
-            WorkflowWish::Prune { workflow, keep } => {
+            WorkflowOperation::Prune { workflow, keep } => {
                 let (task, keep_last) = (key(workflow)?, u32::from(keep));
                 PruneExecutions { task, keep_last, before: None }.into()
             }
-            WorkflowWish::Claim { lease_ms } => Claim {
+            WorkflowOperation::Claim { lease_ms } => Claim {
                 tenant: Tenant::new(TENANT),
                 lanes: vec![LaneName::new(LANE)],
                 lease_ms,
                 ..Claim::new(self.name.as_str())
             }
             .into(),
-            WorkflowWish::Commit { lease, ahead } => self.commit(lease, ahead)?,
+            WorkflowOperation::Commit { lease, ahead } => self.commit(lease, ahead)?,
         })
     }
 

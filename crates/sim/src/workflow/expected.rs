@@ -1,5 +1,5 @@
+use crate::workflow::interpreter::{FAILED, TIMED_OUT};
 use crate::workflow::plan::{Doing, NEVER, Op};
-use crate::workflow::player::{FAILED, TIMED_OUT};
 
 /// The workflow fails.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 use windlass_store_test::Random;
 
-use crate::script::{Action, Fate, Point, Step, Wish};
-use crate::workflow::plan::{Doing, NEVER, Op, Plan, WorkflowSpec, WorkflowWish};
+use crate::script::{Action, Operation, Point, ProcessFault, Step};
+use crate::workflow::plan::{Doing, NEVER, Op, Plan, WorkflowOperation, WorkflowSpec};
 
 /// Longer than any run.
 const FOR_EVER_MS: u64 = 36_000_000;
@@ -10,13 +10,13 @@ const FOR_EVER_MS: u64 = 36_000_000;
 const NAMES: u64 = 3;
 
 /// Writes the programs of one workflow.
-struct Composer {
+struct PlanWriter {
     is_confluent: bool,
-    /// The last number used; each value gets another one.
+    /// The last number used. All values have different numbers.
     next: u64,
 }
 
-impl Composer {
+impl PlanWriter {
     fn plan(&mut self, random: &mut Random) -> Plan {
         let acts = *random.pick(&[1, 1, 1, 2, 3]);
         let mut plan = Plan { is_confluent: self.is_confluent, ..Plan::one(Vec::new(), false) };
@@ -147,20 +147,20 @@ fn doing(random: &mut Random) -> Doing {
 
 /// Writes steps about workflows, from a separate random source: the rest of a script does not
 /// depend on it.
-pub(crate) struct Author {
+pub(crate) struct WorkflowWriter {
     random: Random,
     count: u8,
     /// The chance of another step, in percent.
     often: u64,
 }
 
-impl Author {
+impl WorkflowWriter {
     /// With the workflows of a script. Two of three scripts have none.
     pub(crate) fn new(seed: u64) -> (Self, Vec<WorkflowSpec>) {
         let mut random = Random::new(seed.rotate_left(16) ^ seed);
         let count = if seed.is_multiple_of(3) { *random.pick(&[1, 1, 2, 3]) } else { 0 };
         let specs = (0..count).map(|number| {
-            let mut composer = Composer { is_confluent: random.percent(60), next: 0 };
+            let mut composer = PlanWriter { is_confluent: random.percent(60), next: 0 };
             let plan = composer.plan(&mut random);
             WorkflowSpec { id: format!("w{number}"), plan }
         });
@@ -170,7 +170,7 @@ impl Author {
     }
 
     pub(crate) fn opening(&mut self) -> Vec<Step> {
-        let start = |workflow| step(&mut self.random, WorkflowWish::Start { workflow });
+        let start = |workflow| step(&mut self.random, WorkflowOperation::Start { workflow });
         (0..self.count).map(start).collect()
     }
 
@@ -184,11 +184,12 @@ impl Author {
     }
 }
 
-fn step(random: &mut Random, wish: WorkflowWish) -> Step {
+fn step(random: &mut Random, operation: WorkflowOperation) -> Step {
     let node = number(random, 12);
     let also = random.percent(12).then(|| number(random, 12));
     let patience = random.percent(4).then(|| number(random, 12));
-    let action = Action::Ask { node, also, patience, wishes: vec![Wish::OfWorkflow(wish)] };
+    let action =
+        Action::Ask { node, also, patience, operations: vec![Operation::OfWorkflow(operation)] };
     Step { action, rounds: *random.pick(&[0, 4, 12, 30]) }
 }
 
@@ -198,37 +199,38 @@ fn number(random: &mut Random, end: u64) -> u8 {
 
 fn plan(random: &mut Random, steps: &mut Vec<Step>) {
     let workflow = number(random, 12);
-    let wish = match random.below(34) {
-        0..3 => WorkflowWish::Start { workflow },
-        3..15 => WorkflowWish::Tell { workflow, nth: number(random, 20) },
-        15 => WorkflowWish::Cancel { workflow },
-        16 if random.percent(40) => WorkflowWish::End { workflow },
-        17 | 18 => WorkflowWish::Prune { workflow, keep: number(random, 2) },
+    let operation = match random.below(34) {
+        0..3 => WorkflowOperation::Start { workflow },
+        3..15 => WorkflowOperation::Tell { workflow, nth: number(random, 20) },
+        15 => WorkflowOperation::Cancel { workflow },
+        16 if random.percent(40) => WorkflowOperation::End { workflow },
+        17 | 18 => WorkflowOperation::Prune { workflow, keep: number(random, 2) },
         19 => return claim(random, steps),
-        20 | 24..27 => {
-            WorkflowWish::Commit { lease: *random.pick(&[0, 0, 0, 1, 2]), ahead: number(random, 3) }
-        }
+        20 | 24..27 => WorkflowOperation::Commit {
+            lease: *random.pick(&[0, 0, 0, 1, 2]),
+            ahead: number(random, 3),
+        },
         21..24 => return strike(random, steps),
         _ => {
             let action = Action::Advance { ms: *random.pick(&[20, 300, 1_500, 5_000]) };
             return steps.push(Step { action, rounds: 8 });
         }
     };
-    let step = step(random, wish);
+    let step = step(random, operation);
     steps.push(step);
 }
 
 /// A client claims a turn and holds it until its lease has expired.
 fn claim(random: &mut Random, steps: &mut Vec<Step>) {
     let lease_ms = *random.pick(&[100, 300]);
-    steps.push(step(random, WorkflowWish::Claim { lease_ms }));
+    steps.push(step(random, WorkflowOperation::Claim { lease_ms }));
     if random.percent(70) {
-        let commit = WorkflowWish::Commit { lease: 0, ahead: number(random, 3) };
+        let commit = WorkflowOperation::Commit { lease: 0, ahead: number(random, 3) };
         steps.push(step(random, commit));
     }
     let action = Action::Advance { ms: *random.pick(&[50, 400, 2_000]) };
     steps.push(Step { action, rounds: 12 });
-    let commit = WorkflowWish::Commit { lease: 0, ahead: number(random, 3) };
+    let commit = WorkflowOperation::Commit { lease: 0, ahead: number(random, 3) };
     steps.push(step(random, commit));
 }
 
@@ -236,13 +238,13 @@ fn claim(random: &mut Random, steps: &mut Vec<Step>) {
 pub(crate) fn strike(random: &mut Random, steps: &mut Vec<Step>) {
     let node = number(random, 12);
     let point = *random.pick(&[Point::Loaded, Point::Decided, Point::Committed]);
-    let fate = *random.pick(&[Fate::Crash, Fate::Stop]);
-    steps.push(Step { action: Action::Trap { node, point, fate }, rounds: 30 });
+    let fault = *random.pick(&[ProcessFault::Crash, ProcessFault::Stop]);
+    steps.push(Step { action: Action::Trap { node, point, fault }, rounds: 30 });
     let ms = *random.pick(&[50, 900, 4_000]);
     steps.push(Step { action: Action::Advance { ms }, rounds: 20 });
-    let back = match fate {
-        Fate::Crash => Action::Restart { node },
-        Fate::Stop => Action::Resume { node },
+    let back = match fault {
+        ProcessFault::Crash => Action::Restart { node },
+        ProcessFault::Stop => Action::Resume { node },
     };
     steps.push(Step { action: back, rounds: 16 });
 }

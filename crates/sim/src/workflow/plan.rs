@@ -67,13 +67,13 @@ pub enum Doing {
     Flaky(u32),
     Panicking,
     Never,
-    /// Runs until faults have been healed, or for this long.
+    /// Runs until recovery begins, or for this long.
     Hang(u64),
 }
 
 /// An operation on workflows, which are counted modulo their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkflowWish {
+pub enum WorkflowOperation {
     Start {
         workflow: u8,
     },

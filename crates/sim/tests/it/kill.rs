@@ -9,7 +9,7 @@
 mod history;
 mod journal;
 mod life;
-#[path = "../../src/bin/victim/line.rs"]
+#[path = "../../src/bin/kill-task/line.rs"]
 mod line;
 mod rules;
 mod view;
@@ -28,7 +28,7 @@ use life::{Life, Orders};
 use rules::{Moment, broken};
 use view::View;
 
-/// The steps at which a process is killed, and the maximum number of the hit.
+/// The steps at which a process is killed, each at one of its first occurrences.
 const STEPS: &[(&str, u64)] = &[
     ("create.asked", 12),
     ("create.answered", 12),
@@ -67,7 +67,7 @@ const CLOSING: &[&str] = &["engine.closing", "engine.closed"];
 const OBSERVATIONS: &[&str] =
     &["asked again", "answered again", "lease expired", "last attempt lost"];
 
-/// Kills at no particular step, and pairs of processes, in each story.
+/// The number of kills at no particular step, and of pairs of processes, in each run.
 const ANY_ANSWER: usize = 4;
 const ANY_MOMENT: usize = 4;
 const PAIRS: usize = 3;
@@ -153,7 +153,8 @@ impl Story {
         );
     }
 
-    /// The kills of this story: first those of a file that is created, the rest in random order.
+    /// The kills of this run: first those while the file is created, then the others in random
+    /// order.
     fn plan(&mut self) -> Vec<Kill> {
         let mut later = Vec::new();
         for &(step, most) in STEPS {
@@ -231,7 +232,7 @@ impl Story {
         Orders { name, seed, creators: CREATORS, step, nth }
     }
 
-    /// Unanswered commands are repeated in some of the lives: soon, or later.
+    /// Starts the next process. Some processes repeat the unanswered commands first.
     fn start(&mut self, step: &'static str, nth: u64) -> Life {
         let again = if self.random.percent(40) { self.journal.again() } else { Vec::new() };
         Life::start(&self.file, &self.orders("a", step, nth), &again)

@@ -1,17 +1,17 @@
-//! Real crashes around a call that must be made once: tellers that are killed with signal 9 at each
-//! step from the request to its answer, at any time, and storms of identical calls from one and
-//! from two processes. The bank records every call, deduplicates nothing, and is never killed.
+//! Real crashes around a call that must be made once: processes that are killed with signal 9 at
+//! each step from the request to its answer, at any time, and storms of identical calls from one
+//! and from two processes. The bank records every call, deduplicates nothing, and is never killed.
 //!
 //! At most one live process works on a key at any time, except in a storm, where requests are in
 //! flight for far longer than the storm. So no call reaches the bank after another process has
-//! looked it up: a killed teller has written all its bytes, and the bank reads them before it
+//! looked it up: a killed process has written all its bytes, and the bank reads them before it
 //! reports that there is no record. Only a fence stops a live process that is slower than its
 //! lease.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
 
 mod judge;
-#[path = "../../src/bin/teller/line.rs"]
+#[path = "../../src/bin/kill-request/line.rs"]
 mod line;
 mod point;
 mod process;
@@ -28,7 +28,7 @@ use crate::bank::Entry;
 use judge::{Judge, not_replayed};
 use line::{Ask, By, Line, Word};
 use point::{Chain, chains};
-use process::{NO_POINT, Place, Teller};
+use process::{NO_POINT, Place, Process};
 
 /// The minimum, so that retries follow soon.
 const SHORT_MS: u64 = 1_000;
@@ -90,9 +90,9 @@ fn kill_at_every_point(place: &Place, store: &str, at_once: usize) {
         loop {
             let Some(chain) = left.lock().unwrap().next() else { return };
             for point in &chain.points {
-                let mut teller = place.teller(point, std::slice::from_ref(&chain.key));
-                teller.tell(&Word::Ask(ask(chain.by, &chain.key)));
-                match teller.killed() {
+                let mut process = place.process(point, std::slice::from_ref(&chain.key));
+                process.tell(&Word::Ask(ask(chain.by, &chain.key)));
+                match process.killed() {
                     Ok(said) => judge.lock().unwrap().hear(&said),
                     Err(problem) => {
                         problems.lock().unwrap().push(format!("{chain:?} at {point}: {problem}"));
@@ -131,11 +131,11 @@ fn kill_at_any_moment(place: &Place, store: &str) {
         let most_us = *random.pick(&[3_000, 10_000, 50_000]);
         let pause = Duration::from_micros(least_us + random.below(most_us));
         let open: Vec<Ask> = asks.iter().filter(|ask| !judge.knows(&ask.key)).cloned().collect();
-        let mut teller = place.teller(NO_POINT, &lanes(&open));
-        teller.until(|line| *line == Line::Ready);
-        open.iter().for_each(|ask| teller.tell(&Word::Ask(ask.clone())));
+        let mut process = place.process(NO_POINT, &lanes(&open));
+        process.until(|line| *line == Line::Ready);
+        open.iter().for_each(|ask| process.tell(&Word::Ask(ask.clone())));
         std::thread::sleep(pause);
-        judge.hear(&teller.kill());
+        judge.hear(&process.kill());
         cut += usize::from(open.iter().any(|ask| !judge.knows(&ask.key)));
     }
     must(&end(place, &mut judge, &asks), &rounds, "a_kill_at_any_moment");
@@ -147,9 +147,9 @@ fn kill_at_any_moment(place: &Place, store: &str) {
 fn end(place: &Place, judge: &mut Judge, asks: &[Ask]) -> Vec<String> {
     let keys: Vec<String> = asks.iter().map(|ask| ask.key.clone()).collect();
     let retry_some = |asks: &[Ask]| {
-        let mut teller = place.teller(NO_POINT, &lanes(asks));
-        asks.iter().for_each(|ask| teller.tell(&Word::Ask(ask.clone())));
-        teller.ended()
+        let mut process = place.process(NO_POINT, &lanes(asks));
+        asks.iter().for_each(|ask| process.tell(&Word::Ask(ask.clone())));
+        process.ended()
     };
     let retry = || asks.chunks(AT_ONCE).flat_map(retry_some).collect::<Vec<Line>>();
     judge.hear(&retry());
@@ -173,33 +173,33 @@ fn must(problems: &[String], rounds: &Range<u64>, test: &str) {
     assert!(problems.is_empty(), "{}\nreproduce: {reproduce}", problems.join("\n"));
 }
 
-fn storms(place: &Place, processes: usize) {
-    let mut tellers: Vec<Teller> = (0..processes).map(|_| place.teller(NO_POINT, &[])).collect();
-    for teller in &mut tellers {
-        teller.until(|line| *line == Line::Ready);
+fn storms(place: &Place, count: usize) {
+    let mut processes: Vec<Process> = (0..count).map(|_| place.process(NO_POINT, &[])).collect();
+    for process in &mut processes {
+        process.until(|line| *line == Line::Ready);
     }
     let mut asked = BTreeMap::new();
     for times in [2, 16, 256] {
-        let storm = Ask { times, ..ask(By::Request, &storm_key("free", times, processes)) };
-        tellers.iter_mut().for_each(|teller| teller.tell(&Word::Ask(storm.clone())));
-        asked.insert(storm.key, times * processes);
+        let storm = Ask { times, ..ask(By::Request, &storm_key("free", times, count)) };
+        processes.iter_mut().for_each(|process| process.tell(&Word::Ask(storm.clone())));
+        asked.insert(storm.key, times * count);
     }
     for times in [2, 16, 256] {
-        let key = storm_key("held", times, processes);
-        storm_in_flight(&mut tellers, &key, times);
-        asked.insert(key, times * processes);
+        let key = storm_key("held", times, count);
+        storm_in_flight(&mut processes, &key, times);
+        asked.insert(key, times * count);
     }
-    for teller in &mut tellers {
-        teller.tell(&Word::Go);
+    for process in &mut processes {
+        process.tell(&Word::Go);
     }
-    let said: Vec<Line> = tellers.into_iter().flat_map(Teller::ended).collect();
+    let said: Vec<Line> = processes.into_iter().flat_map(Process::ended).collect();
     let told: Vec<Line> = said.into_iter().filter(|it| matches!(it, Line::Told { .. })).collect();
     let mut judge = Judge::default();
     judge.hear(&told);
     let keys: Vec<String> = asked.keys().cloned().collect();
     let own = |entry: &Entry| asked.contains_key(&entry.order);
     let books: Vec<_> = place.books().into_iter().filter(own).collect();
-    assert_eq!(judge.broken(&keys, &books), [""; 0], "{processes} processes");
+    assert_eq!(judge.broken(&keys, &books), [""; 0], "{count} processes");
     for (key, times) in asked {
         let of_key = |line: &&Line| matches!(line, Line::Told { key: of, .. } if *of == key);
         let first = |line: &&Line| matches!(line, Line::Told { replayed: false, .. });
@@ -216,21 +216,21 @@ fn storm_key(name: &str, times: usize, processes: usize) -> String {
 
 /// One handler is held while all others send the same request. A conflicting request under its
 /// key is rejected before it continues.
-fn storm_in_flight(tellers: &mut [Teller], key: &str, times: usize) {
+fn storm_in_flight(processes: &mut [Process], key: &str, times: usize) {
     let held = Ask { holds: true, ..ask(By::Request, key) };
-    tellers[0].tell(&Word::Ask(held.clone()));
-    tellers[0].until(|line| matches!(line, Line::Begun { key: of } if of == key));
-    for (nth, teller) in tellers.iter_mut().enumerate() {
+    processes[0].tell(&Word::Ask(held.clone()));
+    processes[0].until(|line| matches!(line, Line::Begun { key: of } if of == key));
+    for (nth, process) in processes.iter_mut().enumerate() {
         let times = if nth == 0 { times - 1 } else { times };
-        teller.tell(&Word::Ask(Ask { times, ..held.clone() }));
-        teller.tell(&Word::Ask(Ask { cents: CENTS + 1, ..held.clone() }));
+        process.tell(&Word::Ask(Ask { times, ..held.clone() }));
+        process.tell(&Word::Ask(Ask { cents: CENTS + 1, ..held.clone() }));
     }
-    for teller in tellers {
+    for process in processes {
         let about = |line: &Line| match line {
             Line::Told { key: of, .. } | Line::Refused { key: of, .. } => of == key,
             Line::Ready | Line::Begun { .. } => false,
         };
-        let said = teller.until(about).last().cloned();
+        let said = process.until(about).last().cloned();
         let code = "idempotency_conflict".to_owned();
         assert_eq!(said, Some(Line::Refused { key: key.to_owned(), code }), "in flight");
     }

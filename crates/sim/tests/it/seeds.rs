@@ -1,12 +1,12 @@
 use std::ops::Range;
 
-use windlass_sim::{Simulation, Tally, Until, run_many};
+use windlass_sim::{Simulation, Tally, Until, run_seeds};
 use windlass_store_test::differential::{seeds, seeds_of_commit};
 
 /// The seeds of an ordinary run; they cover everything required.
 const DEFAULT_SEEDS: Range<u64> = 0..300;
 
-/// The number of seeds from the start that the commit gives.
+/// The number of seeds after the first one, which is derived from the checked-out commit.
 const SEEDS_OF_COMMIT: u64 = 150;
 
 /// Seeds that once broke a rule, of the engine or of the model, outside the default range.
@@ -47,7 +47,7 @@ const ONCE_BROKEN: [u64; 17] = [
 
 /// Runs seeds, and fails with the shrunk script of the first violation.
 fn pass(seeds: Range<u64>) -> Tally {
-    let tally = run_many(seeds, Until::Violations(1));
+    let tally = run_seeds(seeds, Until::Violations(1));
     if let Some(&seed) = tally.broken.keys().next() {
         let shown = Simulation::from_seed(seed).run_and_shrink();
         panic!("{}", shown.expect_err("the same seed is the same run"));

@@ -4,14 +4,14 @@
 //! killed.
 //!
 //! Kills are timed by the progress of the work, not by a clock, so that they hit it midway on any
-//! machine; some come at a time after the start of a process, wherever it is then.
+//! machine; some kill a process a fixed time after its start.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
 
 mod judge;
-#[path = "../../src/bin/runner/line.rs"]
+#[path = "../../src/bin/kill-workflow/line.rs"]
 mod line;
-#[path = "../../src/bin/runner/plan.rs"]
+#[path = "../../src/bin/kill-workflow/plan.rs"]
 mod plan;
 mod process;
 
@@ -38,7 +38,8 @@ const LONG: Size = Size { steps: 1_000, kills: 50 };
 
 /// The chance in percent that two processes run in parallel.
 const PAIRED: u64 = 30;
-/// The chance in percent that a kill is timed, unless the work reaches the point before.
+/// The chance in percent that a kill happens after a fixed time, if the work has not reached its
+/// point by then.
 const TIMED: u64 = 25;
 
 #[test]

@@ -5,7 +5,7 @@ use windlass_store::{ManualClock, Store};
 use windlass_store_postgres::{Options, PostgresStore};
 use windlass_store_test::differential::{self, DEFAULT_SEEDS};
 use windlass_store_test::postgres::Server;
-use windlass_store_test::{Factory, conformance, mishap};
+use windlass_store_test::{Factory, conformance, every_fault};
 
 /// A schema for each place, in one database.
 struct Schemas(Server);
@@ -37,5 +37,5 @@ async fn postgres_matches_the_reference_tables() {
 
 #[tokio::test]
 async fn postgres_reaches_the_same_result_under_every_fault() {
-    assert!(mishap::run(&Schemas(Server::start())).await > 70);
+    assert!(every_fault::run(&Schemas(Server::start())).await > 70);
 }

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use windlass_store::{ManualClock, Store};
 use windlass_store_sqlite::{Options, SqliteStore};
 use windlass_store_test::differential::{self, DEFAULT_SEEDS};
-use windlass_store_test::{Factory, conformance, mishap, time_order};
+use windlass_store_test::{Factory, conformance, every_fault, time_order};
 
 /// A folder with a file for each place.
 struct Files(TempDir);
@@ -44,5 +44,5 @@ async fn sqlite_matches_the_reference_tables() {
 
 #[tokio::test]
 async fn sqlite_reaches_the_same_result_under_every_fault() {
-    assert!(mishap::run(&Files(tempfile::tempdir().unwrap())).await > 70);
+    assert!(every_fault::run(&Files(tempfile::tempdir().unwrap())).await > 70);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use windlass_store::StoreError;
 
-use super::ground::Ground;
+use super::context::Context;
 use super::{
     change, family, foreign, gates, handle, log, mail, payload, query, requests, scan, text, time,
     workers, workflows,
@@ -37,13 +37,13 @@ impl fmt::Display for Wrong {
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     pub name: &'static str,
-    check: for<'g> fn(&'g Ground<'g>) -> Pin<Box<dyn Future<Output = Verdict> + Send + 'g>>,
+    check: for<'g> fn(&'g Context<'g>) -> Pin<Box<dyn Future<Output = Verdict> + Send + 'g>>,
 }
 
 impl Case {
     pub async fn run(&self, factory: &dyn Factory) -> Verdict {
         let _name = Named(self.name);
-        let check = async { (self.check)(&Ground::open(factory, self.name).await).await };
+        let check = async { (self.check)(&Context::open(factory, self.name).await).await };
         match tokio::time::timeout(PATIENCE, Box::pin(check)).await {
             Ok(verdict) => verdict,
             Err(_) => Err(Wrong("the case timed out".into())),
@@ -87,7 +87,7 @@ macro_rules! cases {
     ($($module:ident::{$($name:ident),* $(,)?})*) => {
         /// Every case, with the name that a failure is reported under.
         pub const CASES: &[Case] = &[$($(
-            Case { name: stringify!($name), check: |ground| Box::pin($module::$name(ground)) },
+            Case { name: stringify!($name), check: |context| Box::pin($module::$name(context)) },
         )*)*];
     };
 }

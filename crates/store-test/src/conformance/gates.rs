@@ -12,7 +12,7 @@ use windlass_core::{
 use windlass_store::{Query, Store};
 
 use super::case::{Verdict, Wrong};
-use super::ground::{Ground, ensure, same};
+use super::context::{Context, ensure, same};
 use crate::runner::execute;
 
 fn keyed(id: &str) -> NewTask {
@@ -23,8 +23,8 @@ fn of_session(id: &str) -> NewTask {
     NewTask { gate: Some(LimitKey::Session("s".into())), ..NewTask::new(id, "k") }
 }
 
-async fn create(ground: &Ground<'_>, tasks: Vec<NewTask>) -> Verdict {
-    ground.must(Create { tenant: Tenant::default(), tasks }).await.map(drop)
+async fn create(context: &Context<'_>, tasks: Vec<NewTask>) -> Verdict {
+    context.must(Create { tenant: Tenant::default(), tasks }).await.map(drop)
 }
 
 fn claim_as(worker: &str, limit: u32) -> Claim {
@@ -33,8 +33,8 @@ fn claim_as(worker: &str, limit: u32) -> Claim {
     claim
 }
 
-async fn claimed(ground: &Ground<'_>, claim: Claim) -> Result<Vec<Arc<Task>>, Wrong> {
-    match ground.must(claim).await? {
+async fn claimed(context: &Context<'_>, claim: Claim) -> Result<Vec<Arc<Task>>, Wrong> {
+    match context.must(claim).await? {
         Outcome::Claimed(tasks) => Ok(tasks),
         other => Err(Wrong(format!("unexpected outcome of a claim: {other:?}"))),
     }
@@ -44,21 +44,21 @@ fn ids(tasks: &[Arc<Task>]) -> Vec<&str> {
     tasks.iter().map(|task| task.id.as_str()).collect()
 }
 
-async fn complete(ground: &Ground<'_>, fence: Fence) -> Verdict {
-    ground.must(Complete { fence, result: None }).await.map(drop)
+async fn complete(context: &Context<'_>, fence: Fence) -> Verdict {
+    context.must(Complete { fence, result: None }).await.map(drop)
 }
 
 async fn set(
-    ground: &Ground<'_>,
+    context: &Context<'_>,
     scope: QuotaScope,
     limit: Option<u32>,
     rate: Option<Rate>,
 ) -> Verdict {
-    ground.must(SetQuota { tenant: Tenant::default(), scope, limit, rate }).await.map(drop)
+    context.must(SetQuota { tenant: Tenant::default(), scope, limit, rate }).await.map(drop)
 }
 
-async fn state(ground: &Ground<'_>, id: &str) -> Result<PublicState, Wrong> {
-    let row = ground.row(&TaskKey::new(&Tenant::default(), &id.into()).row_key()).await?;
+async fn state(context: &Context<'_>, id: &str) -> Result<PublicState, Wrong> {
+    let row = context.row(&TaskKey::new(&Tenant::default(), &id.into()).row_key()).await?;
     let task = row.and_then(|row| read_row::<Task>(row.schema, &row.body));
     Ok(task.ok_or_else(|| Wrong(format!("{id} cannot be decoded")))?.lifecycle.public())
 }
@@ -69,91 +69,91 @@ async fn gates(store: &dyn Store) -> Result<Vec<Arc<ConcurrencyLimit>>, Wrong> {
     rows.iter().map(|row| read(row).ok_or_else(|| Wrong(format!("{row:?}")))).collect()
 }
 
-pub(super) async fn a_concurrency_key_admits_one_task_at_a_time(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_concurrency_key_admits_one_task_at_a_time(context: &Context<'_>) -> Verdict {
     let low = NewTask { priority: -1, ..keyed("a") };
-    create(ground, vec![keyed("b"), low, keyed("c"), NewTask::new("free", "k")]).await?;
-    let first = claimed(ground, claim_as("w", 9)).await?;
+    create(context, vec![keyed("b"), low, keyed("c"), NewTask::new("free", "k")]).await?;
+    let first = claimed(context, claim_as("w", 9)).await?;
     same("the first of a key", &ids(&first), &vec!["b", "free"])?;
-    same("behind it", &state(ground, "c").await?, &PublicState::Blocked)?;
-    complete(ground, first[0].fence()).await?;
-    let second = claimed(ground, claim_as("w", 9)).await?;
+    same("behind it", &state(context, "c").await?, &PublicState::Blocked)?;
+    complete(context, first[0].fence()).await?;
+    let second = claimed(context, claim_as("w", 9)).await?;
     same("the next", &ids(&second), &vec!["c"])?;
-    complete(ground, second[0].fence()).await?;
-    let third = claimed(ground, claim_as("w", 9)).await?;
+    complete(context, second[0].fence()).await?;
+    let third = claimed(context, claim_as("w", 9)).await?;
     same("the last", &ids(&third), &vec!["a"])?;
-    complete(ground, third[0].fence()).await?;
-    same("leftover limits", &gates(&*ground.store).await?.len(), &0)
+    complete(context, third[0].fence()).await?;
+    same("leftover limits", &gates(&*context.store).await?.len(), &0)
 }
 
-pub(super) async fn a_higher_key_limit_admits_more_tasks(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_higher_key_limit_admits_more_tasks(context: &Context<'_>) -> Verdict {
     let names: Vec<String> = (0..30).map(|n| format!("t{n:02}")).collect();
-    create(ground, names.iter().map(|name| keyed(name)).collect()).await?;
+    create(context, names.iter().map(|name| keyed(name)).collect()).await?;
     let key = || QuotaScope::Concurrency("k\u{e9}y".into());
-    set(ground, key(), Some(20), None).await?;
-    let taken = claimed(ground, claim_as("w", 10)).await?;
+    set(context, key(), Some(20), None).await?;
+    let taken = claimed(context, claim_as("w", 10)).await?;
     same("up to the claim limit", &taken.len(), &10)?;
-    set(ground, key(), Some(12), None).await?;
-    same("up to the lower key limit", &claimed(ground, claim_as("w", 10)).await?.len(), &2)?;
-    set(ground, key(), None, None).await?;
-    let gate = gates(&*ground.store).await?;
+    set(context, key(), Some(12), None).await?;
+    same("up to the lower key limit", &claimed(context, claim_as("w", 10)).await?.len(), &2)?;
+    set(context, key(), None, None).await?;
+    let gate = gates(&*context.store).await?;
     let gate = gate.first().ok_or_else(|| Wrong("the concurrency limit does not exist".into()))?;
     same("counted", &(gate.running, gate.admitted, gate.waiting), &(12, 0, 18))
 }
 
-pub(super) async fn a_rate_limit_admits_tasks_after_its_window(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_rate_limit_admits_tasks_after_its_window(context: &Context<'_>) -> Verdict {
     let rate = Rate { starts: 2, window_ms: 1_000 };
-    set(ground, QuotaScope::Concurrency("k\u{e9}y".into()), None, Some(rate)).await?;
-    create(ground, ["a", "b", "c"].map(keyed).into()).await?;
-    same("starts", &claimed(ground, claim_as("w", 9)).await?.len(), &2)?;
-    ground.clock.advance_ms(999);
-    ground.must(Sweep::default()).await?;
-    same("too early", &claimed(ground, claim_as("w", 9)).await?.len(), &0)?;
-    ground.clock.advance_ms(100);
-    ground.must(Sweep::default()).await?;
-    same("in time", &ids(&claimed(ground, claim_as("w", 9)).await?), &vec!["c"])
+    set(context, QuotaScope::Concurrency("k\u{e9}y".into()), None, Some(rate)).await?;
+    create(context, ["a", "b", "c"].map(keyed).into()).await?;
+    same("starts", &claimed(context, claim_as("w", 9)).await?.len(), &2)?;
+    context.clock.advance_ms(999);
+    context.must(Sweep::default()).await?;
+    same("too early", &claimed(context, claim_as("w", 9)).await?.len(), &0)?;
+    context.clock.advance_ms(100);
+    context.must(Sweep::default()).await?;
+    same("in time", &ids(&claimed(context, claim_as("w", 9)).await?), &vec!["c"])
 }
 
-pub(super) async fn quotas_count_what_is_claimed(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn quotas_count_what_is_claimed(context: &Context<'_>) -> Verdict {
     let plain = |n| NewTask::new(format!("t{n}"), "k");
-    create(ground, (0..9).map(plain).collect()).await?;
-    set(ground, QuotaScope::Tenant, Some(3), None).await?;
-    set(ground, QuotaScope::Lane("default".into()), Some(2), None).await?;
-    let taken = claimed(ground, claim_as("w", 9)).await?;
+    create(context, (0..9).map(plain).collect()).await?;
+    set(context, QuotaScope::Tenant, Some(3), None).await?;
+    set(context, QuotaScope::Lane("default".into()), Some(2), None).await?;
+    let taken = claimed(context, claim_as("w", 9)).await?;
     same("by the narrower one", &taken.len(), &2)?;
-    same("none left", &claimed(ground, claim_as("w", 9)).await?.len(), &0)?;
-    complete(ground, taken[0].fence()).await?;
-    same("one more", &claimed(ground, claim_as("w", 9)).await?.len(), &1)?;
-    set(ground, QuotaScope::Lane("default".into()), None, None).await?;
-    same("by the wider one", &claimed(ground, claim_as("w", 9)).await?.len(), &1)?;
+    same("none left", &claimed(context, claim_as("w", 9)).await?.len(), &0)?;
+    complete(context, taken[0].fence()).await?;
+    same("one more", &claimed(context, claim_as("w", 9)).await?.len(), &1)?;
+    set(context, QuotaScope::Lane("default".into()), None, None).await?;
+    same("by the wider one", &claimed(context, claim_as("w", 9)).await?.len(), &1)?;
     let counted: Vec<_> =
-        gates(&*ground.store).await?.iter().map(|g| (g.kind, g.running)).collect();
+        gates(&*context.store).await?.iter().map(|g| (g.kind, g.running)).collect();
     same("counted", &counted, &vec![(LimitKind::Lane, 2), (LimitKind::Tenant, 3)])
 }
 
-pub(super) async fn a_session_stays_with_its_owner(ground: &Ground<'_>) -> Verdict {
-    create(ground, ["a", "b", "c"].map(of_session).into()).await?;
-    same("without sessions", &claimed(ground, Claim::new("w")).await?.len(), &0)?;
-    let first = claimed(ground, claim_as("w", 9)).await?;
+pub(super) async fn a_session_stays_with_its_owner(context: &Context<'_>) -> Verdict {
+    create(context, ["a", "b", "c"].map(of_session).into()).await?;
+    same("without sessions", &claimed(context, Claim::new("w")).await?.len(), &0)?;
+    let first = claimed(context, claim_as("w", 9)).await?;
     same("the first", &ids(&first), &vec!["a"])?;
-    complete(ground, first[0].fence()).await?;
-    same("for another", &claimed(ground, claim_as("v", 9)).await?.len(), &0)?;
-    let second = claimed(ground, claim_as("w", 9)).await?;
+    complete(context, first[0].fence()).await?;
+    same("for another", &claimed(context, claim_as("v", 9)).await?.len(), &0)?;
+    let second = claimed(context, claim_as("w", 9)).await?;
     same("for its owner", &ids(&second), &vec!["b"])?;
-    complete(ground, second[0].fence()).await?;
+    complete(context, second[0].fence()).await?;
     // Every commit raises the time a little.
-    ground.clock.advance_ms(60_001);
-    ground.must(Sweep::default()).await?;
-    let third = claimed(ground, claim_as("v", 9)).await?;
+    context.clock.advance_ms(60_001);
+    context.must(Sweep::default()).await?;
+    let third = claimed(context, claim_as("v", 9)).await?;
     same("after its owner was idle", &ids(&third), &vec!["c"])?;
-    complete(ground, third[0].fence()).await?;
-    ground
+    complete(context, third[0].fence()).await?;
+    context
         .must(ReleaseSession { tenant: Tenant::default(), session: "s".into(), affinity: false })
         .await?;
-    same("leftover limits", &gates(&*ground.store).await?.len(), &0)
+    same("leftover limits", &gates(&*context.store).await?.len(), &0)
 }
 
 /// Tasks of an affinity go to the holder of its lock, which is renewed and expires.
-pub(super) async fn an_affinity_has_a_lock(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn an_affinity_has_a_lock(context: &Context<'_>) -> Verdict {
     let of =
         |id: &str| NewTask { gate: Some(LimitKey::Affinity("s".into())), ..NewTask::new(id, "k") };
     let locked = |worker, limit| Claim { session_idle_ms: 1_000, ..claim_as(worker, limit) };
@@ -163,27 +163,27 @@ pub(super) async fn an_affinity_has_a_lock(ground: &Ground<'_>) -> Verdict {
         lock_ms: 1_000,
         idle_ms: 60_000,
     };
-    create(ground, vec![of("a"), of("b"), of("c")]).await?;
-    same("at once", &ids(&claimed(ground, locked("w", 2)).await?), &vec!["a", "b"])?;
-    same("for another", &claimed(ground, locked("v", 9)).await?.len(), &0)?;
-    ground.clock.advance_ms(900);
-    same("renewed", &ground.must(renew()).await?, &Outcome::SessionsRenewed { renewed: 1 })?;
-    ground.clock.advance_ms(900);
-    ground.must(Sweep::default()).await?;
-    same("for another still", &claimed(ground, locked("v", 9)).await?.len(), &0)?;
-    ground.clock.advance_ms(200);
-    ground.must(Sweep::default()).await?;
-    same("after the lock", &ids(&claimed(ground, locked("v", 9)).await?), &vec!["c"])?;
-    same("its own", &ground.must(renew()).await?, &Outcome::SessionsRenewed { renewed: 1 })
+    create(context, vec![of("a"), of("b"), of("c")]).await?;
+    same("at once", &ids(&claimed(context, locked("w", 2)).await?), &vec!["a", "b"])?;
+    same("for another", &claimed(context, locked("v", 9)).await?.len(), &0)?;
+    context.clock.advance_ms(900);
+    same("renewed", &context.must(renew()).await?, &Outcome::SessionsRenewed { renewed: 1 })?;
+    context.clock.advance_ms(900);
+    context.must(Sweep::default()).await?;
+    same("for another still", &claimed(context, locked("v", 9)).await?.len(), &0)?;
+    context.clock.advance_ms(200);
+    context.must(Sweep::default()).await?;
+    same("after the lock", &ids(&claimed(context, locked("v", 9)).await?), &vec!["c"])?;
+    same("its own", &context.must(renew()).await?, &Outcome::SessionsRenewed { renewed: 1 })
 }
 
 /// Two handles concurrently complete and claim tasks of one key: never do two of them run at once,
 /// and in the end all have run.
-pub(super) async fn handles_race_for_a_concurrency_key(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn handles_race_for_a_concurrency_key(context: &Context<'_>) -> Verdict {
     const TASKS: usize = 20;
     let names: Vec<String> = (0..TASKS).map(|n| format!("t{n:02}")).collect();
-    create(ground, names.iter().map(|name| keyed(name)).collect()).await?;
-    let other = ground.another().await;
+    create(context, names.iter().map(|name| keyed(name)).collect()).await?;
+    let other = context.another().await;
     let work = |store: Arc<dyn Store>, worker: &'static str| async move {
         let mut done = 0;
         for _ in 0..20 * TASKS {
@@ -205,7 +205,7 @@ pub(super) async fn handles_race_for_a_concurrency_key(ground: &Ground<'_>) -> V
         }
         Ok(done)
     };
-    let (one, two) = tokio::join!(work(ground.store.clone(), "w"), work(other, "v"));
+    let (one, two) = tokio::join!(work(context.store.clone(), "w"), work(other, "v"));
     same("all of them", &(one? + two?), &TASKS)?;
-    same("leftover limits", &gates(&*ground.store).await?.len(), &0)
+    same("leftover limits", &gates(&*context.store).await?.len(), &0)
 }

@@ -11,32 +11,40 @@ use windlass_core::{
 use windlass_store::{Notification, Notifications, Store, StoreError};
 
 use super::case::{Verdict, Wrong};
-use super::ground::{Ground, commit, ensure, same};
+use super::context::{Context, commit, ensure, same};
 use crate::fixture::{inserts, lane_key, lane_row};
 use crate::runner::execute;
 use crate::snapshot::Snapshot;
 
-pub(super) async fn handles_share_their_records(ground: &Ground<'_>) -> Verdict {
-    let other = ground.another().await;
-    ground.must(Create::one(NewTask::new("t", "k"))).await?;
-    same("seen by the other", &Snapshot::of(&*other).await?, &Snapshot::of(&*ground.store).await?)?;
+pub(super) async fn handles_share_their_records(context: &Context<'_>) -> Verdict {
+    let other = context.another().await;
+    context.must(Create::one(NewTask::new("t", "k"))).await?;
+    same(
+        "seen by the other",
+        &Snapshot::of(&*other).await?,
+        &Snapshot::of(&*context.store).await?,
+    )?;
     let claimed = execute(&*other, &Claim::new("w").into()).await?;
     let Ok(Outcome::Claimed(tasks)) = claimed else {
         return Err(Wrong(format!("the other claimed {claimed:?}")));
     };
     same("claimed by the other", &tasks.len(), &1)?;
-    ground.must(Complete { fence: tasks[0].fence(), result: None }).await?;
-    same("seen by the other", &Snapshot::of(&*other).await?, &Snapshot::of(&*ground.store).await?)?;
+    context.must(Complete { fence: tasks[0].fence(), result: None }).await?;
+    same(
+        "seen by the other",
+        &Snapshot::of(&*other).await?,
+        &Snapshot::of(&*context.store).await?,
+    )?;
     same("commits of the other", &other.describe().await?.commits, &1)?;
-    same("commits", &ground.store.describe().await?.commits, &2)
+    same("commits", &context.store.describe().await?.commits, &2)
 }
 
-pub(super) async fn records_outlive_their_handles(ground: &Ground<'_>) -> Verdict {
-    ground.must(Create::one(NewTask::new("t", "k"))).await?;
-    ground.must(Claim::new("w")).await?;
-    let before = Snapshot::of(&*ground.store).await?;
-    ground.store.close().await?;
-    let reopened = ground.another().await;
+pub(super) async fn records_outlive_their_handles(context: &Context<'_>) -> Verdict {
+    context.must(Create::one(NewTask::new("t", "k"))).await?;
+    context.must(Claim::new("w")).await?;
+    let before = Snapshot::of(&*context.store).await?;
+    context.store.close().await?;
+    let reopened = context.another().await;
     same("the snapshot", &Snapshot::of(&*reopened).await?, &before)?;
     same("commits", &reopened.describe().await?.commits, &0)?;
     let answer = execute(&*reopened, &Create::one(NewTask::new("u", "k")).into()).await?;
@@ -51,17 +59,17 @@ async fn version(store: &dyn Store, key: RowKey) -> Result<Option<Version>, Stor
 
 /// One handle loads its records in a transaction that ends before the other one commits, so that a
 /// store with one transaction at a time can run this case.
-pub(super) async fn a_stale_change_set_conflicts_across_handles(ground: &Ground<'_>) -> Verdict {
-    let other = ground.another().await;
+pub(super) async fn a_stale_change_set_conflicts_across_handles(context: &Context<'_>) -> Verdict {
+    let other = context.another().await;
     let (a, b) = (lane_key("a"), lane_key("b"));
-    ground.commit(inserts([lane_row("a", 1), lane_row("b", 1)])).await?;
+    context.commit(inserts([lane_row("a", 1), lane_row("b", 1)])).await?;
     let seen = version(&*other, a.clone()).await?;
     same("the other sees", &seen, &Some(Version(1)))?;
     same("the other sees", &version(&*other, lane_key("c")).await?, &None)?;
     let update = |name, at| Update { row: lane_row(name, at + 1), expected: Version(at) };
     let updates = vec![update("a", 1)];
-    ground.commit(ChangeSet { updates, ..inserts([lane_row("c", 5)]) }).await?;
-    let before = Snapshot::of(&*ground.store).await?;
+    context.commit(ChangeSet { updates, ..inserts([lane_row("c", 5)]) }).await?;
+    let before = Snapshot::of(&*context.store).await?;
     let none = ChangeSet::default;
     for (what, stale) in [
         (
@@ -80,7 +88,7 @@ pub(super) async fn a_stale_change_set_conflicts_across_handles(ground: &Ground<
         let found = commit(&*other, stale).await;
         let conflict = matches!(found, Err(StoreError::Conflict));
         ensure(conflict, || format!("{what}: {found:?} instead of a conflict"))?;
-        same(what, &Snapshot::of(&*ground.store).await?, &before)?;
+        same(what, &Snapshot::of(&*context.store).await?, &before)?;
     }
     Ok(())
 }
@@ -114,9 +122,9 @@ async fn work(store: &dyn Store, name: &str) -> Result<Vec<String>, Wrong> {
     }
 }
 
-pub(super) async fn handles_share_the_work(ground: &Ground<'_>) -> Verdict {
-    let other = ground.another().await;
-    let (one, two) = tokio::join!(work(&*ground.store, "one"), work(&*other, "two"));
+pub(super) async fn handles_share_the_work(context: &Context<'_>) -> Verdict {
+    let other = context.another().await;
+    let (one, two) = tokio::join!(work(&*context.store, "one"), work(&*other, "two"));
     let (mut claimed, two) = (one?, two?);
     claimed.extend(two);
     same("claims", &claimed.len(), &(2 * TASKS))?;
@@ -130,7 +138,7 @@ fn waking(lane: &str) -> ChangeSet {
 }
 
 /// Whether a notice covers this lane.
-fn tells_of(notice: &Notification, lane: &str) -> bool {
+fn wakes_lane(notice: &Notification, lane: &str) -> bool {
     match notice {
         Notification::Anything => true,
         Notification::Changed { wakes, .. } => wakes.keys().any(|wake| wake.lane.as_str() == lane),
@@ -140,28 +148,28 @@ fn tells_of(notice: &Notification, lane: &str) -> bool {
 /// A notice that has already arrived.
 async fn ready(notices: &mut Notifications) -> Option<Notification> {
     let mut next = pin!(notices.next());
-    poll_fn(|context| match next.as_mut().poll(context) {
+    poll_fn(|cx| match next.as_mut().poll(cx) {
         Poll::Ready(notice) => Poll::Ready(notice),
         Poll::Pending => Poll::Ready(None),
     })
     .await
 }
 
-pub(super) async fn a_notice_reaches_the_other_handle(ground: &Ground<'_>) -> Verdict {
-    let other = ground.another().await;
-    let (mut own, mut others) = (ground.store.notices(), other.notices());
-    ground.commit(waking("from-one")).await?;
+pub(super) async fn a_notice_reaches_the_other_handle(context: &Context<'_>) -> Verdict {
+    let other = context.another().await;
+    let (mut own, mut others) = (context.store.notices(), other.notices());
+    context.commit(waking("from-one")).await?;
     let Some(notice) = others.next().await else { return Err(Wrong("no notices".into())) };
-    ensure(tells_of(&notice, "from-one"), || format!("the other handle got {notice:?}"))?;
+    ensure(wakes_lane(&notice, "from-one"), || format!("the other handle got {notice:?}"))?;
     same("notice of the change to the handle that made it", &ready(&mut own).await, &None)?;
     commit(&*other, waking("from-two")).await?;
     let Some(notice) = own.next().await else { return Err(Wrong("no notices".into())) };
-    ensure(tells_of(&notice, "from-two"), || format!("the first handle got {notice:?}"))
+    ensure(wakes_lane(&notice, "from-two"), || format!("the first handle got {notice:?}"))
 }
 
-pub(super) async fn handles_have_one_incarnation(ground: &Ground<'_>) -> Verdict {
-    let description = ground.store.describe().await?;
-    let other = ground.another().await.describe().await?;
+pub(super) async fn handles_have_one_incarnation(context: &Context<'_>) -> Verdict {
+    let description = context.store.describe().await?;
+    let other = context.another().await.describe().await?;
     ensure(!description.incarnation.is_empty(), || "the incarnation is empty".into())?;
     same("incarnation", &other.incarnation, &description.incarnation)?;
     same("backend", &other.backend, &description.backend)

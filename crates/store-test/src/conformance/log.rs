@@ -7,7 +7,7 @@ use windlass_core::{
 };
 
 use super::case::{Verdict, Wrong};
-use super::ground::{Ground, commit, ensure, same};
+use super::context::{Context, commit, ensure, same};
 use crate::fixture::START;
 
 /// An event that is identified by its lane name.
@@ -35,27 +35,27 @@ fn names(events: &[LogEvent]) -> Vec<&str> {
     events.iter().map(|event| event.lane.as_str()).collect()
 }
 
-async fn log(ground: &Ground<'_>) -> Result<Vec<LogEvent>, Wrong> {
-    let events = ground.store.events(0, 1_000).await?;
+async fn log(context: &Context<'_>) -> Result<Vec<LogEvent>, Wrong> {
+    let events = context.store.events(0, 1_000).await?;
     let rising = events.is_sorted_by(|earlier, later| earlier.seq < later.seq);
     ensure(rising, || format!("sequence numbers do not rise: {events:?}"))?;
     Ok(events)
 }
 
-pub(super) async fn events_come_in_the_order_of_their_commits(ground: &Ground<'_>) -> Verdict {
-    let other = ground.another().await;
-    ground.commit(appends(&["a", "b"])).await?;
+pub(super) async fn events_come_in_the_order_of_their_commits(context: &Context<'_>) -> Verdict {
+    let other = context.another().await;
+    context.commit(appends(&["a", "b"])).await?;
     commit(&*other, appends(&["c"])).await?;
     // Has an earlier time, but is committed later.
     let late = ChangeSet { events: vec![event("d", -5)], ..ChangeSet::default() };
-    ground.commit(late).await?;
+    context.commit(late).await?;
     commit(&*other, appends(&["f", "e"])).await?;
-    same("events", &names(&log(ground).await?), &vec!["a", "b", "c", "d", "f", "e"])
+    same("events", &names(&log(context).await?), &vec!["a", "b", "c", "d", "f", "e"])
 }
 
-pub(super) async fn events_come_in_pages(ground: &Ground<'_>) -> Verdict {
-    ground.commit(appends(&["a", "b", "c", "d"])).await?;
-    let all = log(ground).await?;
+pub(super) async fn events_come_in_pages(context: &Context<'_>) -> Verdict {
+    context.commit(appends(&["a", "b", "c", "d"])).await?;
+    let all = log(context).await?;
     same("events", &all.len(), &4)?;
     for (after, limit, expected) in [
         (0, 2, &all[..2]),
@@ -65,13 +65,13 @@ pub(super) async fn events_come_in_pages(ground: &Ground<'_>) -> Verdict {
         (i64::MAX as u64, 9, &[]),
         (0, 0, &[]),
     ] {
-        let page = ground.store.events(after, limit).await?;
+        let page = context.store.events(after, limit).await?;
         same(&format!("{limit} after {after}"), &page, &expected.to_vec())?;
     }
     Ok(())
 }
 
-pub(super) async fn every_change_round_trips(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn every_change_round_trips(context: &Context<'_>) -> Verdict {
     let reason = "\u{1f525} \"so\" \\ 'it'\nwent".to_owned();
     let class = FailureClass::Timeout;
     let changes = [
@@ -107,8 +107,8 @@ pub(super) async fn every_change_round_trips(ground: &Ground<'_>) -> Verdict {
     events.push(event("of a lane", i64::MIN));
     let labels = [("wh\u{f6}".to_owned(), "\"so\" \\ 'it'".to_owned())].into();
     events.push(Event { labels, ..task(Change::Promoted) });
-    ground.commit(ChangeSet { events: events.clone(), ..ChangeSet::default() }).await?;
-    let found = log(ground).await?;
+    context.commit(ChangeSet { events: events.clone(), ..ChangeSet::default() }).await?;
+    let found = log(context).await?;
     same("events", &found.len(), &events.len())?;
     for (found, event) in found.iter().zip(&events) {
         same("an event", found, &LogEvent::new(found.seq, event))?;
@@ -118,48 +118,48 @@ pub(super) async fn every_change_round_trips(ground: &Ground<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_trim_forgets_the_oldest(ground: &Ground<'_>) -> Verdict {
-    ground.commit(appends(&["a", "b", "c", "d"])).await?;
-    let seqs: Vec<u64> = log(ground).await?.iter().map(|event| event.seq).collect();
-    ground.commit(trim(seqs[1])).await?;
-    same("after a trim", &names(&log(ground).await?), &vec!["c", "d"])?;
-    ground.commit(trim(seqs[0])).await?;
-    same("after an earlier trim", &names(&log(ground).await?), &vec!["c", "d"])?;
-    ground.commit(ChangeSet { trim_through: Some(seqs[2]), ..appends(&["e"]) }).await?;
-    same("with an append", &names(&log(ground).await?), &vec!["d", "e"])
+pub(super) async fn a_trim_forgets_the_oldest(context: &Context<'_>) -> Verdict {
+    context.commit(appends(&["a", "b", "c", "d"])).await?;
+    let seqs: Vec<u64> = log(context).await?.iter().map(|event| event.seq).collect();
+    context.commit(trim(seqs[1])).await?;
+    same("after a trim", &names(&log(context).await?), &vec!["c", "d"])?;
+    context.commit(trim(seqs[0])).await?;
+    same("after an earlier trim", &names(&log(context).await?), &vec!["c", "d"])?;
+    context.commit(ChangeSet { trim_through: Some(seqs[2]), ..appends(&["e"]) }).await?;
+    same("with an append", &names(&log(context).await?), &vec!["d", "e"])
 }
 
-pub(super) async fn numbers_are_never_used_again(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn numbers_are_never_used_again(context: &Context<'_>) -> Verdict {
     let mut last = 0;
     for round in 0..3 {
-        ground.commit(appends(&["a", "b"])).await?;
-        let seqs: Vec<u64> = log(ground).await?.iter().map(|event| event.seq).collect();
+        context.commit(appends(&["a", "b"])).await?;
+        let seqs: Vec<u64> = log(context).await?.iter().map(|event| event.seq).collect();
         same("events", &seqs.len(), &2)?;
         ensure(seqs[0] > last, || format!("round {round}: {} after {last}", seqs[0]))?;
         last = seqs[1];
-        ground.commit(trim(last)).await?;
-        same("events", &log(ground).await?, &Vec::new())?;
+        context.commit(trim(last)).await?;
+        same("events", &log(context).await?, &Vec::new())?;
     }
-    let other = ground.another().await;
+    let other = context.another().await;
     commit(&*other, appends(&["c"])).await?;
-    let seq = log(ground).await?.first().map(|event| event.seq);
+    let seq = log(context).await?.first().map(|event| event.seq);
     ensure(seq > Some(last), || format!("by another handle: {seq:?} after {last}"))
 }
 
-pub(super) async fn the_head_of_the_log_is_loaded(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn the_head_of_the_log_is_loaded(context: &Context<'_>) -> Verdict {
     let events = vec![event("a", 5), event("b", 3), event("c", 9)];
-    ground.commit(ChangeSet { events, ..ChangeSet::default() }).await?;
+    context.commit(ChangeSet { events, ..ChangeSet::default() }).await?;
     let entry = |event: &LogEvent| LogEntry { seq: event.seq, at: event.at };
     for trimmed in [0, 1] {
-        let entries: Vec<LogEntry> = log(ground).await?.iter().map(entry).collect();
+        let entries: Vec<LogEntry> = log(context).await?.iter().map(entry).collect();
         same("entries", &entries.len(), &(3 - trimmed))?;
         for log_head in [0, 1, 2, 3, 100] {
             let head =
-                ground.load(LoadRequest { log_head, ..LoadRequest::default() }).await?.log_head;
+                context.load(LoadRequest { log_head, ..LoadRequest::default() }).await?.log_head;
             let expected = entries[..log_head.min(entries.len())].to_vec();
             same(&format!("{log_head} entries"), &head, &expected)?;
         }
-        ground.commit(trim(entries[0].seq)).await?;
+        context.commit(trim(entries[0].seq)).await?;
     }
     Ok(())
 }

@@ -2,10 +2,10 @@
 
 mod case;
 mod change;
+mod context;
 mod family;
 mod foreign;
 mod gates;
-mod ground;
 mod handle;
 mod log;
 mod mail;

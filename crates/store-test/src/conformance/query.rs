@@ -2,7 +2,7 @@ use windlass_core::{Row, RowKey, StoredRow, Table, Value};
 use windlass_store::{Count, Query};
 
 use super::case::{Verdict, Wrong};
-use super::ground::{Ground, ensure, same};
+use super::context::{Context, ensure, same};
 use crate::fixture::{TaskSpot, inserts, lane_key, lane_row, queue_row, task_key};
 
 /// Tasks in key order.
@@ -19,10 +19,10 @@ fn spots() -> Vec<TaskSpot> {
     ]
 }
 
-async fn plant(ground: &Ground<'_>) -> Verdict {
+async fn plant(context: &Context<'_>) -> Verdict {
     let others: [Row; 3] = [lane_row("a", 1), lane_row("b", 1), queue_row("default", "a", "b", 1)];
-    ground.commit(inserts(spots().into_iter().rev().map(|spot| spot.row(4)))).await?;
-    ground.commit(inserts(others)).await?;
+    context.commit(inserts(spots().into_iter().rev().map(|spot| spot.row(4)))).await?;
+    context.commit(inserts(others)).await?;
     Ok(())
 }
 
@@ -38,25 +38,25 @@ fn joined(values: &[Value]) -> String {
     values.iter().map(text).collect::<Vec<_>>().join("/")
 }
 
-async fn check(ground: &Ground<'_>, query: Query, expected: &str) -> Result<(), Wrong> {
-    let found = ground.store.query(&query).await?;
+async fn check(context: &Context<'_>, query: Query, expected: &str) -> Result<(), Wrong> {
+    let found = context.store.query(&query).await?;
     same(&format!("{query:?}"), &names(&found), &expected.to_owned())
 }
 
-pub(super) async fn a_query_finds_one_key(ground: &Ground<'_>) -> Verdict {
-    plant(ground).await?;
+pub(super) async fn a_query_finds_one_key(context: &Context<'_>) -> Verdict {
+    plant(context).await?;
     let spot = spots()[3];
     let Row { key, version, schema, body, .. } = spot.row(4);
-    let found = ground.store.query(&Query::one(key.clone())).await?;
+    let found = context.store.query(&Query::one(key.clone())).await?;
     same("a row", &found, &vec![StoredRow { key, version, schema, body }])?;
-    check(ground, Query::one(task_key("missing")), "").await?;
-    check(ground, Query::one(lane_key("b")), "default/b").await?;
+    check(context, Query::one(task_key("missing")), "").await?;
+    check(context, Query::one(lane_key("b")), "default/b").await?;
     let elsewhere = RowKey { table: Table::Task, values: vec!["missing".into(), "a".into()] };
-    check(ground, Query::one(elsewhere), "").await
+    check(context, Query::one(elsewhere), "").await
 }
 
-pub(super) async fn a_query_follows_the_keys(ground: &Ground<'_>) -> Verdict {
-    plant(ground).await?;
+pub(super) async fn a_query_follows_the_keys(context: &Context<'_>) -> Verdict {
+    plant(context).await?;
     let all = |limit| Query::all(Table::Task, limit);
     let after = |tenant: &str, id: &str| Some(vec![tenant.into(), id.into()]);
     let own = Query { prefix: vec!["default".into()], ..all(9) };
@@ -75,13 +75,13 @@ pub(super) async fn a_query_follows_the_keys(ground: &Ground<'_>) -> Verdict {
         (Query::all(Table::ReadyRoute, 9), "default/a/b"),
         (Query::all(Table::Admission, 9), ""),
     ] {
-        check(ground, query, expected).await?;
+        check(context, query, expected).await?;
     }
     Ok(())
 }
 
-pub(super) async fn a_query_keeps_to_its_filter(ground: &Ground<'_>) -> Verdict {
-    plant(ground).await?;
+pub(super) async fn a_query_keeps_to_its_filter(context: &Context<'_>) -> Verdict {
+    plant(context).await?;
     let text = |text: &str| Value::from(text);
     type Filter = Vec<(&'static str, Value)>;
     let filters: Vec<(Filter, &str)> = vec![
@@ -97,7 +97,7 @@ pub(super) async fn a_query_keeps_to_its_filter(ground: &Ground<'_>) -> Verdict 
         (vec![("lane", text("k' OR '1'='1"))], ""),
     ];
     for (filter, expected) in filters {
-        check(ground, Query { filter, ..Query::all(Table::Task, 9) }, expected).await?;
+        check(context, Query { filter, ..Query::all(Table::Task, 9) }, expected).await?;
     }
     let query = Query {
         prefix: vec!["default".into()],
@@ -105,19 +105,19 @@ pub(super) async fn a_query_keeps_to_its_filter(ground: &Ground<'_>) -> Verdict 
         after: Some(vec!["default".into(), "a".into()]),
         ..Query::all(Table::Task, 2)
     };
-    check(ground, query, "default/b default/d").await
+    check(context, query, "default/b default/d").await
 }
 
-pub(super) async fn queries_join_without_a_seam(ground: &Ground<'_>) -> Verdict {
-    plant(ground).await?;
+pub(super) async fn queries_join_without_a_seam(context: &Context<'_>) -> Verdict {
+    plant(context).await?;
     let filter = vec![("lane", Value::from("l"))];
     for query in [Query::all(Table::Task, 9), Query { filter, ..Query::all(Table::Task, 9) }] {
-        let expected = ground.store.query(&query).await?;
+        let expected = context.store.query(&query).await?;
         for limit in [1, 2, 3] {
             let mut joined: Vec<StoredRow> = Vec::new();
             loop {
                 let after = joined.last().map(|row| row.key.values.clone());
-                let page = ground.store.query(&Query { after, limit, ..query.clone() }).await?;
+                let page = context.store.query(&Query { after, limit, ..query.clone() }).await?;
                 let last = page.len() < limit;
                 joined.extend(page);
                 if last || joined.len() > expected.len() {
@@ -127,11 +127,11 @@ pub(super) async fn queries_join_without_a_seam(ground: &Ground<'_>) -> Verdict 
             same(&format!("by {limit}"), &joined, &expected)?;
         }
     }
-    ensure(ground.store.query(&Query::all(Table::Log, 1)).await?.is_empty(), || "a log".into())
+    ensure(context.store.query(&Query::all(Table::Log, 1)).await?.is_empty(), || "a log".into())
 }
 
-pub(super) async fn counts_tell_rows_apart(ground: &Ground<'_>) -> Verdict {
-    plant(ground).await?;
+pub(super) async fn counts_tell_rows_apart(context: &Context<'_>) -> Verdict {
+    plant(context).await?;
     let tasks = |prefix: &[&str], present, by: &[&'static str]| Count {
         table: Table::Task,
         prefix: prefix.iter().map(|text| Value::from(*text)).collect(),
@@ -146,7 +146,7 @@ pub(super) async fn counts_tell_rows_apart(ground: &Ground<'_>) -> Verdict {
         (tasks(&["acme"], Some("due_at"), &["lane"]), ""),
         (tasks(&["missing"], None, &["state"]), ""),
     ] {
-        let found = ground.store.count(&count).await?;
+        let found = context.store.count(&count).await?;
         let found: Vec<String> =
             found.iter().map(|(kind, rows)| format!("{}={rows}", joined(kind))).collect();
         same(&format!("{count:?}"), &found.join(" "), &expected.to_owned())?;

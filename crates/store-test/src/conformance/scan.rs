@@ -6,7 +6,7 @@ use windlass_core::{
 };
 
 use super::case::Verdict;
-use super::ground::{Ground, ensure, same};
+use super::context::{Context, ensure, same};
 use crate::fixture::{TaskSpot, admission_row, inserts, lane_key, lane_row, queue_row, task_key};
 
 /// Tasks of one queue in index order, by name; then others around it.
@@ -125,8 +125,8 @@ fn ids(page: &[PageRow]) -> Vec<String> {
     page.iter().map(id).collect()
 }
 
-pub(super) async fn a_load_finds_existing_rows(ground: &Ground<'_>) -> Verdict {
-    ground.commit(inserts(rows())).await?;
+pub(super) async fn a_load_finds_existing_rows(context: &Context<'_>) -> Verdict {
+    context.commit(inserts(rows())).await?;
     let mut wanted = LoadRequest {
         rows: vec![
             task_key("urgent"),
@@ -138,7 +138,7 @@ pub(super) async fn a_load_finds_existing_rows(ground: &Ground<'_>) -> Verdict {
         ],
         ..LoadRequest::default()
     };
-    let found = ground.load(wanted.clone()).await?;
+    let found = context.load(wanted.clone()).await?;
     let keys: BTreeSet<_> = found.rows.iter().map(|row| row.key.clone()).collect();
     wanted.rows.retain(|key| key.values.iter().all(|value| *value != Value::from("missing")));
     same("rows", &keys, &wanted.rows.into_iter().collect())?;
@@ -149,22 +149,22 @@ pub(super) async fn a_load_finds_existing_rows(ground: &Ground<'_>) -> Verdict {
         let found = (row.version, row.schema, row.body.clone());
         same("a row", &Some(found), &written)?;
     }
-    same("an empty load", &ground.load(LoadRequest::default()).await?, &Default::default())
+    same("an empty load", &context.load(LoadRequest::default()).await?, &Default::default())
 }
 
-pub(super) async fn a_wide_load_is_served(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_wide_load_is_served(context: &Context<'_>) -> Verdict {
     let names: Vec<String> = (0..3_000).map(|n| format!("lane-{n:05}")).collect();
-    ground.commit(inserts(names.iter().map(|name| lane_row(name, 1)))).await?;
+    context.commit(inserts(names.iter().map(|name| lane_row(name, 1)))).await?;
     let lanes = names.iter().map(|name| lane_key(name));
     let tasks = names.iter().map(|name| task_key(name));
     let wanted = LoadRequest { rows: lanes.chain(tasks).collect(), ..LoadRequest::default() };
-    let found = ground.load(wanted).await?.rows;
+    let found = context.load(wanted).await?.rows;
     same("rows", &found.len(), &names.len())?;
     ensure(found.iter().all(|row| row.key.table == Table::Lane), || "a row of another table".into())
 }
 
-pub(super) async fn a_scan_follows_its_index(ground: &Ground<'_>) -> Verdict {
-    ground.commit(inserts(rows())).await?;
+pub(super) async fn a_scan_follows_its_index(context: &Context<'_>) -> Verdict {
+    context.commit(inserts(rows())).await?;
     let scan = |range| Scan { range, after: None, limit: 100 };
     let scans = vec![
         scan(ready_queue()),
@@ -175,7 +175,7 @@ pub(super) async fn a_scan_follows_its_index(ground: &Ground<'_>) -> Verdict {
         scan(prefixed(Index::TaskOpenChild, &["default", "p"])),
         scan(due(Index::GateDue, Some(4))),
     ];
-    let pages = ground.scan(scans).await?.pages;
+    let pages = context.scan(scans).await?.pages;
     same("pages", &pages.len(), &7)?;
     let mut ready: Vec<String> = spots()[..8].iter().map(|spot| spot.id.to_owned()).collect();
     ready.push("child-a".into());
@@ -241,30 +241,30 @@ fn scans() -> Vec<Scan> {
     ranges.into_iter().flat_map(cut).collect()
 }
 
-pub(super) async fn scans_keep_to_their_ranges(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn scans_keep_to_their_ranges(context: &Context<'_>) -> Verdict {
     let mut tables = ReferenceTables::default();
     tables.commit(&inserts(rows())).expect("the reference tables are empty");
-    ground.commit(inserts(rows())).await?;
+    context.commit(inserts(rows())).await?;
     for scan in scans() {
         let wanted = LoadRequest { scans: vec![scan.clone()], ..LoadRequest::default() };
-        let (found, expected) = (ground.load(wanted.clone()).await?, tables.load(&wanted));
+        let (found, expected) = (context.load(wanted.clone()).await?, tables.load(&wanted));
         same(&format!("{scan:?}"), &found, &expected)?;
     }
-    let together = ground.scan(scans()).await?;
+    let together = context.scan(scans()).await?;
     let expected = tables.load(&LoadRequest { scans: scans(), ..LoadRequest::default() });
     same("all of them in one load", &together, &expected)
 }
 
-pub(super) async fn pages_join_without_a_seam(ground: &Ground<'_>) -> Verdict {
-    ground.commit(inserts(rows())).await?;
+pub(super) async fn pages_join_without_a_seam(context: &Context<'_>) -> Verdict {
+    context.commit(inserts(rows())).await?;
     for whole in scans().into_iter().filter(|scan| scan.limit == 100) {
-        let expected = ground.scan(vec![whole.clone()]).await?.pages;
+        let expected = context.scan(vec![whole.clone()]).await?.pages;
         for limit in [1, 2, 3, 7] {
             let mut joined: Vec<PageRow> = Vec::new();
             loop {
                 let after = joined.last().map(|row| row.position.clone());
                 let scan = Scan { after, limit, ..whole.clone() };
-                let page = ground.scan(vec![scan]).await?.pages.remove(0);
+                let page = context.scan(vec![scan]).await?.pages.remove(0);
                 let last = page.len() < limit;
                 joined.extend(page);
                 if last || joined.len() > expected[0].len() {
@@ -277,9 +277,9 @@ pub(super) async fn pages_join_without_a_seam(ground: &Ground<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn an_update_moves_a_row_in_its_indexes(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn an_update_moves_a_row_in_its_indexes(context: &Context<'_>) -> Verdict {
     let spot = TaskSpot::ready("moved", 0, 10);
-    ground.commit(inserts([spot.row(1), TaskSpot::ready("fixed", 0, 20).row(1)])).await?;
+    context.commit(inserts([spot.row(1), TaskSpot::ready("fixed", 0, 20).row(1)])).await?;
     let steps = [
         (TaskSpot { rank: 1, ..spot }, "fixed moved", ""),
         (TaskSpot { ready_at: None, due_at: Some(5), ..spot }, "fixed", "moved"),
@@ -289,16 +289,16 @@ pub(super) async fn an_update_moves_a_row_in_its_indexes(ground: &Ground<'_>) ->
     ];
     for (version, (spot, ready, due_ids)) in (1..).zip(steps) {
         let update = Update { row: spot.row(version + 1), expected: Version(version) };
-        ground.commit(ChangeSet { updates: vec![update], ..ChangeSet::default() }).await?;
+        context.commit(ChangeSet { updates: vec![update], ..ChangeSet::default() }).await?;
         let scan = |range| Scan { range, after: None, limit: 9 };
         let scans = vec![scan(ready_queue()), scan(due(Index::TaskDue, None))];
-        let pages = ground.scan(scans).await?.pages;
+        let pages = context.scan(scans).await?.pages;
         let found: Vec<String> = pages.iter().map(|page| ids(page).join(" ")).collect();
         same(&format!("{spot:?}"), &found, &vec![ready.into(), due_ids.into()])?;
     }
     let deletes = vec![(task_key("moved"), Version(6))];
-    ground.commit(ChangeSet { deletes, ..ChangeSet::default() }).await?;
+    context.commit(ChangeSet { deletes, ..ChangeSet::default() }).await?;
     let scan = Scan { range: ready_queue(), after: None, limit: 9 };
-    let pages = ground.scan(vec![scan]).await?.pages;
+    let pages = context.scan(vec![scan]).await?.pages;
     same("after the delete", &ids(&pages[0]), &vec!["fixed".to_owned()])
 }

@@ -8,7 +8,7 @@ use windlass_core::{Fence, Message, Outcome, Payload, Table, Task, TaskKey, Tena
 use windlass_store::{Clock as _, Query};
 
 use super::case::{Verdict, Wrong};
-use super::ground::{Ground, ensure, same};
+use super::context::{Context, ensure, same};
 
 const ID: &str = "w\u{f6}rkflow";
 
@@ -27,18 +27,18 @@ fn turn(fence: Fence, turn: u32, then: TurnEnd) -> CommitTurn {
     }
 }
 
-async fn claim(ground: &Ground<'_>, lane: &str) -> Result<Arc<Task>, Wrong> {
+async fn claim(context: &Context<'_>, lane: &str) -> Result<Arc<Task>, Wrong> {
     let claim = Claim { lanes: vec![lane.into()], ..Claim::new("w") };
-    match ground.must(claim).await? {
+    match context.must(claim).await? {
         Outcome::Claimed(tasks) if tasks.len() == 1 => Ok(tasks[0].clone()),
         other => Err(Wrong(format!("expected one claimed task, not {other:?}"))),
     }
 }
 
-async fn started(ground: &Ground<'_>) -> Result<Arc<Task>, Wrong> {
+async fn started(context: &Context<'_>) -> Result<Arc<Task>, Wrong> {
     let workflow = Some(NewWorkflow::default());
-    ground.must(Create::one(NewTask { workflow, ..NewTask::new(ID, "order") })).await?;
-    claim(ground, "default").await
+    context.must(Create::one(NewTask { workflow, ..NewTask::new(ID, "order") })).await?;
+    claim(context, "default").await
 }
 
 fn activity() -> WorkflowCommand {
@@ -47,58 +47,58 @@ fn activity() -> WorkflowCommand {
     WorkflowCommand::Activity { step: 0, task, eager: false }
 }
 
-async fn count(ground: &Ground<'_>, table: Table) -> Result<usize, Wrong> {
-    Ok(ground.store.query(&Query::all(table, 100)).await?.len())
+async fn count(context: &Context<'_>, table: Table) -> Result<usize, Wrong> {
+    Ok(context.store.query(&Query::all(table, 100)).await?.len())
 }
 
-pub(super) async fn a_step_completes_and_its_workflow_resumes(ground: &Ground<'_>) -> Verdict {
-    let first = started(ground).await?;
-    let at = ground.clock.now().plus_ms(60_000);
+pub(super) async fn a_step_completes_and_its_workflow_resumes(context: &Context<'_>) -> Verdict {
+    let first = started(context).await?;
+    let at = context.clock.now().plus_ms(60_000);
     let commands = vec![
         activity(),
         WorkflowCommand::Timer { step: 1, at },
         WorkflowCommand::SetProperty { name: String::new(), text: Some("h\u{e4}lf way".into()) },
     ];
-    ground.must(CommitTurn { commands, ..turn(first.fence(), 0, TurnEnd::AwaitMessages) }).await?;
-    let step = claim(ground, "work").await?;
+    context.must(CommitTurn { commands, ..turn(first.fence(), 0, TurnEnd::AwaitMessages) }).await?;
+    let step = claim(context, "work").await?;
     let result = Some(Payload::json("\"\u{1f4b6}\""));
-    ground.must(Complete { fence: step.fence(), result: result.clone() }).await?;
-    let messages = ground.store.query(&Query::all(Table::Message, 100)).await?;
+    context.must(Complete { fence: step.fence(), result: result.clone() }).await?;
+    let messages = context.store.query(&Query::all(Table::Message, 100)).await?;
     same("a step completion and a timer", &messages.len(), &2)?;
-    let second = claim(ground, "default").await?;
+    let second = claim(context, "default").await?;
     let key = windlass_core::PayloadKey {
         tenant: Tenant::default(),
         task: step.id.clone(),
         generation: 0,
         slot: windlass_core::Slot::RESULT,
     };
-    let kept = ground.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
+    let kept = context.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
     same("the result exists until its message is consumed", &kept, &result)?;
     let taken = CommitTurn {
         taken: vec![Message::of_step(0)],
         ..turn(second.fence(), 1, TurnEnd::AwaitMessages)
     };
-    ground.must(taken).await?;
-    let kept = ground.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
+    context.must(taken).await?;
+    let kept = context.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
     same("the result is deleted with its message", &kept, &None)?;
-    ground.clock.advance_ms(60_000);
-    ground.must(Sweep::default()).await?;
-    let third = claim(ground, "default").await?;
+    context.clock.advance_ms(60_000);
+    context.must(Sweep::default()).await?;
+    let third = claim(context, "default").await?;
     let end = TurnEnd::Complete(Some(Payload::json("7")));
-    ground.must(turn(third.fence(), 2, end)).await?;
+    context.must(turn(third.fence(), 2, end)).await?;
     let rows: Vec<_> = (0..3).map(|row| third.turn_key(row)).collect();
-    let rows = ground.store.payloads(&rows).await?;
+    let rows = context.store.payloads(&rows).await?;
     ensure(rows.iter().all(Option::is_some), || "a history row is missing".into())?;
-    ground.must(DeleteTask { task: TaskKey::new(&Tenant::default(), &ID.into()) }).await?;
+    context.must(DeleteTask { task: TaskKey::new(&Tenant::default(), &ID.into()) }).await?;
     for table in
         [Table::Task, Table::Message, Table::Mailbox, Table::WorkflowProperty, Table::Children]
     {
-        same("leftover rows", &(table, count(ground, table).await?), &(table, 0))?;
+        same("leftover rows", &(table, count(context, table).await?), &(table, 0))?;
     }
     Ok(())
 }
 
-pub(super) async fn a_message_is_buffered_for_its_workflow(ground: &Ground<'_>) -> Verdict {
+pub(super) async fn a_message_is_buffered_for_its_workflow(context: &Context<'_>) -> Verdict {
     let payload = Some(Payload::json("\"fr\u{fc}h\""));
     let early = |id: &str| NewMessage {
         if_absent: IfAbsent::Buffer { ttl_ms: 60_000 },
@@ -106,82 +106,82 @@ pub(super) async fn a_message_is_buffered_for_its_workflow(ground: &Ground<'_>) 
         ..NewMessage::new(id, "go", "ops")
     };
     for id in [ID, "never"] {
-        ground.must(SendMessages::one(early(id))).await?;
+        context.must(SendMessages::one(early(id))).await?;
     }
-    let unheard = ground.run(SendMessages::one(NewMessage::new("never", "go", "ops"))).await?;
+    let unheard = context.run(SendMessages::one(NewMessage::new("never", "go", "ops"))).await?;
     same("without buffering", &unheard.map_err(|refusal| refusal.code()), &Err("task_not_found"))?;
-    let task = started(ground).await?;
-    ground.must(SendMessages::one(early(ID))).await?;
-    let messages = ground.store.query(&Query::all(Table::Message, 100)).await?;
+    let task = started(context).await?;
+    context.must(SendMessages::one(early(ID))).await?;
+    let messages = context.store.query(&Query::all(Table::Message, 100)).await?;
     let read = |row: &windlass_core::StoredRow| read_row::<Message>(row.schema, &row.body);
     let seen: Vec<_> = messages.iter().filter_map(read).collect();
     let seen = seen.iter().filter(|message| message.due_at.is_none());
     let seen: Vec<_> = seen.map(|message| (message.task.as_str(), message.seq)).collect();
     same("visible messages", &seen, &vec![(ID, 1), (ID, 2)])?;
     let end = CommitTurn { taken: vec![1, 2], ..turn(task.fence(), 0, TurnEnd::Complete(None)) };
-    ground.must(end).await?;
-    ground.must(DeleteTask { task: task.task_key() }).await?;
-    ground.clock.advance_ms(61_000);
-    ground.must(Sweep::default()).await?;
+    context.must(end).await?;
+    context.must(DeleteTask { task: task.task_key() }).await?;
+    context.clock.advance_ms(61_000);
+    context.must(Sweep::default()).await?;
     for table in [Table::Message, Table::Mailbox] {
-        same("leftover rows", &(table, count(ground, table).await?), &(table, 0))?;
+        same("leftover rows", &(table, count(context, table).await?), &(table, 0))?;
     }
     Ok(())
 }
 
-pub(super) async fn an_activity_completes_with_the_next_turn(ground: &Ground<'_>) -> Verdict {
-    let first = started(ground).await?;
+pub(super) async fn an_activity_completes_with_the_next_turn(context: &Context<'_>) -> Verdict {
+    let first = started(context).await?;
     let commands = vec![activity()];
     let sticky_ms = Some(5_000);
-    ground
+    context
         .must(CommitTurn { commands, sticky_ms, ..turn(first.fence(), 0, TurnEnd::AwaitMessages) })
         .await?;
-    let step = claim(ground, "work").await?;
+    let step = claim(context, "work").await?;
     let fence = Fence { epoch: first.epoch + 1, ..first.fence() };
     let advance = |turn: CommitTurn| CompleteAndCommitTurn {
         complete: Complete { fence: step.fence(), result: Some(Payload::json("1")) },
         consume: ClaimGranted::new(ID, "w"),
         turn: CommitTurn { taken: vec![Message::of_step(0)], ..turn },
     };
-    let other = ground.run(advance(turn(fence.clone(), 7, TurnEnd::AwaitMessages))).await?;
+    let other = context.run(advance(turn(fence.clone(), 7, TurnEnd::AwaitMessages))).await?;
     same("another turn", &other.map_err(|refusal| refusal.code()), &Err("turn_mismatch"))?;
-    same("both tasks exist", &count(ground, Table::Task).await?, &2)?;
+    same("both tasks exist", &count(context, Table::Task).await?, &2)?;
     let end = advance(turn(fence, 1, TurnEnd::Complete(Some(Payload::json("2")))));
-    ground.must(end.clone()).await?;
-    ground.must(end).await?;
-    same("the activity is deleted", &count(ground, Table::Task).await?, &1)?;
-    same("no message is written", &count(ground, Table::Message).await?, &0)?;
-    let rows = ground.store.payloads(&[first.turn_key(0), first.turn_key(1)]).await?;
+    context.must(end.clone()).await?;
+    context.must(end).await?;
+    same("the activity is deleted", &count(context, Table::Task).await?, &1)?;
+    same("no message is written", &count(context, Table::Message).await?, &0)?;
+    let rows = context.store.payloads(&[first.turn_key(0), first.turn_key(1)]).await?;
     ensure(rows.iter().all(Option::is_some), || "a history row is missing".into())?;
-    ground.must(DeleteTask { task: first.task_key() }).await?;
+    context.must(DeleteTask { task: first.task_key() }).await?;
     for table in [Table::Task, Table::Mailbox, Table::Children] {
-        same("leftover rows", &(table, count(ground, table).await?), &(table, 0))?;
+        same("leftover rows", &(table, count(context, table).await?), &(table, 0))?;
     }
     Ok(())
 }
 
-pub(super) async fn a_workflow_continues_as_new(ground: &Ground<'_>) -> Verdict {
-    let first = started(ground).await?;
-    ground.must(SendMessages::one(NewMessage::new(ID, "go", "ops"))).await?;
+pub(super) async fn a_workflow_continues_as_new(context: &Context<'_>) -> Verdict {
+    let first = started(context).await?;
+    context.must(SendMessages::one(NewMessage::new(ID, "go", "ops"))).await?;
     let over = TurnEnd::ContinueAsNew {
         input: Some(Payload::json("8")),
         version: None,
         carried: Some(Payload::json("[]")),
     };
-    ground.must(CommitTurn { taken: vec![1], ..turn(first.fence(), 0, over) }).await?;
-    let second = claim(ground, "default").await?;
+    context.must(CommitTurn { taken: vec![1], ..turn(first.fence(), 0, over) }).await?;
+    let second = claim(context, "default").await?;
     same("the next execution", &second.generation, &1)?;
     let input = second.input_key().ok_or_else(|| Wrong("the execution has no input".into()))?;
-    let input = ground.store.payloads(&[input]).await?.pop().flatten();
+    let input = context.store.payloads(&[input]).await?.pop().flatten();
     same("its input", &input, &Some(Payload::json("8")))?;
-    same("the previous execution", &count(ground, Table::Execution).await?, &1)?;
-    ground.must(turn(second.fence(), 0, TurnEnd::Complete(None))).await?;
-    ground.clock.advance_ms(8 * 86_400_000);
+    same("the previous execution", &count(context, Table::Execution).await?, &1)?;
+    context.must(turn(second.fence(), 0, TurnEnd::Complete(None))).await?;
+    context.clock.advance_ms(8 * 86_400_000);
     for _ in 0..3 {
-        ground.must(Sweep::default()).await?;
+        context.must(Sweep::default()).await?;
     }
     for table in [Table::Task, Table::Execution, Table::Mailbox] {
-        same("leftover rows", &(table, count(ground, table).await?), &(table, 0))?;
+        same("leftover rows", &(table, count(context, table).await?), &(table, 0))?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use super::live::{Live, UNREADABLE};
 use super::oracle::{Expected, Oracle};
 use super::run::STEPS;
 use super::step::{Operation, Step};
-use super::{wish, workers};
+use super::{commands, workers};
 use crate::fixture::{START, TaskSpot};
 use crate::random::Random;
 use crate::runner::Order;
@@ -95,11 +95,11 @@ impl Generator {
     fn command(&mut self, live: &Live) -> Command {
         if !self.recent.is_empty() && self.random.percent(10) {
             let again = self.random.pick(&self.recent).clone();
-            return wish::again(&mut self.random, live, again);
+            return commands::again(&mut self.random, live, again);
         }
         let of_workflows = self.flows && self.random.percent(50);
-        let wish = if of_workflows { wish::of_workflows } else { wish::command };
-        let command = wish(&mut self.random, live);
+        let generate = if of_workflows { commands::of_workflows } else { commands::command };
+        let command = generate(&mut self.random, live);
         if self.recent.len() == REMEMBERED {
             self.recent.remove(0);
         }

@@ -10,8 +10,8 @@ use windlass_core::{
     TaskKey, Tenant, Token,
 };
 
+use super::commands::{BAD, open, payload, text};
 use super::live::{IDS, Live, TENANTS};
-use super::wish::{BAD, open, payload, text};
 use crate::random::Random;
 
 const NAMES: &[&str] = &["go", "go", "more", "n\u{e4}me"];

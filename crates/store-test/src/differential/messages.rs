@@ -5,9 +5,9 @@ use windlass_core::command::{
 };
 use windlass_core::{Command, Tenant};
 
+use super::commands::{BAD, payload, text};
 use super::live::{IDS, Live, TENANTS};
 use super::mail::{if_absent, suspended};
-use super::wish::{BAD, payload, text};
 use super::workers::WORKERS;
 use crate::random::Random;
 

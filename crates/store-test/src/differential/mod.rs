@@ -5,6 +5,7 @@
 //! Some steps decide several commands in one batch. With [`crate::Order::Strict`] such a batch must
 //! also be equivalent to its commands one by one.
 
+mod commands;
 mod coverage;
 mod generator;
 mod live;
@@ -15,7 +16,6 @@ mod requests;
 mod run;
 mod step;
 mod subject;
-mod wish;
 mod workers;
 mod workflows;
 

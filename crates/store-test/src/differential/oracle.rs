@@ -4,7 +4,7 @@ use windlass_core::{ChangeSet, Command, PayloadKey, ReferenceTables, Row, Timest
 
 use super::step::{Operation, Step};
 use crate::fixture::inserts;
-use crate::runner::{Answer, Batch, Order, execute_on_shelf};
+use crate::runner::{Answer, Batch, Order, execute_on_tables};
 use crate::snapshot::Snapshot;
 
 /// The reference tables that every store is compared with.
@@ -42,7 +42,7 @@ impl Oracle {
             self.last_commit_at = now.max(batch.changes.now);
         }
         self.payloads.extend(batch.changes.payloads.iter().map(|(key, _)| key.clone()));
-        Ok(Expected { batch, snapshot: Snapshot::of_shelf(&self.tables), wrote })
+        Ok(Expected { batch, snapshot: Snapshot::of_tables(&self.tables), wrote })
     }
 
     fn plant(&mut self, now: Timestamp, row: &Row) -> Batch {
@@ -58,7 +58,7 @@ impl Oracle {
         order: Order,
     ) -> Result<Batch, String> {
         let before = self.tables.clone();
-        let batch = execute_on_shelf(&mut self.tables, now, commands, order);
+        let batch = execute_on_tables(&mut self.tables, now, commands, order);
         // A recreated id starts its epochs at a different time.
         let plain = batch.changes.now == now;
         if order == Order::Strict && commands.len() > 1 && plain {
@@ -79,8 +79,8 @@ impl Oracle {
         if batch.answers != answers {
             return Err(format!("results {:?}, one by one {answers:?}", batch.answers));
         }
-        let found = Snapshot::of_shelf(&self.tables).without_versions();
-        let expected = Snapshot::of_shelf(&tables).without_versions();
+        let found = Snapshot::of_tables(&self.tables).without_versions();
+        let expected = Snapshot::of_tables(&tables).without_versions();
         match found.difference(&expected) {
             Some(difference) => {
                 Err(format!("a batch differs from its commands one by one: {difference}"))

@@ -7,8 +7,8 @@ use windlass_core::{
     Command, Digest, EffectOwner, Payload, Rate, RequestKey, RequestTtls, fingerprint,
 };
 
+use super::commands::{BAD, text};
 use super::live::{Live, TENANTS};
-use super::wish::{BAD, text};
 use crate::random::Random;
 
 const KEYS: &[&str] = &["key-1", "key-2", "k\u{e9}y"];

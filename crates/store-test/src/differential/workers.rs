@@ -9,13 +9,13 @@ use windlass_core::{
     Tenant, WorkerId,
 };
 
+use super::commands::{BAD, offer, open, reason, text};
 use super::live::{LANES, Live, TENANTS};
-use super::wish::{BAD, offer, open, reason, text};
 use crate::random::Random;
 
 pub(super) const WORKERS: &[&str] = &["w1", "w\u{f6}rker"];
 
-pub(super) fn wish(random: &mut Random, live: &Live) -> Command {
+pub(super) fn command(random: &mut Random, live: &Live) -> Command {
     match random.below(14) {
         0..3 => register(random, live),
         3 => retire(random),

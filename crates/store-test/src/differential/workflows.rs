@@ -9,8 +9,8 @@ use windlass_core::command::{
 };
 use windlass_core::{Command, Fence, LaneName, Lifecycle, Message, Payload, Task, TaskKey, Tenant};
 
+use super::commands::{BAD, open, payload, reason, text};
 use super::live::{IDS, LANES, Live, TENANTS};
-use super::wish::{BAD, open, payload, reason, text};
 use crate::random::Random;
 
 fn is_workflow(task: &Task) -> bool {

@@ -64,7 +64,7 @@ pub enum CrashPoint {
 
 /// The fault of one call.
 #[derive(Debug)]
-pub(super) enum Mishap {
+pub(super) enum Fault {
     Fail(Failure),
     Crash(CrashPoint),
 }
@@ -89,7 +89,7 @@ impl fmt::Debug for Refused {
 #[derive(Debug, Default)]
 pub(super) struct Script {
     calls: BTreeMap<Call, u64>,
-    mishaps: Vec<Planned<Mishap>>,
+    faults: Vec<Planned<Fault>>,
     holds: Vec<Planned<Hold>>,
     outage: Option<Failure>,
     slow: Duration,
@@ -104,9 +104,9 @@ impl Script {
     /// Far from the tickets of the wrapped store.
     const FIRST_TICKET: u64 = 1 << 62;
 
-    pub(super) fn plan(&mut self, call: Call, nth: u64, mishap: Mishap) {
+    pub(super) fn plan(&mut self, call: Call, nth: u64, fault: Fault) {
         let number = self.number(call, nth);
-        self.mishaps.push(Planned { call, number, what: mishap });
+        self.faults.push(Planned { call, number, what: fault });
     }
 
     pub(super) fn hold(&mut self, nth: u64, hold: Hold) {
@@ -119,19 +119,19 @@ impl Script {
         self.calls(call) + nth
     }
 
-    /// Counts a call, and returns what happens to it.
-    pub(super) fn enter(&mut self, call: Call) -> (Option<Hold>, Option<Mishap>) {
+    /// Counts a call, and returns its planned hold and fault.
+    pub(super) fn enter(&mut self, call: Call) -> (Option<Hold>, Option<Fault>) {
         let count = self.calls.entry(call).or_default();
         *count += 1;
         let number = *count;
         let hold = take(&mut self.holds, call, number);
-        let mishap = take(&mut self.mishaps, call, number);
-        (hold, mishap.or(self.outage.map(Mishap::Fail)))
+        let fault = take(&mut self.faults, call, number);
+        (hold, fault.or(self.outage.map(Fault::Fail)))
     }
 
     /// Clears all plans. The outcomes of tickets are retained.
     pub(super) fn calm(&mut self) {
-        self.mishaps.clear();
+        self.faults.clear();
         self.holds.clear();
         self.outage = None;
         self.slow = Duration::ZERO;
@@ -190,7 +190,7 @@ impl Script {
     }
 
     pub(super) fn is_spent(&self) -> bool {
-        self.mishaps.is_empty() && self.holds.is_empty()
+        self.faults.is_empty() && self.holds.is_empty()
     }
 }
 

@@ -9,7 +9,7 @@ use windlass_core::{
 use windlass_store::{CommitId, Count, Description, Notifications, Query, Store, StoreError, Tx};
 
 use super::pause::{Pause, pair};
-use super::script::{Call, CrashPoint, Failure, Mishap, Script};
+use super::script::{Call, CrashPoint, Failure, Fault, Script};
 
 /// Forwards all calls to another store, except for injected faults.
 ///
@@ -63,7 +63,7 @@ impl FaultStore {
 
     /// Fails the `nth` call of this kind, without forwarding it.
     pub fn fail(&self, call: Call, nth: u64, failure: Failure) {
-        lock(&self.script).plan(call, nth, Mishap::Fail(failure));
+        lock(&self.script).plan(call, nth, Fault::Fail(failure));
     }
 
     /// Fails the next `times` calls of this kind.
@@ -78,7 +78,7 @@ impl FaultStore {
 
     /// Cuts off the `nth` commit.
     pub fn crash(&self, nth: u64, point: CrashPoint) {
-        lock(&self.script).plan(Call::Commit, nth, Mishap::Crash(point));
+        lock(&self.script).plan(Call::Commit, nth, Fault::Crash(point));
     }
 
     /// Fails every call until [`FaultStore::recover`], except for those with another planned fault.
@@ -145,8 +145,8 @@ impl FaultStore {
 
     fn enter(&self, call: Call) -> Result<(), StoreError> {
         match lock(&self.script).enter(call).1 {
-            Some(Mishap::Fail(failure)) => Err(failure.error()),
-            Some(Mishap::Crash(_)) | None => Ok(()),
+            Some(Fault::Fail(failure)) => Err(failure.error()),
+            Some(Fault::Crash(_)) | None => Ok(()),
         }
     }
 }
@@ -242,7 +242,7 @@ impl Tx for FaultTx {
 
     async fn commit(self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
         let script = &self.store.script;
-        let (hold, mishap) = lock(script).enter(Call::Commit);
+        let (hold, fault) = lock(script).enter(Call::Commit);
         if let Some(hold) = hold {
             hold.wait().await;
         }
@@ -250,15 +250,15 @@ impl Tx for FaultTx {
         if !slow.is_zero() {
             tokio::time::sleep(slow).await;
         }
-        match mishap {
-            Some(Mishap::Fail(failure)) => return Err(failure.error()),
-            Some(Mishap::Crash(CrashPoint::BeforeCommit)) => {
+        match fault {
+            Some(Fault::Fail(failure)) => return Err(failure.error()),
+            Some(Fault::Crash(CrashPoint::BeforeCommit)) => {
                 return Err(Failure::Unavailable.error());
             }
-            Some(Mishap::Crash(CrashPoint::InCommit)) => {
+            Some(Fault::Crash(CrashPoint::InCommit)) => {
                 return Err(StoreError::OutcomeUnknown(lock(script).commit_id(false)));
             }
-            Some(Mishap::Crash(CrashPoint::AfterCommit)) | None => {}
+            Some(Fault::Crash(CrashPoint::AfterCommit)) | None => {}
         }
         if lock(script).refuses(&changes) {
             return Err(Failure::Refused.error());
@@ -268,7 +268,7 @@ impl Tx for FaultTx {
         if writes {
             lock(script).count_commit();
         }
-        if mishap.is_some() {
+        if fault.is_some() {
             return Err(StoreError::OutcomeUnknown(lock(script).commit_id(true)));
         }
         Ok(())

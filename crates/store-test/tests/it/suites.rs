@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use windlass_store::{MemoryStore, Store};
 use windlass_store_test::differential::{self, DEFAULT_SEEDS};
-use windlass_store_test::{MemoryFactory, conformance, mishap, time_order};
+use windlass_store_test::{MemoryFactory, conformance, every_fault, time_order};
 
 #[tokio::test]
 async fn memory_conforms() {
@@ -23,7 +23,7 @@ async fn memory_matches_the_reference_tables() {
 
 #[tokio::test]
 async fn memory_reaches_the_same_result_under_every_fault() {
-    assert!(mishap::run(&MemoryFactory::default()).await > 70);
+    assert!(every_fault::run(&MemoryFactory::default()).await > 70);
 }
 
 /// Batches of several engines run concurrently in memory as they do on a server.

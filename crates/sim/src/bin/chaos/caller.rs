@@ -10,7 +10,7 @@ use windlass_engine::{Claimed, Engine, Error, Input};
 use crate::journal::Journal;
 use crate::line::{How, Line, Run};
 use crate::node::{LEASE, lease_ms};
-use crate::wish::{BY_HAND, Plan, Wish, nth_of};
+use crate::task_spec::{BY_HAND, Plan, TaskSpec, nth_of};
 
 /// The delay before a retry.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -51,14 +51,14 @@ impl Caller {
         }
     }
 
-    pub(crate) async fn create(&self, wish: &Wish) {
-        let create = Create::one(wish.new_task(&self.name));
+    pub(crate) async fn create(&self, spec: &TaskSpec) {
+        let create = Create::one(spec.new_task(&self.name));
         match self.ask(create.into()).await.answer {
             Ok(Outcome::Created(created)) if created.len() == 1 => {
                 let (id, duplicate) = (created[0].id.to_string(), created[0].duplicate);
-                self.journal.write(&Line::Created { nth: wish.nth, id, duplicate });
+                self.journal.write(&Line::Created { nth: spec.nth, id, duplicate });
             }
-            other => self.journal.trouble(format!("unexpected answer to {wish:?}: {other:?}")),
+            other => self.journal.trouble(format!("unexpected answer to {spec:?}: {other:?}")),
         }
     }
 

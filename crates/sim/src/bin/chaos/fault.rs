@@ -37,7 +37,7 @@ impl Kind {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
-    /// The delay before it.
+    /// The delay before the fault.
     pub(crate) pause: Duration,
     pub(crate) kind: Kind,
     pub(crate) process: usize,

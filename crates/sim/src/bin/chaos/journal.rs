@@ -34,7 +34,7 @@ impl Journal {
     }
 }
 
-/// The lines of all lives of a process, in order.
+/// The lines of all runs of a process, in order.
 pub(crate) fn read(folder: &Path, process: usize) -> Result<Vec<Line>, String> {
     let mut lines = Vec::new();
     for life in 0.. {

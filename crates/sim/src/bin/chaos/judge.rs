@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::line::{How, Line, Run};
+use crate::log_state::{LogState, State};
 use crate::reader::{Entry, digest};
-use crate::told::{State, Told};
+use crate::task_spec::nth_of;
 use crate::view::View;
-use crate::wish::nth_of;
 
 /// All that is known of a completed run.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +17,7 @@ pub(crate) struct Case {
     pub(crate) view: View,
     /// The log events that the subscriber read during the run.
     pub(crate) seen: Vec<Entry>,
-    pub(crate) told: Told,
+    pub(crate) log_state: LogState,
 }
 
 type Rule = (&'static str, fn(&Case) -> Vec<String>);
@@ -25,8 +25,8 @@ type Rule = (&'static str, fn(&Case) -> Vec<String>);
 const RULES: &[Rule] = &[
     ("no process reports trouble", trouble),
     ("the log has no gaps", gapless),
-    ("a log event follows from those before it", |case| case.told.broken.clone()),
-    ("a lane has no more leases than its limit", |case| case.told.crowded.clone()),
+    ("a log event follows from those before it", |case| case.log_state.broken.clone()),
+    ("a lane has no more leases than its limit", |case| case.log_state.over_limit.clone()),
     ("the rows agree with the log", rows),
     ("every task is completed once", completed),
     ("nothing is left leased", leased),
@@ -104,24 +104,26 @@ fn gapless(case: &Case) -> Vec<String> {
 fn rows(case: &Case) -> Vec<String> {
     let mut found = Vec::new();
     for (id, row) in &case.view.tasks {
-        let same = case.told.tasks.get(id).is_some_and(|past| {
-            let epoch = past.claims == 0 || past.epoch == row.epoch;
-            let counts = (past.claims, past.attempts) == (row.claims, row.attempts);
-            past.state.name() == row.state && epoch && counts
+        let same = case.log_state.tasks.get(id).is_some_and(|task| {
+            let epoch = task.claims == 0 || task.epoch == row.epoch;
+            let counts = (task.claims, task.attempts) == (row.claims, row.attempts);
+            task.state.name() == row.state && epoch && counts
         });
         if !same {
-            found.push(format!("{id} is {row:?}, the log gives {:?}", case.told.tasks.get(id)));
+            found
+                .push(format!("{id} is {row:?}, the log gives {:?}", case.log_state.tasks.get(id)));
         }
     }
-    let gone = case.told.tasks.keys().filter(|id| !case.view.tasks.contains_key(*id));
+    let gone = case.log_state.tasks.keys().filter(|id| !case.view.tasks.contains_key(*id));
     found.extend(gone.map(|id| format!("{id} has no row")));
     found
 }
 
 fn completed(case: &Case) -> Vec<String> {
-    let not = case.told.tasks.iter().filter(|(_, past)| past.state != State::Completed);
-    let mut found: Vec<String> = not.map(|(id, past)| format!("{id} is {past:?}")).collect();
-    let (tasks, times) = (case.told.tasks.len() as u64, case.told.ended("completed") as u64);
+    let not = case.log_state.tasks.iter().filter(|(_, task)| task.state != State::Completed);
+    let mut found: Vec<String> = not.map(|(id, task)| format!("{id} is {task:?}")).collect();
+    let (tasks, times) =
+        (case.log_state.tasks.len() as u64, case.log_state.ended("completed") as u64);
     if (tasks, times) != (case.tasks, case.tasks) {
         found.push(format!("{times} completions of {tasks} tasks, not of {}", case.tasks));
     }
@@ -165,11 +167,11 @@ fn claims(case: &Case) -> Vec<String> {
     let mut known = BTreeSet::new();
     for line in case.lines() {
         let Line::Claimed { run, attempt, worker } = line else { continue };
-        let lived = case.told.runs.get(run);
+        let lease = case.log_state.runs.get(run);
         let same =
-            lived.is_some_and(|lived| lived.worker == *worker && lived.attempt == Some(*attempt));
+            lease.is_some_and(|lease| lease.worker == *worker && lease.attempt == Some(*attempt));
         if !same || !known.insert(run) {
-            found.push(format!("{line:?}, the log has {lived:?}"));
+            found.push(format!("{line:?}, the log has {lease:?}"));
         }
     }
     found
@@ -179,7 +181,7 @@ fn settles(case: &Case) -> Vec<String> {
     let mut found = Vec::new();
     for line in case.lines() {
         let Line::Settled { run, how } = line else { continue };
-        let end = case.told.end_of(run);
+        let end = case.log_state.end_of(run);
         if end != Some(end_by(*how)) {
             found.push(format!("{line:?}, the log has {end:?}"));
         }
@@ -213,9 +215,9 @@ fn refusals(case: &Case) -> Vec<String> {
     let happened = |line: &&Line| match line {
         Line::Refused { run, how, unsure, .. } => {
             let sure = *how == How::Complete || !unsure;
-            sure && case.told.end_of(run) == Some(end_by(*how))
+            sure && case.log_state.end_of(run) == Some(end_by(*how))
         }
-        Line::Lost { run, .. } => case.told.end_of(run) == Some("completed"),
+        Line::Lost { run, .. } => case.log_state.end_of(run) == Some("completed"),
         _ => false,
     };
     case.lines().filter(happened).map(|line| format!("{line:?}, but it happened")).collect()
@@ -223,7 +225,7 @@ fn refusals(case: &Case) -> Vec<String> {
 
 fn strays(case: &Case) -> Vec<String> {
     let asked = case.asked();
-    let unasked = case.told.runs.iter().filter(|(run, lived)| match lived.end.as_deref() {
+    let unasked = case.log_state.runs.iter().filter(|(run, lease)| match lease.end.as_deref() {
         Some("completed") => !asked.contains(&(*run, How::Complete)),
         Some("retry_scheduled") => {
             // A worker fails an attempt whose payload it could not read.
@@ -231,15 +233,15 @@ fn strays(case: &Case) -> Vec<String> {
         }
         _ => false,
     });
-    unasked.map(|(run, lived)| format!("{run}: {lived:?}")).collect()
+    unasked.map(|(run, lease)| format!("{run}: {lease:?}")).collect()
 }
 
 fn results(case: &Case) -> Vec<String> {
     let mut found = Vec::new();
-    for (id, past) in &case.told.tasks {
-        let run = Run { id: id.clone(), epoch: past.epoch }.to_string();
+    for (id, task) in &case.log_state.tasks {
+        let run = Run { id: id.clone(), epoch: task.epoch }.to_string();
         let result = case.view.results.get(id);
-        if past.state == State::Completed && result != Some(&run) {
+        if task.state == State::Completed && result != Some(&run) {
             found.push(format!("{run} completed, but the result is {result:?}"));
         }
     }
@@ -263,7 +265,7 @@ fn seen(case: &Case) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::told::Told;
+    use crate::log_state::LogState;
     use crate::view::{Event, Gate, Lane, Row};
 
     fn run(id: &str, epoch: u64) -> Run {
@@ -343,7 +345,7 @@ mod tests {
     fn rules(doctor: impl FnOnce(&mut Case)) -> BTreeSet<String> {
         let mut case = sound();
         doctor(&mut case);
-        case.told = Told::of(&case.view.events);
+        case.log_state = LogState::of(&case.view.events);
         let name = |found: String| found.split(": ").next().unwrap_or_default().to_owned();
         broken(&case).into_iter().map(name).collect()
     }

@@ -11,6 +11,7 @@ mod fault;
 mod journal;
 mod judge;
 mod line;
+mod log_state;
 mod node;
 mod options;
 mod process;
@@ -19,10 +20,9 @@ mod reader;
 mod report;
 mod run;
 mod stopped;
-mod told;
+mod task_spec;
 mod view;
 mod watched;
-mod wish;
 
 use std::process::ExitCode;
 

@@ -18,8 +18,8 @@ use windlass_worker::{
 use crate::caller::Caller;
 use crate::journal::{self, Journal};
 use crate::line::{How, Line, Run};
+use crate::task_spec::{FREE, KIND, LANES, LIMITED, Plan, SINGLE, TaskSpec};
 use crate::watched::Watched;
-use crate::wish::{FREE, KIND, LANES, LIMITED, Plan, SINGLE, Wish};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// Shorter than a lease, so that a stopped process loses its locks before its leases.
@@ -144,7 +144,7 @@ async fn create(caller: Caller, orders: Arc<Orders>, created: Arc<BTreeSet<u64>>
         }
         let due_ms = began_ms + nth * span_ms / tasks;
         tokio::time::sleep(Duration::from_millis(due_ms.saturating_sub(unix_ms()))).await;
-        caller.create(&Wish::new(seed, nth, tasks)).await;
+        caller.create(&TaskSpec::new(seed, nth, tasks)).await;
     }
 }
 

@@ -31,15 +31,15 @@ impl Figures {
             figures.add(&format!("faults_{}", key.to_lowercase()), &format!("  {name}"), *count);
         }
         let count = |such: fn(&Line) -> bool| case.lines().filter(|line| such(line)).count() as u64;
-        let told = |name: &str| case.told.ended(name) as u64;
+        let ended = |name: &str| case.log_state.ended(name) as u64;
         let stale = |line: &Line| matches!(line, Line::Refused { code, .. } if is_stale(code));
         for (key, name, value) in [
             ("process_lives", "process starts", lives as u64),
-            ("tasks", "tasks", case.told.tasks.len() as u64),
-            ("completions", "completions", told("completed")),
-            ("retries", "attempts that failed and were retried", told("retry_scheduled")),
-            ("leases_lost", "leases lost", told("lease_expired")),
-            ("released", "leases released", told("released")),
+            ("tasks", "tasks", case.log_state.tasks.len() as u64),
+            ("completions", "completions", ended("completed")),
+            ("retries", "attempts that failed and were retried", ended("retry_scheduled")),
+            ("leases_lost", "leases lost", ended("lease_expired")),
+            ("released", "leases released", ended("released")),
             ("events", "log events", case.view.events.len() as u64),
             ("subscriber_restarts", "restarts of the subscriber", restarts),
             ("created_acks", "creates acknowledged", count(is_created)),
@@ -69,10 +69,10 @@ impl Figures {
         figures.add("batches", "batches of the last lives", last[0]);
         figures.add("conflicts", "  retried after a conflict", last[1]);
         figures.add("sweeps", "  with a sweep", last[2]);
-        for (name, crowd) in &case.told.lanes {
-            let limit = crowd.limit.map_or("none".into(), |limit| limit.to_string());
+        for (name, load) in &case.log_state.lanes {
+            let limit = load.limit.map_or("none".into(), |limit| limit.to_string());
             let shown = format!("most leases of lane {name}, limit {limit}");
-            figures.add(&format!("most_{}", name.replace('-', "_")), &shown, crowd.most.into());
+            figures.add(&format!("most_{}", name.replace('-', "_")), &shown, load.most.into());
         }
         figures
     }

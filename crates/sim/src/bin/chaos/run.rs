@@ -14,15 +14,15 @@ use crate::caller::Caller;
 use crate::fault::{Fault, Kind, plan};
 use crate::journal::{self, Journal};
 use crate::judge::{Case, broken};
+use crate::log_state::LogState;
 use crate::node::{Orders, open, unix_ms};
 use crate::options::Options;
 use crate::process::Process;
 use crate::reader::Reader;
 use crate::report::Figures;
-use crate::told::Told;
+use crate::task_spec::{LANES, LIMITS, TaskSpec};
 use crate::view::View;
 use crate::watched::Watched;
-use crate::wish::{LANES, LIMITS, Wish};
 
 /// The parent's number among the journals. The processes count from one.
 const PARENT: usize = 0;
@@ -78,7 +78,7 @@ pub(crate) async fn run(options: &Options, folder: &Path) -> Result<Verdict, Str
     let case = Case {
         tasks: options.tasks,
         journals: journals.collect::<Result<_, _>>()?,
-        told: Told::of(&view.events),
+        log_state: LogState::of(&view.events),
         seen: reader.end().await?,
         view,
     };
@@ -100,7 +100,7 @@ async fn prepare(options: &Options, folder: &Path, url: &str) -> Result<Engine, 
     let engine = Engine::with_store(store, config).await.map_err(|error| error.to_string())?;
     let caller = Caller { engine: engine.clone(), journal, name: "parent".into() };
     for nth in options.tasks - LANES.len() as u64..options.tasks {
-        caller.create(&Wish::new(options.seed, nth, options.tasks)).await;
+        caller.create(&TaskSpec::new(options.seed, nth, options.tasks)).await;
     }
     limit_lanes(&engine).await?;
     Ok(engine)

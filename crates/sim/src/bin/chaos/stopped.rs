@@ -15,15 +15,15 @@ use crate::caller::Caller;
 use crate::journal::{self, Journal};
 use crate::judge::{Case, broken};
 use crate::line::Line;
+use crate::log_state::LogState;
 use crate::node::{Orders, open, work};
 use crate::process::Process;
 use crate::proxy::{Cut, Proxy};
 use crate::reader::Reader;
 use crate::run::{limit_lanes, until_all_seen};
-use crate::told::Told;
+use crate::task_spec::{LANES, Plan, TaskSpec};
 use crate::view::View;
 use crate::watched::Watched;
-use crate::wish::{LANES, Plan, Wish};
 
 /// When a process is stopped.
 #[derive(Clone, Copy, Debug)]
@@ -107,16 +107,16 @@ impl Stage<'_> {
     }
 
     /// The task with this number. The first of each lane are slow where handlers must be running.
-    fn wish(&self, nth: u64) -> Wish {
+    fn spec(&self, nth: u64) -> TaskSpec {
         let lane = LANES[usize::try_from(nth).unwrap_or(0) % LANES.len()];
         let slow = matches!(self.moment, Moment::Working) && nth < LANES.len() as u64;
         let plan = if slow { Plan::Slowly } else { Plan::Complete };
-        Wish { nth, lane, plan, keyed: nth.is_multiple_of(3) }
+        TaskSpec { nth, lane, plan, keyed: nth.is_multiple_of(3) }
     }
 
     async fn create(&self, caller: &Caller, step: u64) {
         for nth in step * PER_STEP..(step + 1) * PER_STEP {
-            caller.create(&self.wish(nth)).await;
+            caller.create(&self.spec(nth)).await;
         }
     }
 
@@ -150,9 +150,9 @@ impl Stage<'_> {
         until_all_seen(view.events.len() as u64, &reader).await;
         caller.engine.shutdown().await.map_err(|error| failed(&error))?;
         let journals = [journal::read(self.folder, PARENT)?, journal::read(self.folder, 1)?];
-        let told = Told::of(&view.events);
+        let log_state = LogState::of(&view.events);
         let (journals, seen) = (journals.into(), reader.end().await?);
-        Ok((took, broken(&Case { tasks: TASKS, journals, view, seen, told })))
+        Ok((took, broken(&Case { tasks: TASKS, journals, view, seen, log_state })))
     }
 
     /// An engine in this process, connected directly to the server.
@@ -197,7 +197,7 @@ impl Stage<'_> {
     /// All tasks complete while one process is stopped.
     async fn others_complete(&self, caller: &Caller, reader: &Reader) -> Result<Took, String> {
         let stopped = Instant::now();
-        within("a commit", caller.create(&self.wish(PER_STEP))).await?;
+        within("a commit", caller.create(&self.spec(PER_STEP))).await?;
         let first = stopped.elapsed();
         let running = work(caller, WORKERS).map_err(|error| error.to_string())?;
         let by_hand = tokio::spawn(caller.clone().work());

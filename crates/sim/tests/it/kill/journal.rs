@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::line::{Act, Line, Wish};
+use super::line::{Act, Line, TaskSpec};
 
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
@@ -18,9 +18,9 @@ impl Journal {
     }
 
     /// Every requested creation, by id.
-    pub(crate) fn wishes(&self) -> BTreeMap<&str, &Wish> {
+    pub(crate) fn specs(&self) -> BTreeMap<&str, &TaskSpec> {
         let asked = self.lines().filter_map(|line| match line {
-            Line::AskedCreate(wish) => Some((wish.id.as_str(), wish)),
+            Line::AskedCreate(spec) => Some((spec.id.as_str(), spec)),
             _ => None,
         });
         asked.collect()
@@ -55,15 +55,15 @@ impl Journal {
         lives.values().filter(|lives| **lives > 1).count()
     }
 
-    /// The commands that callers of killed processes would repeat: all unanswered ones, and some
-    /// answered ones. Only those whose answer never changes.
+    /// The commands that callers of killed processes would repeat: all unanswered ones, and those
+    /// answered ones whose answer never changes.
     pub(crate) fn again(&self) -> Vec<Line> {
-        let mut wishes = self.wishes();
+        let mut specs = self.specs();
         let mut open: BTreeSet<&Act> = BTreeSet::new();
         let mut answered: Vec<&Act> = Vec::new();
         for line in self.lines() {
             match line {
-                Line::Created { wish, .. } => drop(wishes.remove(wish.id.as_str())),
+                Line::Created { spec, .. } => drop(specs.remove(spec.id.as_str())),
                 Line::AskedSettle(act) if act.ends() => drop(open.insert(act)),
                 Line::Settled { act, .. } | Line::Refused { act, .. } if act.ends() => {
                     open.remove(act);
@@ -73,7 +73,7 @@ impl Journal {
             }
         }
         open.extend(answered.into_iter().rev().take(ANSWERED_ASKED_AGAIN));
-        let creates = wishes.into_values().cloned().map(Line::AskedCreate);
+        let creates = specs.into_values().cloned().map(Line::AskedCreate);
         creates.chain(open.into_iter().cloned().map(Line::AskedSettle)).collect()
     }
 }

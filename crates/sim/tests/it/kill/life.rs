@@ -39,7 +39,7 @@ impl Life {
     pub(crate) fn start(file: &Path, orders: &Orders, again: &[Line]) -> Self {
         let Orders { name, seed, creators, step, nth } = orders;
         let log = File::options().create(true).append(true).open(file.with_extension("log"));
-        let mut child = Command::new(env!("CARGO_BIN_EXE_victim"))
+        let mut child = Command::new(env!("CARGO_BIN_EXE_kill-task"))
             .arg(file)
             .args([name, &seed.to_string(), &creators.to_string(), *step, &nth.to_string()])
             .stdin(Stdio::piped())

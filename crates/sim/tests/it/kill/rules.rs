@@ -67,7 +67,7 @@ fn creates(journal: &Journal, view: &View) -> Vec<String> {
 }
 
 fn strays(journal: &Journal, view: &View) -> Vec<String> {
-    let wishes = journal.wishes();
+    let specs = journal.specs();
     let asked: BTreeSet<String> = journal.lines().filter_map(asked_mark).collect();
     let mut found = Vec::new();
     for (id, history) in &view.histories {
@@ -79,7 +79,7 @@ fn strays(journal: &Journal, view: &View) -> Vec<String> {
             }
             _ => true,
         };
-        if !wishes.contains_key(id.as_str()) || !history.iter().all(|(_, change)| wanted(change)) {
+        if !specs.contains_key(id.as_str()) || !history.iter().all(|(_, change)| wanted(change)) {
             found.push(format!("{id} by {history:?}"));
         }
     }
@@ -95,13 +95,13 @@ fn asked_mark(line: &Line) -> Option<String> {
 
 fn keys(journal: &Journal, view: &View) -> Vec<String> {
     let mut ids = BTreeMap::<&str, BTreeSet<&str>>::new();
-    for wish in journal.wishes().into_values() {
-        let (Some(key), true) = (&wish.key, view.tasks.contains_key(&wish.id)) else { continue };
-        ids.entry(key).or_default().insert(&wish.id);
+    for spec in journal.specs().into_values() {
+        let (Some(key), true) = (&spec.key, view.tasks.contains_key(&spec.id)) else { continue };
+        ids.entry(key).or_default().insert(&spec.id);
     }
     for line in journal.lines() {
-        if let Line::Created { wish, kept, .. } = line {
-            ids.entry(wish.key.as_ref().unwrap_or(&wish.id)).or_default().insert(kept);
+        if let Line::Created { spec, kept, .. } = line {
+            ids.entry(spec.key.as_ref().unwrap_or(&spec.id)).or_default().insert(kept);
         }
     }
     ids.iter().filter(|(_, ids)| ids.len() > 1).map(|found| format!("{found:?}")).collect()
@@ -110,7 +110,7 @@ fn keys(journal: &Journal, view: &View) -> Vec<String> {
 /// Every attempt that began is in the log; no attempt number repeats, unless it was released;
 /// none exceeds the maximum.
 fn attempts(journal: &Journal, view: &View) -> Vec<String> {
-    let wishes = journal.wishes();
+    let specs = journal.specs();
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
     for line in journal.lines() {
@@ -126,7 +126,7 @@ fn attempts(journal: &Journal, view: &View) -> Vec<String> {
         let is_repeated =
             !history.iter().any(|(_, change)| given_back(change)) && !seen.insert((id, attempt));
         // The commands of a running process may not be read yet.
-        let most = wishes.get(id.as_str()).map_or(u32::MAX, |wish| wish.max_attempts);
+        let most = specs.get(id.as_str()).map_or(u32::MAX, |spec| spec.max_attempts);
         if !is_logged || is_repeated || !(1..=most).contains(attempt) {
             found.push(format!("{line:?} of {most}, in {history:?}"));
         }
@@ -213,17 +213,17 @@ fn order(journal: &Journal, view: &View) -> Vec<String> {
         let mut known = 0;
         for line in life {
             let (seq, after) = match line {
-                Line::AskedCreate(wish) => {
-                    created_after.insert(&wish.id, known);
+                Line::AskedCreate(spec) => {
+                    created_after.insert(&spec.id, known);
                     continue;
                 }
                 Line::AskedSettle(act) => {
                     asked.entry(act).or_insert(known);
                     continue;
                 }
-                Line::Created { wish, duplicate: false, .. } => {
-                    let seq = view.history(&wish.id).first().map(|(seq, _)| *seq);
-                    (seq, created_after.get(wish.id.as_str()).copied())
+                Line::Created { spec, duplicate: false, .. } => {
+                    let seq = view.history(&spec.id).first().map(|(seq, _)| *seq);
+                    (seq, created_after.get(spec.id.as_str()).copied())
                 }
                 Line::Settled { act, .. } => (entry_of(act, view), asked.get(act).copied()),
                 _ => continue,
@@ -239,7 +239,7 @@ fn order(journal: &Journal, view: &View) -> Vec<String> {
 }
 
 fn histories(journal: &Journal, view: &View) -> Vec<String> {
-    let wishes = journal.wishes();
+    let specs = journal.specs();
     let mut found = Vec::new();
     for (id, task) in &view.tasks {
         let history = view.history(id);
@@ -252,7 +252,7 @@ fn histories(journal: &Journal, view: &View) -> Vec<String> {
         };
         let state = task.lifecycle.public();
         let kept = Past { epoch: task.epoch, attempts: task.attempts, state };
-        let most = wishes.get(id.as_str()).map_or(u32::MAX, |wish| wish.max_attempts);
+        let most = specs.get(id.as_str()).map_or(u32::MAX, |spec| spec.max_attempts);
         if told != kept || kept.attempts > most {
             found.push(format!("{id}: log {told:?}, record {kept:?}, by {history:?}"));
         }

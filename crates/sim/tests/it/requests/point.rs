@@ -1,4 +1,4 @@
-//! The points at which a teller is killed.
+//! The points at which a process is killed.
 
 use windlass_store_test::Random;
 

@@ -1,4 +1,4 @@
-//! The bank and the tellers, as their parent sees them.
+//! The bank and the processes, as their parent sees them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -43,12 +43,12 @@ impl Place {
         let bank = Bank::open(folder.path());
         let place = Self { store, bank, in_flight_ms, _folder: folder, _server: server };
         // Creates the tables first: kills during that are tested elsewhere.
-        place.teller(NO_POINT, &[]).ended();
+        place.process(NO_POINT, &[]).ended();
         place
     }
 
-    pub(crate) fn teller(&self, point: &str, lanes: &[String]) -> Teller {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_teller"))
+    pub(crate) fn process(&self, point: &str, lanes: &[String]) -> Process {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_kill-request"))
             .args([&self.store, &self.bank.port, &self.in_flight_ms.to_string(), point])
             .args(lanes)
             .stdin(Stdio::piped())
@@ -67,7 +67,7 @@ impl Place {
             }
         });
         let words = child.stdin.take();
-        Teller { child, words, lines, said: Vec::new() }
+        Process { child, words, lines, said: Vec::new() }
     }
 
     pub(crate) fn books(&self) -> Vec<Entry> {
@@ -75,14 +75,14 @@ impl Place {
     }
 }
 
-pub(crate) struct Teller {
+pub(crate) struct Process {
     child: Child,
     words: Option<ChildStdin>,
     lines: Receiver<Line>,
     said: Vec<Line>,
 }
 
-impl Teller {
+impl Process {
     pub(crate) fn tell(&mut self, word: &Word) {
         let text = serde_json::to_string(word).unwrap();
         // It may be dead already; missing lines show elsewhere.
@@ -133,7 +133,7 @@ impl Teller {
     }
 }
 
-impl Drop for Teller {
+impl Drop for Process {
     /// Kills the process with its test.
     fn drop(&mut self) {
         let _ = self.child.kill();

@@ -81,7 +81,7 @@ impl Place {
     pub(crate) fn runner(&mut self) -> Runner {
         self.processes += 1;
         let process = self.processes;
-        let child = Command::new(env!("CARGO_BIN_EXE_runner"))
+        let child = Command::new(env!("CARGO_BIN_EXE_kill-workflow"))
             .args([&self.store, &self.bank.port, &process.to_string(), &self.steps.to_string()])
             .stdin(Stdio::null())
             .stdout(self.pipe.try_clone().unwrap())

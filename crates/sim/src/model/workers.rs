@@ -1,0 +1,302 @@
+//! Worker records, grants and revoked leases: a worker with timely heartbeats keeps its leases,
+//! and a worker without them loses all of its leases.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use windlass_core::command::{ClaimGranted, Grant, QuotaScope};
+use windlass_core::{
+    Change, ChangeSet, Command, PublicState, Rejection, RowKey, Table, Tenant, Timestamp, Value,
+    Worker, WorkerId,
+};
+use windlass_store::MemoryStore;
+
+use crate::model::answer::{Asked, Fenced};
+use crate::model::facts::{Facts, Stand, State};
+use crate::model::log::{Step, return_to_queue};
+use crate::model::record::one;
+use crate::model::refusal::may_be;
+use crate::model::state::Model;
+use crate::script::TaskSpec;
+use crate::violation::{Breach, Kind, breach};
+
+/// After this many missed heartbeats, and a grace period, a worker must be declared dead.
+const MANY_BEATS: u64 = 20;
+const A_WHILE_MS: u64 = 30_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Workers {
+    beats: BTreeMap<String, Beat>,
+    /// Workers that the observed commit may declare dead.
+    pub(super) dead: BTreeSet<String>,
+    /// Workers that may have been deregistered.
+    retiring: BTreeSet<String>,
+    /// Leases that ended before their expiry since the last count.
+    deaths: u32,
+    /// Workers with a heartbeat in the observed commit.
+    heard: BTreeSet<String>,
+    /// The number of committed heartbeats, by worker.
+    heartbeats: BTreeMap<String, u32>,
+    /// Leases that ended because a heartbeat reported that their worker does not hold them.
+    unheld: BTreeSet<Fenced>,
+    /// How many of these were not counted yet.
+    uncounted: u32,
+}
+
+/// The last heartbeat of a worker, and its interval.
+#[derive(Debug)]
+struct Beat {
+    seen_at: Timestamp,
+    every_ms: u64,
+    missed: bool,
+}
+
+impl Workers {
+    /// Whether a worker deregistered at some time, or is about to.
+    pub(super) fn may_retire(&self, worker: &str) -> bool {
+        self.retiring.contains(worker)
+    }
+}
+
+impl Model {
+    /// Learns which workers this commit may declare dead: only suspect ones.
+    pub(super) fn learn_dead(&mut self, changes: &ChangeSet) {
+        let text = |key: &RowKey| match key.values.last() {
+            Some(Value::Text(id)) if key.table == Table::Worker => Some(id.to_string()),
+            _ => None,
+        };
+        let gone: Vec<String> = changes.deletes.iter().filter_map(|(key, _)| text(key)).collect();
+        // A deleted worker owns no session.
+        gone.iter().for_each(|id| self.gates.disown(id));
+        let updated = changes.updates.iter().filter_map(|update| text(&update.row.key));
+        let inserted = changes.inserts.iter().filter_map(|row| text(&row.key));
+        // A worker that deregisters sends its last heartbeat with that.
+        self.workers.heard = updated.clone().chain(inserted).chain(gone.clone()).collect();
+        let missed = |id: &String| self.workers.beats.get(id).is_some_and(|beat| beat.missed);
+        self.workers.dead = updated.chain(gone).filter(missed).collect();
+    }
+
+    /// The number of committed heartbeats of a worker.
+    pub(crate) fn heartbeats(&self, worker: &str) -> u32 {
+        self.workers.heartbeats.get(worker).copied().unwrap_or_default()
+    }
+
+    /// Records that a worker is about to deregister.
+    pub(crate) fn retires(&mut self, worker: &str) {
+        self.workers.retiring.insert(worker.to_owned());
+    }
+
+    /// Leases that ended before their expiry since the last call.
+    pub(crate) fn take_deaths(&mut self) -> u32 {
+        std::mem::take(&mut self.workers.deaths)
+    }
+
+    pub(super) fn note_death(&mut self) {
+        self.workers.deaths += 1;
+    }
+
+    /// Whether the worker of this lease may just have reported that it does not hold it. A worker
+    /// that started a handler settles or releases the lease, unless it is about to end. In the
+    /// store a lease may outlast the worker's view of it: after a clock change, after a renewal
+    /// whose answer was lost, or for less than a millisecond, because the time of a batch is
+    /// raised above every commit it sees.
+    pub(super) fn may_be_unheld(&self, fenced: &Fenced, is_ending: bool) -> bool {
+        let worker = self.claims.get(fenced).map(|seen| &seen.worker);
+        let is_renewed = self.renewals.keys().any(|(renewed, _)| renewed == fenced);
+        let is_started = self.started.contains(fenced);
+        let outlasts = self.clock_is_set || is_renewed || is_ending || !is_started;
+        worker.is_some_and(|worker| {
+            self.workers.heard.contains(worker) && (outlasts || self.workers.may_retire(worker))
+        })
+    }
+
+    pub(super) fn note_unheld(&mut self, fenced: Fenced) {
+        self.workers.unheld.insert(fenced);
+        self.workers.uncounted += 1;
+    }
+
+    /// Leases that ended as not held since the last call.
+    pub(crate) fn take_unheld(&mut self) -> u32 {
+        std::mem::take(&mut self.workers.uncounted)
+    }
+
+    /// Checks that a worker does not act under a lease that it reported as not held: a heartbeat
+    /// must not end a lease whose grant is on its way to the worker.
+    pub(super) fn check_held(&self, fenced: &Fenced) -> Result<(), Breach> {
+        if self.workers.unheld.contains(fenced) {
+            return breach(Kind::Worker, format!("{fenced:?} was ended, but is held"));
+        }
+        Ok(())
+    }
+
+    /// The leases of registered workers that last longer than this and have no started handler,
+    /// and their holders.
+    pub(crate) fn leases_beyond(&self, ms: u64) -> impl Iterator<Item = (Fenced, &str)> {
+        self.present().filter_map(move |(id, facts)| {
+            let hold = facts.hold().filter(|hold| hold.registered)?;
+            let fenced = (id.clone(), hold.epoch);
+            let worker = &self.claims.get(&fenced)?.worker;
+            let is_on =
+                self.latest.plus_ms(ms) < hold.expires_at && !self.started.contains(&fenced);
+            is_on.then_some((fenced, worker.as_str()))
+        })
+    }
+
+    /// Whether a worker missed its heartbeat interval.
+    pub(super) fn is_silent(&self, worker: &str) -> bool {
+        let beat = self.workers.beats.get(worker);
+        beat.is_none_or(|beat| beat.seen_at.plus_ms(beat.every_ms) <= self.latest)
+    }
+
+    /// Learns the heartbeats of a worker. A deleted worker that did not deregister has lost its
+    /// leases.
+    pub(super) fn compare_worker(
+        &mut self,
+        memory: &MemoryStore,
+        id: String,
+    ) -> Result<(), Breach> {
+        let key = Worker::key_of(&Tenant::default(), &WorkerId::new(&id));
+        if let Some(worker) = one::<Worker>(memory, key) {
+            let (seen_at, every_ms) = (worker.seen_at, worker.every_ms);
+            let missed = worker.missed_at.is_some();
+            let beat = Beat { seen_at, every_ms, missed };
+            let before = self.workers.beats.insert(id.clone(), beat);
+            if before.is_none_or(|before| before.seen_at < seen_at) {
+                *self.workers.heartbeats.entry(id).or_default() += 1;
+            }
+            return Ok(());
+        }
+        if self.workers.beats.remove(&id).is_none() || self.workers.retiring.contains(&id) {
+            return Ok(());
+        }
+        for (task, facts) in self.present() {
+            let Some(hold) = facts.hold().filter(|hold| hold.registered) else { continue };
+            let claim = self.claims.get(&(task.clone(), hold.epoch));
+            // Claims of concurrent commits were not visible.
+            if claim.is_some_and(|seen| seen.worker == id && seen.seq <= self.view) {
+                return breach(Kind::Worker, format!("{id} was deleted and holds {task}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that no worker stays alive long after its last heartbeat.
+    pub(crate) fn check_workers(&self) -> Result<(), Breach> {
+        for (worker, Beat { seen_at, every_ms, .. }) in &self.workers.beats {
+            if seen_at.plus_ms(MANY_BEATS * every_ms + A_WHILE_MS) < self.latest {
+                return breach(Kind::Worker, format!("last heartbeat of {worker}: {seen_at}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a grant, its expiry, or the revocation of a grant or of a lease.
+    pub(super) fn keeps(
+        &self,
+        at: &Step<'_>,
+        facts: &mut Facts,
+        change: &Change,
+        spec: &TaskSpec,
+    ) -> Result<(), Breach> {
+        let freed = if spec.gate.is_some() { Stand::Unknown } else { Stand::Queue };
+        if let Change::Revoked { epoch, worker, .. } = change
+            && let Some(hold) = facts.hold().copied()
+        {
+            let claim = self.claims.get(&(at.id.clone(), *epoch));
+            if hold.epoch != *epoch || claim.is_none_or(|seen| seen.worker != worker.as_str()) {
+                return breach(Kind::IllegalMove, format!("{worker} does not hold this lease"));
+            }
+            return_to_queue(facts, &hold, at);
+            return Ok(());
+        }
+        let waits = matches!(facts.state, State::Waiting { .. });
+        let next = match (change, &facts.stand) {
+            _ if !waits => None,
+            (Change::Granted { worker, until }, stand) if at.at < *until => {
+                let free = match stand {
+                    Stand::Queue | Stand::Unknown => true,
+                    Stand::Behind | Stand::Kept { until: None, .. } => false,
+                    Stand::Kept { worker: kept, until: Some(end) } => {
+                        kept == worker.as_str() || *end <= at.at
+                    }
+                };
+                let kept = Stand::Kept { worker: worker.to_string(), until: Some(*until) };
+                free.then_some(kept)
+            }
+            (Change::GrantExpired { worker }, Stand::Kept { worker: kept, until: Some(until) }) => {
+                (kept == worker.as_str() && *until <= at.at).then_some(freed)
+            }
+            (Change::Revoked { worker, .. }, Stand::Kept { worker: kept, until: Some(_) }) => {
+                (kept == worker.as_str()).then_some(freed)
+            }
+            _ => None,
+        };
+        let Some(next) = next else {
+            return breach(Kind::IllegalMove, format!("its position is {:?}", facts.stand));
+        };
+        facts.stand = next;
+        Ok(())
+    }
+
+    pub(super) fn is_granted(&self, asked: &Asked<'_>, grant: &Grant, until: Timestamp) -> bool {
+        let kept = Stand::Kept { worker: grant.worker.to_string(), until: Some(until) };
+        self.tasks[&grant.task.id].was(asked.seq, |facts| facts.stand == kept)
+    }
+
+    /// Whether a grant, a claim of a granted task or a revocation may be rejected with this
+    /// reason; none for other commands, or if the task can be the reason.
+    pub(super) fn may_refuse_to_keep(
+        &self,
+        asked: &Asked<'_>,
+        rejection: &Rejection,
+    ) -> Option<bool> {
+        let id = match asked.command {
+            Command::Grant(grant) => &grant.task.id,
+            Command::ClaimGranted(consume) => &consume.task.id,
+            Command::Revoke(revoke) => &revoke.task.id,
+            _ => return None,
+        };
+        let was = |test: &dyn Fn(&Facts) -> bool| self.tasks[id].was(asked.seq, test);
+        Some(match (asked.command, rejection) {
+            (_, Rejection::NotWaiting { state }) => was(&|facts| may_be(facts, *state)),
+            (_, Rejection::GrantedToOther { worker }) => was(&|facts| {
+                let unseen = facts.stand == Stand::Unknown && self.spec(id).gate.is_some();
+                let by = |kept: &str| kept == worker.as_str();
+                unseen || matches!(&facts.stand, Stand::Kept { worker, .. } if by(worker))
+            }),
+            (_, Rejection::LanePaused { lane }) => {
+                self.lanes[lane].was(asked.seq, |lane| !lane.hands_out())
+            }
+            (_, Rejection::LaneFull { lane, limit }) => self.lanes[lane]
+                .was(asked.seq, |lane| lane.limit == Some(*limit) && lane.running >= *limit),
+            (Command::ClaimGranted(consume), Rejection::NotGranted) => {
+                was(&|facts| self.is_not_for(facts, consume))
+            }
+            (Command::ClaimGranted(_), Rejection::ConcurrencyLimitReached) => {
+                self.spec(id).gate.is_some()
+            }
+            (Command::ClaimGranted(_), Rejection::QuotaExceeded { lane }) => {
+                let quotas = [QuotaScope::Tenant, QuotaScope::Lane(lane.clone())];
+                quotas.iter().any(|scope| self.was_set(asked, scope))
+            }
+            (
+                Command::ClaimGranted(_),
+                Rejection::AlreadyTerminal { state: PublicState::Expired },
+            ) if was(&|facts| facts.deadline.is_some_and(|it| it <= self.latest)) => true,
+            (Command::Revoke(_), Rejection::NotLeased) => {
+                was(&|facts| facts.exists() && !facts.ended() && facts.hold().is_none())
+            }
+            _ => return None,
+        })
+    }
+
+    fn is_not_for(&self, facts: &Facts, consume: &ClaimGranted) -> bool {
+        let by = |kept: &str| kept == consume.worker.as_str();
+        match &facts.stand {
+            _ if !facts.exists() || facts.ended() => false,
+            Stand::Kept { worker, until } if matches!(facts.state, State::Waiting { .. }) => {
+                !by(worker) || until.is_some_and(|until| until <= self.latest)
+            }
+            _ => true,
+        }
+    }
+}
