@@ -1,5 +1,5 @@
-//! The key-value store of an orchestration, as properties of its task. Changes of the current execution
-//! are separate from the values of earlier ones, until it ends.
+//! The key-value store of an orchestration, as properties of its task. Changes of the current
+//! execution are separate from the values of earlier ones, until it ends.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -40,7 +40,8 @@ impl Entry {
 }
 
 impl Value {
-    /// The properties of a value: its text, JSON-encoded if it is not valid as a property, and its time.
+    /// The properties of a value: its text, JSON-encoded if it is not a valid property, and its
+    /// time.
     fn notes(&self, of: Names, key: &str) -> Result<[(String, String); 2], serde_json::Error> {
         let is_plain = limits::NOTE.check_prose(&self.text).is_ok();
         let text = match is_plain {

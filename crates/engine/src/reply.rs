@@ -139,7 +139,7 @@ impl Replier {
         let mut found: VecDeque<Option<Payload>> = match self.store.payloads(&keys).await {
             Ok(payloads) => payloads.into(),
             Err(error) => {
-                tracing::warn!(%error, "reading the payloads of a claim failed; workers fetch them");
+                tracing::warn!(%error, "reading payloads failed: workers fetch them");
                 keys.iter().map(|_| None).collect()
             }
         };

@@ -326,7 +326,7 @@ impl RequestGuard {
         let completed = loop {
             match engine.submit_until_known(complete.clone()).await {
                 Err(error) if error.is_retryable() && Instant::now() + pause < self.deadline => {
-                    tracing::warn!(%error, "storing the response of a request failed and is retried");
+                    tracing::warn!(%error, "storing a response failed and is retried");
                     sleep(pause).await;
                     pause = (2 * pause).min(MAX_POLL);
                 }

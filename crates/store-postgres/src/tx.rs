@@ -87,8 +87,8 @@ impl Tx for PostgresTx {
         self.now
     }
 
-    async fn set_lock_timeout(&mut self, patience: std::time::Duration) -> Result<(), StoreError> {
-        let ms = patience.as_millis().max(1).to_string();
+    async fn set_lock_timeout(&mut self, timeout: std::time::Duration) -> Result<(), StoreError> {
+        let ms = timeout.as_millis().max(1).to_string();
         let soon =
             [Request::new(self.shared.sql().written("set_lock_timeout"), vec![Param::Text(&ms)])];
         self.shared.options.in_time(self.session()?.all(&soon)).await?.map(drop).map_err(translate)

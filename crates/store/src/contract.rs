@@ -50,8 +50,8 @@ pub trait Tx: Send {
 
     /// A lock wait limit, as a hint: conflict rather than wait longer for a row lock. A no-op for
     /// stores without row locks.
-    async fn set_lock_timeout(&mut self, patience: Duration) -> Result<(), StoreError> {
-        let _ = patience;
+    async fn set_lock_timeout(&mut self, timeout: Duration) -> Result<(), StoreError> {
+        let _ = timeout;
         Ok(())
     }
 

@@ -290,7 +290,8 @@ impl Attempt {
             Ok(_) => self.settle(SettleRequest::Release).await,
             // A handler that blocks its thread may still act: its lease is held until it ends.
             Err(_) => {
-                tracing::warn!(task = %self.claimed.task.id, "handler did not stop before its lease expired");
+                let task = &self.claimed.task.id;
+                tracing::warn!(%task, "handler did not stop before its lease expired");
                 let (mut handler, lease) = (std::mem::take(handler), self.lease.clone());
                 tokio::spawn(async move {
                     handler.shutdown().await;

@@ -290,7 +290,7 @@ impl Lease {
             match self.engine.submit(Release { fence: self.fence.clone() }).await {
                 Ok(_) => return tracing::debug!(%task, "lease released"),
                 Err(Error::Rejected(rejection)) => {
-                    return tracing::debug!(%task, %rejection, "the lease to release has already ended");
+                    return tracing::debug!(%task, %rejection, "lease has already ended");
                 }
                 Err(error) if is_retryable_under_lease(&error) => {
                     tracing::warn!(%task, %error, "lease release failed and is retried");

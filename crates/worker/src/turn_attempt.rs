@@ -104,10 +104,14 @@ impl TurnAttempt {
             ending = this.lease.renew_until_end() => {
                 let settled = match ending {
                     LeaseEnd::Expired => None,
-                    LeaseEnd::Expiring | LeaseEnd::Revoked(_) => this.await_settle(&mut turns).await,
+                    LeaseEnd::Expiring | LeaseEnd::Revoked(_) => {
+                        this.await_settle(&mut turns).await
+                    }
                 };
                 let stop = settled.unwrap_or(match ending {
-                    LeaseEnd::Expiring if Instant::now() < this.lease.deadline() => TurnStop::Release,
+                    LeaseEnd::Expiring if Instant::now() < this.lease.deadline() => {
+                        TurnStop::Release
+                    }
                     LeaseEnd::Expiring | LeaseEnd::Expired => TurnStop::LeaseExpired,
                     LeaseEnd::Revoked(_) => TurnStop::Lost,
                 });
@@ -141,7 +145,8 @@ impl TurnAttempt {
                 self.snooze(BROKEN_DELAY, &failure.to_string()).await;
             }
             TurnStop::Refused(rejection) => {
-                tracing::error!(%task, kind = %self.task.kind, %rejection, "workflow turn rejected");
+                let kind = &self.task.kind;
+                tracing::error!(%task, %kind, %rejection, "workflow turn rejected");
                 self.snooze(BROKEN_DELAY, &format!("turn rejected: {rejection}")).await;
             }
             TurnStop::Failed(error) if is_damaged_data(&error) => {
@@ -263,7 +268,7 @@ impl TurnAttempt {
     async fn instance(&self) -> Result<Instance, TurnStop> {
         let Some(definition) = self.worker().definitions.of(&self.task) else {
             let kind = &self.task.kind;
-            tracing::warn!(task = %self.task.id, %kind, "no code for this workflow: workflow snoozed");
+            tracing::warn!(task = %self.task.id, %kind, "no code for a workflow: snoozed");
             self.snooze(UNKNOWN_CODE_DELAY, &format!("this worker has no code for {kind}")).await;
             return Err(TurnStop::Done);
         };
@@ -290,7 +295,7 @@ impl TurnAttempt {
                     if is_retryable_under_lease(&error)
                         && Instant::now() < self.lease.deadline() =>
                 {
-                    tracing::warn!(task = %task.id, %error, "reading mailbox failed and is retried");
+                    tracing::warn!(task = %task.id, %error, "mailbox read failed and is retried");
                     sleep(pause.next()).await;
                 }
                 inputs => return inputs,

@@ -20,8 +20,8 @@ pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Registers a worker and sends its heartbeats, until it is dropped.
 ///
-/// A worker that stops without [`WorkerHeartbeat::deregister`] is declared dead after a while, and its
-/// leases are revoked before they expire.
+/// A worker that stops without [`WorkerHeartbeat::deregister`] is declared dead after a while, and
+/// its leases are revoked before they expire.
 #[derive(Debug)]
 pub(crate) struct WorkerHeartbeat {
     engine: Engine,

@@ -29,7 +29,8 @@ pub(crate) struct WorkerState {
 /// workflow from starving other tasks.
 const MAX_CHAIN: u32 = 32;
 
-/// The right to run one attempt at a time, out of the concurrency of the worker. A turn shares its permit with the first activity that follows it.
+/// The right to run one attempt, out of the concurrency of the worker. A turn shares its permit
+/// with the first activity that follows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Permit {
     slot: Arc<OwnedSemaphorePermit>,
@@ -77,7 +78,7 @@ impl WorkerState {
         })
     }
 
-    /// Starts the follow-up work of an attempt. Returns the one item that runs under the same permit.
+    /// Starts the follow-up work of an attempt. Returns the item that runs under the same permit.
     fn start_continuation(self: &Arc<Self>, next: Continuation, permit: &Permit) -> Option<Work> {
         let Continuation { eager_activities, turn } = next;
         if turn.is_some() {

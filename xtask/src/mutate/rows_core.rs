@@ -289,8 +289,8 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a worker retries the release of a lease until the store answers",
         file: "crates/worker/src/lease.rs",
-        from: "lease release failed and is retried\");\n                    sleep(pause.next()).await;",
-        to: "lease release failed and is retried\");\n                    return;",
+        from: "release failed and is retried\");\n                    sleep(pause.next()).await;",
+        to: "release failed and is retried\");\n                    return;",
     },
     Mutation {
         rule: "a heartbeat reports the leases that its worker holds",

@@ -228,8 +228,8 @@ impl Tx for FaultTx {
         self.inner.now()
     }
 
-    async fn set_lock_timeout(&mut self, patience: Duration) -> Result<(), StoreError> {
-        self.inner.set_lock_timeout(patience).await
+    async fn set_lock_timeout(&mut self, timeout: Duration) -> Result<(), StoreError> {
+        self.inner.set_lock_timeout(timeout).await
     }
 
     async fn load(&mut self, wanted: Arc<LoadRequest>) -> Result<Loaded, StoreError> {

@@ -121,7 +121,8 @@ impl EffectAttempt {
             let failed = match self.call(service, request).await {
                 Ok(answer) => return Ok(answer),
                 Err(EffectError::Refused(error)) if is_retryable_under_lease(&error) => {
-                    tracing::warn!(provider = self.provider, %error, "external call failed in the store and is retried");
+                    let provider = &self.provider;
+                    tracing::warn!(provider, %error, "store failed: external call is retried");
                     tokio::time::sleep(pause.next()).await;
                     continue;
                 }

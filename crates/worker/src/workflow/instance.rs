@@ -422,7 +422,8 @@ impl Instance {
         let work = self.workflow.journal().close();
         let code = self.code.take();
         if let Err(failure) = catch_panic(|| drop((work, code))) {
-            tracing::warn!(workflow = %self.workflow.id(), %failure, "dropping the code of a workflow panicked");
+            let workflow = self.workflow.id();
+            tracing::warn!(%workflow, %failure, "dropping the code of a workflow panicked");
         }
     }
 }

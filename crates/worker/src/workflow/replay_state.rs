@@ -295,7 +295,7 @@ impl ReplayState {
 
     fn report(&mut self, step: u64, outcome: StepOutcome) -> WakeSet {
         if let (true, StepOutcome::Failed { reason, .. }) = (self.sent.remove(&step), &outcome) {
-            tracing::warn!(workflow = %self.id, step, %reason, "signal or detached start of a workflow rejected");
+            tracing::warn!(workflow = %self.id, step, %reason, "signal or detached start rejected");
         }
         let Some(open) = self.open.get_mut(&step).filter(|open| open.outcome.is_none()) else {
             return WakeSet::default();

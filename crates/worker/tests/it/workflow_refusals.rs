@@ -154,7 +154,7 @@ async fn a_lost_payload_is_not_treated_as_none() {
         until(&stage, "l", |task| task.progress.is_some()).await;
         let told = stage.task("l").await.progress.clone().unwrap().message;
         let slot = lost.slot.as_str();
-        assert_eq!(told, format!("payload {slot} of l is not there"));
+        assert_eq!(told, format!("payload {slot} of l is missing"));
         let task = stage.task("l").await;
         assert_eq!(task.lifecycle.public(), PublicState::Delayed, "{slot}");
         assert_eq!(stage.other.messages(&key("l"), 0, 9).await.unwrap().len(), 1, "{slot}");

@@ -151,5 +151,5 @@ async fn a_rejected_post_is_logged_once() {
     drop(guard);
     let pages = book.0.lock().unwrap();
     let told: Vec<_> = pages.lines.iter().map(|(line, _)| line.as_str()).collect();
-    assert_eq!(told, ["workflow post or start rejected"]);
+    assert_eq!(told, ["signal or detached start rejected"]);
 }
