@@ -136,7 +136,7 @@ impl Admission {
     }
 
     /// The key of its response, if it is stored.
-    pub(crate) fn kept_answer(&self) -> Option<PayloadKey> {
+    pub(crate) fn stored_answer_key(&self) -> Option<PayloadKey> {
         let state = self.request.as_ref().map(|request| request.state);
         let answered = matches!(state, Some(RequestState::Answered { .. }));
         if answered { self.answer_key() } else { None }

@@ -123,7 +123,7 @@ pub fn why(task: &Task, around: &WhyContext<'_>) -> Why {
 }
 
 fn why_gated(task: &Task, around: &WhyContext<'_>) -> Why {
-    let own = around.gates.iter().find(|gate| gate.gate_key() == task.gate);
+    let own = around.gates.iter().find(|gate| gate.limit_key() == task.gate);
     Why::Gated {
         gate: task.gate.clone(),
         limit: own.and_then(|gate| gate.limit),
@@ -142,7 +142,7 @@ fn spent<'a>(task: &Task, around: &WhyContext<'a>) -> Option<&'a ConcurrencyLimi
             LimitKind::Tenant => true,
             LimitKind::Concurrency | LimitKind::Session | LimitKind::Affinity => false,
         };
-        counts && gate.configured && gate.room(around.now) == 0
+        counts && gate.configured && gate.available(around.now) == 0
     })
 }
 
@@ -150,7 +150,7 @@ fn why_waiting(task: &Task, around: &WhyContext<'_>) -> Why {
     let offers = around.offers;
     if let Some(lane) = around.lane {
         let name = lane.name.clone();
-        if !lane.state.hands_out() {
+        if !lane.state.leases_tasks() {
             return Why::LaneHandsNothingOut { lane: name, state: lane.state };
         }
         if let Some(LaneGate { limit: Some(limit), running }) = lane.gate

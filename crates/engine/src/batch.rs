@@ -71,7 +71,7 @@ pub(crate) async fn attempt(
             }
             continue;
         }
-        let Some(wanted) = world.wanted().filter(|_| rounds < MOST_ROUNDS) else {
+        let Some(wanted) = world.take_load_request().filter(|_| rounds < MOST_ROUNDS) else {
             deck.give_up(jobs);
             break;
         };

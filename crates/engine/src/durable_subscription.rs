@@ -80,7 +80,7 @@ impl Engine {
     pub async fn delete_subscription(&self, tenant: &Tenant, name: &str) -> Result<bool, Error> {
         let forget = DeleteSubscription { tenant: tenant.clone(), name: name.to_owned() };
         match self.submit(forget).await? {
-            Outcome::BookmarkDropped { known } => Ok(known),
+            Outcome::SubscriptionDeleted { existed } => Ok(existed),
             other => unreachable!("unexpected outcome of a delete: {other:?}"),
         }
     }
@@ -147,7 +147,7 @@ impl DurableSubscription {
         let (tenant, name) = (self.tenant.clone(), self.name.clone());
         let moved = MoveSubscriptionCursor { tenant, name, cursor: cursor.clone() };
         match self.engine.submit(moved).await? {
-            Outcome::BookmarkAt(moved) => {
+            Outcome::SubscriptionCursorAt(moved) => {
                 self.done.fetch_max(cursor.seq, Ordering::Relaxed);
                 Ok(moved)
             }

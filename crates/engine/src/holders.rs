@@ -25,7 +25,7 @@ impl Holders {
 
     /// Notifies the holders of tasks that these wakes report as revoked.
     pub(crate) fn tell<'w>(&self, wakes: impl Iterator<Item = &'w Wake>) {
-        for task in wakes.filter_map(Wake::taken_away) {
+        for task in wakes.filter_map(Wake::revoked_task) {
             if let Some(told) = self.held().get(&task) {
                 told.notify_one();
             }

@@ -14,9 +14,9 @@ use crate::mailbox::{Mailbox, Message};
 use crate::name::{TaskId, WorkerId};
 use crate::payload::{Payload, Slot};
 use crate::primitive::{
-    answered, cancel_step, end_lease, fail, forget_message, given_with_turn, has_more, keep_lease,
-    lease_kept, next_turn, prefetch_keep, require_lease, require_task, rest, set_timer, tenant_key,
-    transition_to,
+    await_messages, cancel_step, delete_message, eager_lease, earlier_settle, end_lease, fail,
+    has_visible_messages, keep_lease, lease_kept, make_turn_ready, prefetch_keep, require_lease,
+    require_task, set_timer, tenant_key, transition_to,
 };
 use crate::rejection::Rejection;
 use crate::task::{
@@ -128,30 +128,30 @@ impl CommitTurn {
         if let Some(answer) = self.answered(world, None)? {
             return Ok(answer);
         }
-        let (mut known, lease) = require_lease(world, &self.fence)?;
-        if known.workflow.is_none() {
+        let (mut task, lease) = require_lease(world, &self.fence)?;
+        if task.workflow.is_none() {
             return Err(Rejection::NotAWorkflow.into());
         }
         let run = lease.run.clone().ok_or(Rejection::NotBegun)?;
         if let Some(metadata) = &self.metadata {
-            known = Arc::new(metadata.prepare(world, &known)?);
+            task = Arc::new(metadata.prepare(world, &task)?);
         }
-        let Some(workflow) = &known.workflow else { return Err(Rejection::NotAWorkflow.into()) };
+        let Some(workflow) = &task.workflow else { return Err(Rejection::NotAWorkflow.into()) };
         if workflow.turns != self.turn || self.next_step < workflow.next_step {
             return Err(Rejection::OtherTurn { turns: workflow.turns }.into());
         }
         if let Some(row) = &self.row {
-            world.attach(known.turn_key(self.turn), row.clone());
+            world.attach(task.turn_key(self.turn), row.clone());
         }
-        world.put::<Task>(self.kept(&known, workflow, &lease));
-        self.take(world, &known)?;
+        world.put::<Task>(self.kept(&task, workflow, &lease));
+        self.take(world, &task)?;
         let position = world.log_position();
         let mut made = Activities::default();
-        world.each(&self.commands, |world, command| {
-            self.apply_command(world, &known, command, &mut made)
+        world.for_each_collecting(&self.commands, |world, command| {
+            self.apply_command(world, &task, command, &mut made)
         })?;
-        let known = require_task(world, &self.fence.task)?;
-        let lease_kept = self.finish_turn(world, &known, &run)?;
+        let task = require_task(world, &self.fence.task)?;
+        let lease_kept = self.finish_turn(world, &task, &run)?;
         let Activities { created, claimed } = made;
         let change = Change::TurnCommitted {
             epoch: self.fence.epoch,
@@ -160,7 +160,7 @@ impl CommitTurn {
             activities: created,
         };
         // Before the events of its commands: an activity is claimed after it was created.
-        world.emit_at(position, Event::of_task(&known, world.now(), change));
+        world.emit_at(position, Event::of_task(&task, world.now(), change));
         Ok(Outcome::TurnCommitted { claimed, lease_kept })
     }
 
@@ -172,20 +172,23 @@ impl CommitTurn {
         world: &mut World,
         worker: Option<&WorkerId>,
     ) -> Result<Option<Outcome>, Halt> {
-        let known = require_task(world, &self.fence.task)?;
+        let task = require_task(world, &self.fence.task)?;
         let digest = self.digest();
-        let lease_kept = lease_kept(&known, &self.fence, digest, worker, world.now());
-        if !lease_kept && answered(&known, self.fence.epoch, digest)?.is_none() {
+        let lease_kept = lease_kept(&task, &self.fence, digest, worker, world.now());
+        if !lease_kept && earlier_settle(&task, self.fence.epoch, digest)?.is_none() {
             return Ok(None);
         }
-        let given = world.each(&self.commands, |world, command| match (command, &self.eager) {
-            (WorkflowCommand::Activity { step, task, eager: true }, Some(Claim { worker, .. })) => {
-                given_with_turn(world, &self.fence.task, (*step, &task.id), worker)
+        let given = world.for_each_collecting(&self.commands, |world, command| {
+            match (command, &self.eager) {
+                (
+                    WorkflowCommand::Activity { step, task, eager: true },
+                    Some(Claim { worker, .. }),
+                ) => eager_lease(world, &self.fence.task, (*step, &task.id), worker),
+                _ => Ok(None),
             }
-            _ => Ok(None),
         })?;
         let claimed = given.into_iter().flatten().collect();
-        Ok(Some(Outcome::TurnCommitted { claimed, lease_kept: lease_kept.then_some(known) }))
+        Ok(Some(Outcome::TurnCommitted { claimed, lease_kept: lease_kept.then_some(task) }))
     }
 
     /// Approximate number of rows written.
@@ -215,7 +218,7 @@ impl CommitTurn {
             limits::TURN_BYTES.check(row.bytes.len())?;
         }
         self.metadata.as_ref().map_or(Ok(()), |metadata| metadata.check())?;
-        limits::TURN_ITEMS.check(self.commands.len())?;
+        limits::TURN_COMMANDS.check(self.commands.len())?;
         limits::TURN_MESSAGES.check(self.taken.len())?;
         if let Some(for_ms) = self.sticky_ms {
             limits::GRANT_MS.check(for_ms)?;
@@ -297,7 +300,7 @@ impl CommitTurn {
 
     /// The workflow with one more history row, still under its lease. A committed turn resets the
     /// count of lost leases.
-    fn kept(&self, known: &Task, workflow: &WorkflowState, lease: &Lease) -> Task {
+    fn kept(&self, task: &Task, workflow: &WorkflowState, lease: &Lease) -> Task {
         let sticky = |for_ms| Sticky { worker: lease.worker.clone(), for_ms };
         let workflow = WorkflowState {
             turns: self.turn + u32::from(self.row.is_some()),
@@ -308,26 +311,26 @@ impl CommitTurn {
             ..workflow.clone()
         };
         let workflow = Some(Box::new(workflow));
-        Task { workflow, lost_leases: 0, progress: None, ..known.clone() }
+        Task { workflow, lost_leases: 0, progress: None, ..task.clone() }
     }
 
-    fn take(&self, world: &mut World, known: &Task) -> Result<(), Halt> {
+    fn take(&self, world: &mut World, workflow: &Task) -> Result<(), Halt> {
         let take = |world: &mut World, seq: &u64| {
-            let key = Message::key_of(&known.tenant, &known.id, *seq);
+            let key = Message::key_of(&workflow.tenant, &workflow.id, *seq);
             let message = world.get::<Message>(&key)?;
             if message.is_none_or(|message| message.due_at.is_some()) {
                 // A hidden message cannot have been delivered.
                 return Err(Rejection::MessageNotFound { seq: *seq }.into());
             }
-            forget_message(world, known, *seq)
+            delete_message(world, workflow, *seq)
         };
-        world.each(&self.taken, take).map(drop)
+        world.for_each_collecting(&self.taken, take).map(drop)
     }
 
     fn apply_command(
         &self,
         world: &mut World,
-        known: &Task,
+        workflow: &Task,
         command: &WorkflowCommand,
         made: &mut Activities,
     ) -> Result<(), Halt> {
@@ -335,25 +338,25 @@ impl CommitTurn {
             WorkflowCommand::Activity { step, task, eager } => {
                 let eager = self.eager.as_ref().filter(|_| *eager);
                 let eager = eager.filter(|claim| made.claimed.len() < claim.limit as usize);
-                let started = make(world, known, task, *step, eager)?;
+                let started = make(world, workflow, task, *step, eager)?;
                 made.note(&task.id, started);
                 Ok(())
             }
             WorkflowCommand::Child { step, task } => {
-                make(world, known, task, *step, None).map(drop)
+                make(world, workflow, task, *step, None).map(drop)
             }
-            WorkflowCommand::Start { step, task } => start(world, known, task, *step),
-            WorkflowCommand::Timer { step, at } => set_timer(world, known, *step, *at),
+            WorkflowCommand::Start { step, task } => start(world, workflow, task, *step),
+            WorkflowCommand::Timer { step, at } => set_timer(world, workflow, *step, *at),
             WorkflowCommand::CancelTimer { step } => {
-                forget_message(world, known, Message::of_step(*step))
+                delete_message(world, workflow, Message::of_step(*step))
             }
             WorkflowCommand::CancelTask { step, id } => {
-                cancel_step(world, &TaskKey::new(&known.tenant, id), &known.id, *step)
+                cancel_step(world, &TaskKey::new(&workflow.tenant, id), &workflow.id, *step)
             }
-            WorkflowCommand::Post { step, message } => post(world, known, message, *step),
-            WorkflowCommand::Send(message) => send(world, &known.tenant, message).map(drop),
+            WorkflowCommand::Post { step, message } => post(world, workflow, message, *step),
+            WorkflowCommand::Send(message) => send(world, &workflow.tenant, message).map(drop),
             WorkflowCommand::SetProperty { name, text } => {
-                note(world, known, name, text.as_deref())
+                note(world, workflow, name, text.as_deref())
             }
         }
     }
@@ -362,19 +365,19 @@ impl CommitTurn {
     fn finish_turn(
         &self,
         world: &mut World,
-        known: &Task,
+        workflow: &Task,
         run: &ActiveAttempt,
     ) -> Result<Option<Arc<Task>>, Halt> {
         if self.then == TurnEnd::MoreParts
-            || self.then == TurnEnd::AwaitMessages && has_more(world, known)?
+            || self.then == TurnEnd::AwaitMessages && has_visible_messages(world, workflow)?
         {
             // Without a row `turns` stays, so that a later, different turn may have this digest.
             let turn = self.row.as_ref().map(|_| self.digest());
-            return Ok(Some(keep_lease(world, known, turn)));
+            return Ok(Some(keep_lease(world, workflow, turn)));
         }
-        end_lease(world, known)?;
+        end_lease(world, workflow)?;
         let now = world.now();
-        let mut task = known.clone();
+        let mut task = workflow.clone();
         let (answer, change) = match &self.then {
             TurnEnd::MoreParts | TurnEnd::AwaitMessages => {
                 task.lifecycle = Lifecycle::Suspended(Suspension::until_mail(run, now));
@@ -405,8 +408,8 @@ impl CommitTurn {
             world.emit(Event::of_task(&task, now, change));
         }
         match &self.then {
-            TurnEnd::ContinueAsNew { .. } => next_turn(world, task, run.paused(now)),
-            TurnEnd::Yield => rest(world, task, run),
+            TurnEnd::ContinueAsNew { .. } => make_turn_ready(world, task, run.to_suspended(now)),
+            TurnEnd::Yield => await_messages(world, task, run),
             _ => transition_to(world, task),
         }?;
         Ok(None)
@@ -488,7 +491,7 @@ pub(super) fn pin(task: &mut Task, version: &str) -> Result<(), Halt> {
         Ok(version.parse::<CodeVersion>()?.capability(&task.kind))
     };
     let old = workflow.version.as_deref().map(capability).transpose()?;
-    task.route = task.route.exchanged(old.as_deref(), capability(version)?);
+    task.route = task.route.with_capability(old.as_deref(), capability(version)?);
     workflow.version = Some(version.to_owned());
     workflow.sticky = None;
     Ok(())

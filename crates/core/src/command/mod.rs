@@ -297,7 +297,7 @@ impl Command {
     pub fn rows(&self) -> usize {
         match self {
             Command::Create(create) => create.tasks.len(),
-            Command::Claim(claim) => claim.limit.min(limits::CLAIM.max as u32) as usize,
+            Command::Claim(claim) => claim.limit.min(limits::CLAIM_TASKS.max as u32) as usize,
             Command::Sweep(sweep) => sweep.page as usize,
             Command::Post(post) => 2 * post.messages.len(),
             Command::TakeMessages(take) => take.seqs.len(),

@@ -83,7 +83,8 @@ impl Post {
             }
         }
         self.prefetch(world)?;
-        let posted = world.each(&self.messages, |world, message| self.post(world, message))?;
+        let posted = world
+            .for_each_collecting(&self.messages, |world, message| self.post(world, message))?;
         Ok(Outcome::Posted(posted))
     }
 

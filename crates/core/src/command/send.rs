@@ -118,7 +118,7 @@ pub(super) fn send(
 fn make(world: &mut World, tenant: &Tenant, id: &TaskId, new: &NewTask) -> Result<(), Halt> {
     let create = Create { tenant: tenant.clone(), tasks: Vec::new() };
     let new = NewTask { id: id.clone(), ..new.clone() };
-    match create.make(world, &new, None)? {
+    match create.create_for_workflow(world, &new, None)? {
         Some(made) => transition_to(world, made),
         None => Err(Rejection::Conflict.into()),
     }

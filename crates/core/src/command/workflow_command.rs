@@ -6,7 +6,7 @@ use crate::command::{Claim, Create, NewMessage, NewTask};
 use crate::event::{Change, Event};
 use crate::limits;
 use crate::name::TaskId;
-use crate::primitive::{deliver, keep, refuse_step, transition_to};
+use crate::primitive::{deliver, keep, reject_step, transition_to};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::workflow_property::WorkflowProperty;
@@ -32,11 +32,11 @@ pub(super) fn make(
     let parent = Some(workflow.id.clone());
     let new = NewTask { parent, idempotency: None, ..new.clone() };
     let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
-    match create.make(world, &new, Some(step)) {
+    match create.create_for_workflow(world, &new, Some(step)) {
         Ok(Some(made)) => {
             if let (Some(claim), None, Lifecycle::Waiting(_)) = (eager, &made.gate, &made.lifecycle)
             {
-                match claim.lease_kept(world, &Arc::new(made.clone()), true) {
+                match claim.lease_one(world, &Arc::new(made.clone()), true) {
                     Err(Halt::Rejected(_)) => {}
                     leased => return leased.map(Started::Leased),
                 }
@@ -61,7 +61,7 @@ pub(super) fn start(
 ) -> Result<(), Halt> {
     let new = NewTask { parent: None, idempotency: None, ..new.clone() };
     let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
-    match create.make(world, &new, None) {
+    match create.create_for_workflow(world, &new, None) {
         Ok(made) => made.map_or(Ok(()), |made| transition_to(world, made)),
         Err(Halt::Rejected(refusal)) => refuse_task(world, workflow, step, &new.id, &refusal),
         Err(Halt::Parked) => Err(Halt::Parked),
@@ -75,7 +75,7 @@ fn refuse_task(
     id: &TaskId,
     refusal: &Rejection,
 ) -> Result<(), Halt> {
-    refuse_step(world, workflow, step, id, format!("{id} could not be made: {refusal}"))
+    reject_step(world, workflow, step, id, format!("{id} could not be made: {refusal}"))
 }
 
 /// Sends a message. If it cannot be delivered, its step fails.
@@ -98,7 +98,7 @@ pub(super) fn post(
     match sent {
         Err(Halt::Rejected(refusal)) => {
             let reason = format!("{} could not be sent to {to}: {refusal}", message.name);
-            refuse_step(world, workflow, step, to, reason)
+            reject_step(world, workflow, step, to, reason)
         }
         sent => sent,
     }
@@ -111,9 +111,10 @@ pub(super) fn note(
     name: &str,
     text: Option<&str>,
 ) -> Result<(), Halt> {
-    let limit = if name == WorkflowProperty::STATUS { limits::STATUS } else { limits::NOTE };
+    let limit =
+        if name == WorkflowProperty::STATUS { limits::STATUS } else { limits::PROPERTY_VALUE };
     if name != WorkflowProperty::STATUS {
-        limits::NOTE_NAME.check(name)?;
+        limits::PROPERTY_NAME.check(name)?;
     }
     let key = WorkflowProperty::key_of(&known.tenant, &known.id, name);
     let before = world.get::<WorkflowProperty>(&key)?;

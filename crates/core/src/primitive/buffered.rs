@@ -10,7 +10,7 @@ use crate::mailbox::{KeptKey, Mailbox, Message};
 use crate::name::{TaskId, Tenant};
 use crate::primitive::mailbox::{enclose, tell};
 use crate::primitive::{
-    MessageContent, are_neighbours_readable, hand_over_key, open, prefetch_key, resume_if_met,
+    MessageContent, are_related_records_readable, hand_over_key, open, prefetch_key, resume_if_met,
 };
 use crate::record::{Record, StoredRecord};
 use crate::rejection::Rejection;
@@ -41,12 +41,12 @@ pub(crate) fn keep(
     let known = known.map_or_else(|| Mailbox::empty(tenant, task), |known| (*known).clone());
     let mut all =
         all.map_or_else(|| Mailbox::empty(tenant, &Mailbox::buffered_id()), |all| (*all).clone());
-    if known.held >= limits::EARLY_MESSAGES {
+    if known.held >= limits::BUFFERED_MESSAGES_PER_ID {
         let (messages, bytes) = (known.held, known.bytes);
         return Err(Rejection::MailboxFull { messages, bytes }.into());
     }
-    if all.held >= limits::ALL_EARLY_MESSAGES
-        || all.bytes + content.bytes() > u64::from(limits::ALL_EARLY_BYTES)
+    if all.held >= limits::BUFFERED_MESSAGES
+        || all.bytes + content.bytes() > u64::from(limits::BUFFERED_BYTES)
     {
         let (messages, bytes) = (all.held, all.bytes);
         return Err(Rejection::MailboxFull { messages, bytes }.into());
@@ -163,7 +163,7 @@ pub(crate) fn look_after(world: &mut World, message: &Message) -> Result<(), Hal
         task.workflow.is_some() && task.lifecycle.ended_at().is_none()
     };
     if let Some(task) = task.as_ref().filter(open_workflow) {
-        if !are_neighbours_readable(world, task)? {
+        if !are_related_records_readable(world, task)? {
             world.put::<Message>(again(now.plus_ms(POSTPONED_MS)));
             return Ok(());
         }
@@ -454,19 +454,19 @@ mod tests {
         stage.later(KEEP_MS);
         for command in [Command::from(workflow()), Sweep::default().into()] {
             let admission = message_admission(&"default".into(), &"t".into(), &"k".into());
-            assert_eq!(stage.looked_too_early(admission, command), Err(VersionConflict));
+            assert_eq!(stage.decide_with_stale_absence(admission, command), Err(VersionConflict));
         }
     }
 
     #[test]
     fn buffered_messages_are_limited_per_id_and_per_tenant() {
         let mut stage = Stage::new();
-        for _ in 0..limits::EARLY_MESSAGES {
+        for _ in 0..limits::BUFFERED_MESSAGES_PER_ID {
             posted(&mut stage, early("go")).unwrap();
         }
         assert_eq!(posted(&mut stage, early("go")), Err("mailbox_full"));
         let to = |n: u32| NewMessage { task: format!("u{}", n / 100).into(), ..early("go") };
-        for n in limits::EARLY_MESSAGES..limits::ALL_EARLY_MESSAGES {
+        for n in limits::BUFFERED_MESSAGES_PER_ID..limits::BUFFERED_MESSAGES {
             posted(&mut stage, to(n)).unwrap();
         }
         let before = stage.tables.clone();

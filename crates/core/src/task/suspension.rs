@@ -28,7 +28,7 @@ impl Suspension {
             condition: Condition::Mail,
             timeout: None,
             escalated_at: None,
-            paused: run.paused(now),
+            paused: run.to_suspended(now),
         }
     }
 }

@@ -58,7 +58,7 @@ impl Stage {
 
     /// Decides in a batch that loaded a record before it existed, and everything else afterwards,
     /// as a batch may that loads in several rounds beside others.
-    pub(crate) fn looked_too_early(
+    pub(crate) fn decide_with_stale_absence(
         &self,
         record: RowKey,
         command: impl Into<Command>,
@@ -68,7 +68,7 @@ impl Stage {
         let early = LoadRequest { rows: vec![record], ..LoadRequest::default() };
         world.absorb(&early, Loaded::default());
         while let Decided::Parked = decide(&mut world, &command) {
-            let wanted = world.wanted().expect("it lacks something");
+            let wanted = world.take_load_request().expect("it lacks something");
             let loaded = self.tables.load(&wanted);
             world.absorb(&wanted, loaded);
         }

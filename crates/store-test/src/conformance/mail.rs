@@ -176,9 +176,9 @@ pub(super) async fn a_signing_key_expires_after_its_grace(ground: &Ground<'_>) -
     ground.must(rotation("k1", "07")).await?;
     let (old, older) = (made(ground, "p").await?, made(ground, "q").await?);
     let rotated = ground.must(rotation("k2", "08")).await?;
-    same("a fresh key", &rotated, &Outcome::KeyRotated { known: false })?;
+    same("a fresh key", &rotated, &Outcome::KeyRotated { unchanged: false })?;
     let again = ground.must(rotation("k1", "07")).await?;
-    same("a known key", &again, &Outcome::KeyRotated { known: true })?;
+    same("a known key", &again, &Outcome::KeyRotated { unchanged: true })?;
     refused(ground, "another secret", rotation("k2", "09").into(), "conflict").await?;
     let fresh = made(ground, "r").await?;
     ground.must(signal(&old.token)).await?;

@@ -47,12 +47,12 @@ pub(super) async fn a_request_is_answered_once(ground: &Ground<'_>) -> Verdict {
     let refused = ground.run(admit("o2", b"2")).await?;
     same("another", &refused, &Err(Rejection::IdempotencyConflict))?;
     same("wrong owner", &ground.run(answer("o2", "2")).await?, &Err(Rejection::RequestReleased))?;
-    let Outcome::Answered(key) = ground.must(answer("o1", "\"\u{1f4b6}\"")).await? else {
+    let Outcome::RequestCompleted(key) = ground.must(answer("o1", "\"\u{1f4b6}\"")).await? else {
         return Err(Wrong("unexpected outcome of an answer".into()));
     };
     let kept = payload(ground, key.clone()).await?;
     same("kept", &kept, &Some(Payload::json("\"\u{1f4b6}\"")))?;
-    same("again", &ground.must(admit("o3", b"1")).await?, &Outcome::Answered(key.clone()))?;
+    same("again", &ground.must(admit("o3", b"1")).await?, &Outcome::RequestCompleted(key.clone()))?;
     ground.clock.advance_ms(DAY_MS + 1);
     ground.must(Sweep::default()).await?;
     same("afterwards", &payload(ground, key).await?, &None)?;
@@ -76,7 +76,8 @@ pub(super) async fn a_call_is_claimed_before_it_is_made(ground: &Ground<'_>) -> 
         fingerprint: fingerprint("charge", b"1", &[]),
         request_id: request_id.into(),
     };
-    let claimed = |known, answer| Outcome::EffectClaimed { request_id: "r1".into(), known, answer };
+    let claimed =
+        |known, answer| Outcome::EffectClaimed { request_id: "r1".into(), existed: known, answer };
     same("first", &ground.must(claim("r1")).await?, &claimed(false, None))?;
     same("again", &ground.must(claim("r2")).await?, &claimed(true, None))?;
     let ClaimEffect { caller, provider, name, .. } = claim("r3");

@@ -2,7 +2,7 @@ use crate::event::{Change, Event};
 use crate::limits;
 use crate::mailbox::Message;
 use crate::primitive::{
-    MessageContent, expire, fail, open, put, resume, resume_if_met, take, transition_to,
+    MessageContent, expire, fail, mark_consumed, open, put, resume, resume_if_met, transition_to,
 };
 use crate::task::{
     FailureClass, Lifecycle, OnTimeout, ResumeCause, Retry, SuspendReason, Suspension, Task,
@@ -16,14 +16,14 @@ const REASON: &str = "the suspension timed out";
 /// first, even if the sweep has not shown them yet.
 pub(super) fn time_out(
     world: &mut World,
-    known: &Task,
+    current: &Task,
     suspension: &Suspension,
 ) -> Result<(), Halt> {
-    if resume_if_met(world, known)? {
+    if resume_if_met(world, current)? {
         return Ok(());
     }
     let now = world.now();
-    let mut task = known.clone();
+    let mut task = current.clone();
     let change = match suspension.timeout.map(|timeout| timeout.then).unwrap_or_default() {
         OnTimeout::Fail => fail(&mut task, FailureClass::Timeout, REASON, Retry::Policy, now).1,
         OnTimeout::Cancel => {
@@ -31,7 +31,7 @@ pub(super) fn time_out(
             task.lifecycle = Lifecycle::Cancelled { at: now, reason: reason.clone() };
             Change::Cancelled { reason }
         }
-        OnTimeout::Expire => return expire(world, known),
+        OnTimeout::Expire => return expire(world, current),
         OnTimeout::Resume => return keep_lease(world, task, suspension),
         OnTimeout::Escalate => {
             task.lifecycle = Lifecycle::Suspended(Suspension {
@@ -65,7 +65,7 @@ fn keep_lease(world: &mut World, mut task: Task, suspension: &Suspension) -> Res
     // In a full mailbox only the cause of the resumption names the timeout.
     if mailbox.held < limits::MAILBOX_MESSAGES {
         told.push(put(world, &task, mailbox, &content)?.seq);
-        take(world, &task, &told, paused.began_at)?;
+        mark_consumed(world, &task, &told, paused.began_at)?;
     }
     resume(world, &task, paused, ResumeCause::Timeout, told, None)
 }
