@@ -272,7 +272,7 @@ pub(super) const ROWS: &[Guard] = &[
         "a scan is trusted only as far as it went",
         "claims::a_scan_covers_only_the_loaded_range",
         "crates/core/src/world/scan.rs",
-        "!inside || !covered.covers(position) ||",
+        "!in_range || !covered.covers(position) ||",
         "!inside ||",
     ),
     guard(

@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a turn deletes the messages it consumed",
         file: "crates/core/src/command/commit_turn.rs",
-        from: "        self.take(world, &task)?;\n",
+        from: "        self.delete_consumed(world, &task)?;\n",
         to: "",
     },
     Mutation {

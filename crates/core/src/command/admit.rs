@@ -219,8 +219,8 @@ mod tests {
         stage.must(ask("first"));
         stage.must(ask("second"));
         assert_eq!(stage.run(ask("third")).unwrap_err().code(), "rate_limited");
-        for told in ["in flight", "conflict"] {
-            let fingerprint = crate::testing::asks(told);
+        for request in ["in flight", "conflict"] {
+            let fingerprint = crate::testing::asks(request);
             stage.run(Admit { fingerprint, owner: "o2".into(), ..ask("first") }).unwrap_err();
         }
         stage.later(33_000);
@@ -304,8 +304,8 @@ mod tests {
             panic!("it is in flight")
         };
         let (key, row) = (secret.request.answer_key(), secret.request.row_key());
-        let told = format!("{secret:?} {admission:?} {refused} {refused:?} {key:?} {row:?}");
-        assert!(!told.contains("SECRET"), "{told}");
-        assert!(told.contains("abcdefgh"), "{told}");
+        let printed = format!("{secret:?} {admission:?} {refused} {refused:?} {key:?} {row:?}");
+        assert!(!printed.contains("SECRET"), "{printed}");
+        assert!(printed.contains("abcdefgh"), "{printed}");
     }
 }

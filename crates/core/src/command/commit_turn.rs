@@ -143,8 +143,8 @@ impl CommitTurn {
         if let Some(row) = &self.row {
             world.attach(task.turn_key(self.turn), row.clone());
         }
-        world.put::<Task>(self.kept(&task, workflow, &lease));
-        self.take(world, &task)?;
+        world.put::<Task>(self.with_row_recorded(&task, workflow, &lease));
+        self.delete_consumed(world, &task)?;
         let position = world.log_position();
         let mut made = Activities::default();
         world.for_each_collecting(&self.commands, |world, command| {
@@ -178,7 +178,7 @@ impl CommitTurn {
         if !lease_kept && earlier_settle(&task, self.fence.epoch, digest)?.is_none() {
             return Ok(None);
         }
-        let given = world.for_each_collecting(&self.commands, |world, command| {
+        let leases = world.for_each_collecting(&self.commands, |world, command| {
             match (command, &self.eager) {
                 (
                     WorkflowCommand::Activity { step, task, eager: true },
@@ -187,7 +187,7 @@ impl CommitTurn {
                 _ => Ok(None),
             }
         })?;
-        let claimed = given.into_iter().flatten().collect();
+        let claimed = leases.into_iter().flatten().collect();
         Ok(Some(Outcome::TurnCommitted { claimed, lease_kept: lease_kept.then_some(task) }))
     }
 
@@ -300,7 +300,7 @@ impl CommitTurn {
 
     /// The workflow with one more history row, still under its lease. A committed turn resets the
     /// count of lost leases.
-    fn kept(&self, task: &Task, workflow: &WorkflowState, lease: &Lease) -> Task {
+    fn with_row_recorded(&self, task: &Task, workflow: &WorkflowState, lease: &Lease) -> Task {
         let sticky = |for_ms| Sticky { worker: lease.worker.clone(), for_ms };
         let workflow = WorkflowState {
             turns: self.turn + u32::from(self.row.is_some()),
@@ -314,8 +314,8 @@ impl CommitTurn {
         Task { workflow, lost_leases: 0, progress: None, ..task.clone() }
     }
 
-    fn take(&self, world: &mut World, workflow: &Task) -> Result<(), Halt> {
-        let take = |world: &mut World, seq: &u64| {
+    fn delete_consumed(&self, world: &mut World, workflow: &Task) -> Result<(), Halt> {
+        let delete = |world: &mut World, seq: &u64| {
             let key = Message::key_of(&workflow.tenant, &workflow.id, *seq);
             let message = world.get::<Message>(&key)?;
             if message.is_none_or(|message| message.due_at.is_some()) {
@@ -324,7 +324,7 @@ impl CommitTurn {
             }
             delete_message(world, workflow, *seq)
         };
-        world.for_each_collecting(&self.taken, take).map(drop)
+        world.for_each_collecting(&self.taken, delete).map(drop)
     }
 
     fn apply_command(
@@ -628,10 +628,10 @@ mod tests {
         work(&mut stage, 0, Some("42"));
         assert!(stage.task("t/0").is_none(), "an activity is deleted when it ends");
         assert_eq!(state(&stage), "resumable");
-        let told = &messages(&stage)[0];
-        let report = told.report.as_ref().expect("it is a report");
-        assert_eq!((report.step, told.seq), (0, Message::of_step(0)));
-        let result = told.payload_key().expect("it has a result");
+        let completion = &messages(&stage)[0];
+        let report = completion.report.as_ref().expect("it is a report");
+        assert_eq!((report.step, completion.seq), (0, Message::of_step(0)));
+        let result = completion.payload_key().expect("it has a result");
         assert_eq!(stage.tables.payload(&result), Some(&Payload::json("42")));
 
         stage.must(claim());
@@ -682,14 +682,14 @@ mod tests {
     }
 
     fn turns_logged(stage: &Stage) -> Vec<(&'static str, Vec<String>)> {
-        let told = stage.tables.events_after(0).filter_map(|entry| match entry.change() {
+        let found = stage.tables.events_after(0).filter_map(|entry| match entry.change() {
             Some(Change::TurnCommitted { then, activities, .. }) => {
                 let ids = activities.iter().map(ToString::to_string).collect();
                 Some((then.as_str(), ids))
             }
             _ => None,
         });
-        told.collect()
+        found.collect()
     }
 
     #[test]
@@ -896,7 +896,7 @@ mod tests {
     /// As long as the lease is alive and no later turn was committed.
     #[test]
     fn a_repeated_turn_keeps_the_lease() {
-        let kept = || {
+        let with_kept_lease = || {
             let mut stage = started();
             stage.must(Post::one(message("go")));
             let commands = vec![eager_activity(0)];
@@ -908,7 +908,7 @@ mod tests {
             assert_eq!(stage.must(again.clone()), first);
             (stage, again)
         };
-        let (mut stage, again) = kept();
+        let (mut stage, again) = with_kept_lease();
         let row = Some(Payload::json("[]"));
         let refused = Err(Rejection::OtherTurn { turns: 1 });
         assert_eq!(stage.run(CommitTurn { row, ..again.clone() }), refused, "a different turn");
@@ -916,7 +916,7 @@ mod tests {
         let refused = Err(Rejection::OtherTurn { turns: 2 });
         assert_eq!(stage.run(again), refused, "another turn was committed since");
 
-        let (mut stage, again) = kept();
+        let (mut stage, again) = with_kept_lease();
         stage.must(Release { fence: fence(1) });
         assert_eq!(stage.run(again.clone()), Err(Rejection::SettledOtherwise), "it is released");
         stage.must(claim());
@@ -924,7 +924,7 @@ mod tests {
         let next = CommitTurn { fence: fence(2), ..again };
         assert_eq!(stage.run(next), refused, "it was under another lease");
 
-        let (mut stage, again) = kept();
+        let (mut stage, again) = with_kept_lease();
         stage.later(31_000);
         assert_eq!(stage.run(again), Err(Rejection::LeaseExpired));
     }
@@ -959,7 +959,7 @@ mod tests {
             panic!("it has failed")
         };
         assert_eq!(class, FailureClass::Crash);
-        assert_eq!(reason, "turn 1 was taken 3 times and never kept");
+        assert_eq!(reason, "turn 1 was claimed 3 times and never committed");
     }
 
     /// The reason names the turn and how often it was leased.
@@ -967,17 +967,17 @@ mod tests {
     fn too_many_lost_leases_name_the_turn() {
         let default = limits::DEFAULT_TURN_LOST_LEASES;
         let rows = [
-            (0, 0, "turn 0 was taken 1 times and never kept"),
-            (0, 2, "turn 0 was taken 3 times and never kept"),
-            (6, default, "turn 6 was taken 11 times and never kept"),
+            (0, 0, "turn 0 was claimed 1 times and never committed"),
+            (0, 2, "turn 0 was claimed 3 times and never committed"),
+            (6, default, "turn 6 was claimed 11 times and never committed"),
         ];
-        for (kept, max_lost_leases, expected) in rows {
+        for (rows_before, max_lost_leases, expected) in rows {
             let mut stage = Stage::new();
             let mut poison = workflow();
             poison.policy.max_lost_leases = max_lost_leases;
             stage.must(Create::one(poison));
             stage.must(claim());
-            for row in 0..kept {
+            for row in 0..rows_before {
                 stage.must(turn(1, row, TurnEnd::MoreParts));
             }
             for _ in 0..max_lost_leases {
@@ -1076,8 +1076,8 @@ mod tests {
             stage.must(ask(reason));
         }
         assert_eq!(state(&stage), "resumable");
-        let asked = messages(&stage);
-        assert_eq!((asked.len(), asked[0].name.as_str()), (1, Message::CANCEL));
+        let pending = messages(&stage);
+        assert_eq!((pending.len(), pending[0].name.as_str()), (1, Message::CANCEL));
         let task = stage.task("t").unwrap();
         assert_eq!(task.workflow.unwrap().cancelling.as_deref(), Some("enough"));
         stage.must(claim());
@@ -1116,8 +1116,8 @@ mod tests {
             stage.must(Sweep::default());
         }
         assert_eq!(stage.tables.payloads().count(), 0, "nothing is retained for ever");
-        let kept = stage.tables.rows().filter(|row| row.key.table == Table::Execution);
-        assert_eq!(kept.count(), 0);
+        let executions = stage.tables.rows().filter(|row| row.key.table == Table::Execution);
+        assert_eq!(executions.count(), 0);
     }
 
     #[test]
@@ -1156,8 +1156,8 @@ mod tests {
         assert_eq!(stage.task("t").unwrap().workflow.unwrap().version.as_deref(), Some("2.0.0"));
         assert!(!takes(&mut stage, &["order:1.2.0"]));
         assert!(takes(&mut stage, &["order:2.0.0"]));
-        let kept = TurnEnd::ContinueAsNew { input: None, version: None, carried: None };
-        stage.must(turn(2, 0, kept));
+        let continued = TurnEnd::ContinueAsNew { input: None, version: None, carried: None };
+        stage.must(turn(2, 0, continued));
         assert!(!takes(&mut stage, &["order:1.2.0"]));
         assert!(takes(&mut stage, &["order:2.0.0"]));
     }
@@ -1185,16 +1185,19 @@ mod tests {
             ..turn(1, 0, TurnEnd::AwaitMessages)
         })));
         assert_eq!(stage.task("fresh").unwrap().parent, None);
-        let told = refusals(&stage);
-        assert_eq!(told.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1, 2]);
-        assert!(told[0].1.starts_with("other could not be made: "), "{told:?}");
-        assert_eq!(told[1].1, told[0].1);
-        assert!(told[2].1.ends_with("could not be made: id is longer than 200 bytes"), "{told:?}");
+        let found = refusals(&stage);
+        assert_eq!(found.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(found[0].1.starts_with("other could not be made: "), "{found:?}");
+        assert_eq!(found[1].1, found[0].1);
+        assert!(
+            found[2].1.ends_with("could not be made: id is longer than 200 bytes"),
+            "{found:?}"
+        );
     }
 
     /// The steps that were reported to the workflow as refused, and why.
     fn refusals(stage: &Stage) -> Vec<(u64, String)> {
-        let told = messages(stage).into_iter().filter_map(|message| {
+        let found = messages(stage).into_iter().filter_map(|message| {
             let report = message.report?;
             match report.task?.ended {
                 Lifecycle::Failed { class, reason, .. } => {
@@ -1204,7 +1207,7 @@ mod tests {
                 _ => None,
             }
         });
-        told.collect()
+        found.collect()
     }
 
     #[test]
@@ -1227,15 +1230,15 @@ mod tests {
             next_step: 4,
             ..turn(1, 0, TurnEnd::AwaitMessages)
         })));
-        let told = refusals(&stage);
+        let found = refusals(&stage);
         let why = [
             (0, "hello could not be sent to full: the mailbox is full"),
             (1, "hello could not be sent to over: "),
             (2, "hello could not be sent to missing: "),
         ];
-        assert_eq!(told.len(), why.len(), "{told:?}");
-        for ((step, reason), expected) in told.iter().zip(why) {
-            assert!(*step == expected.0 && reason.starts_with(expected.1), "{told:?}");
+        assert_eq!(found.len(), why.len(), "{found:?}");
+        for ((step, reason), expected) in found.iter().zip(why) {
+            assert!(*step == expected.0 && reason.starts_with(expected.1), "{found:?}");
         }
         let taken = (0..3).map(Message::of_step).collect();
         stage.must(CommitTurn { taken, next_step: 4, ..turn(1, 1, TurnEnd::AwaitMessages) });
@@ -1299,8 +1302,8 @@ mod tests {
             next_step: 4,
             ..turn(1, 0, TurnEnd::AwaitMessages)
         })));
-        let kept = Message::key_of(&Tenant::default(), &"later".into(), 1);
-        assert!(stage.record::<Message>(&kept).unwrap().kept_until.is_some());
+        let buffered = Message::key_of(&Tenant::default(), &"later".into(), 1);
+        assert!(stage.record::<Message>(&buffered).unwrap().kept_until.is_some());
         let status: WorkflowProperty = stage
             .record(&WorkflowProperty::key_of(
                 &Tenant::default(),
@@ -1309,9 +1312,9 @@ mod tests {
             ))
             .unwrap();
         assert_eq!(status.text, "half way");
-        let told = stage.tables.events_after(0).filter_map(|logged| logged.change());
-        let told: Vec<_> = told.filter(|change| change.name() == "status_changed").collect();
-        assert_eq!(told, [Change::StatusChanged { number: status.change }]);
+        let found = stage.tables.events_after(0).filter_map(|logged| logged.change());
+        let found: Vec<_> = found.filter(|change| change.name() == "status_changed").collect();
+        assert_eq!(found, [Change::StatusChanged { number: status.change }]);
         assert_eq!(messages(&stage).len(), 4);
         let before = stage.tables.clone();
         let long = "x".repeat(64 * 1_024 + 1);

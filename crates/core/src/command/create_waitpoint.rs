@@ -164,7 +164,8 @@ mod tests {
         assert_eq!(make(&mut stage, "t", "one-more", 60_000), Err("too_many_waitpoints"));
         assert!(make(&mut stage, "t", "p7", 60_000).is_ok());
         let id = "p7".into();
-        let kept = stage.record::<Waitpoint>(&Waitpoint::key_of(&Tenant::default(), &id)).unwrap();
-        assert_eq!(kept.state, WaitpointState::Pending);
+        let waitpoint =
+            stage.record::<Waitpoint>(&Waitpoint::key_of(&Tenant::default(), &id)).unwrap();
+        assert_eq!(waitpoint.state, WaitpointState::Pending);
     }
 }

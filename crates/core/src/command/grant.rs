@@ -29,11 +29,11 @@ impl Grant {
         let mut until = now.plus_ms(self.ttl_ms);
         let turn = match &task.lifecycle {
             Lifecycle::Waiting(turn) => turn,
-            Lifecycle::Reserved { turn, worker, until: Some(kept) }
-                if *worker == self.worker || *kept <= now =>
+            Lifecycle::Reserved { turn, worker, until: Some(granted_until) }
+                if *worker == self.worker || *granted_until <= now =>
             {
                 if *worker == self.worker {
-                    until = until.max(*kept);
+                    until = until.max(*granted_until);
                 }
                 turn
             }

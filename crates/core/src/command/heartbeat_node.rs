@@ -98,12 +98,12 @@ mod tests {
     fn the_response_covers_all_nodes() {
         let mut stage = Stage::new();
         let node = |id: &str, format| HeartbeatNode { id: id.into(), format, ..beat() };
-        let told = |joined, nodes, format| Outcome::NodeRegistered { joined, nodes, format };
-        assert_eq!(stage.must(node("a", 3)), told(true, 1, 3));
-        assert_eq!(stage.must(node("b", 2)), told(true, 2, 2));
-        assert_eq!(stage.must(node("a", 3)), told(false, 2, 2));
+        let registered = |joined, nodes, format| Outcome::NodeRegistered { joined, nodes, format };
+        assert_eq!(stage.must(node("a", 3)), registered(true, 1, 3));
+        assert_eq!(stage.must(node("b", 2)), registered(true, 2, 2));
+        assert_eq!(stage.must(node("a", 3)), registered(false, 2, 2));
         stage.must(DeregisterNode { id: "b".into() });
-        assert_eq!(stage.must(node("a", 3)), told(false, 1, 3));
+        assert_eq!(stage.must(node("a", 3)), registered(false, 1, 3));
     }
 
     #[test]

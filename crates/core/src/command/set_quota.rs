@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    /// However many lanes were refused, all of them are woken when the quota has room.
+    /// However many lanes were refused, all of them are woken when the quota has free slots.
     #[test]
     fn a_quota_wakes_more_lanes_than_it_records() {
         let mut stage = with_tasks(1);
@@ -301,19 +301,19 @@ mod tests {
         };
         let tasks = (0..100).map(keyed).collect();
         stage.must(Create { tenant: Tenant::default(), tasks });
-        let inside = |stage: &Stage| stage.gates()[0].admitted;
+        let admitted = |stage: &Stage| stage.gates()[0].admitted;
         stage.must(of_key(Some(80), None));
-        assert_eq!((inside(&stage), stage.gates()[0].due_at), (33, Some(stage.now)));
+        assert_eq!((admitted(&stage), stage.gates()[0].due_at), (33, Some(stage.now)));
         stage.must(Sweep::default());
-        assert_eq!((inside(&stage), stage.gates()[0].due_at), (65, Some(stage.now)));
+        assert_eq!((admitted(&stage), stage.gates()[0].due_at), (65, Some(stage.now)));
         stage.must(Sweep::default());
-        assert_eq!((inside(&stage), stage.gates()[0].due_at), (80, None));
+        assert_eq!((admitted(&stage), stage.gates()[0].due_at), (80, None));
         stage.must(of_key(Some(0), None));
-        assert_eq!((inside(&stage), stage.gates()[0].due_at), (48, Some(stage.now)));
+        assert_eq!((admitted(&stage), stage.gates()[0].due_at), (48, Some(stage.now)));
         assert_eq!(taken(&mut stage, 5), 0, "tasks still admitted may not start");
         stage.must(Sweep::default());
         stage.must(Sweep::default());
-        assert_eq!((inside(&stage), stage.gates()[0].due_at), (0, None));
+        assert_eq!((admitted(&stage), stage.gates()[0].due_at), (0, None));
     }
 
     #[test]

@@ -153,11 +153,11 @@ impl Suspend {
 
 /// The response to the same request, if the condition was met then. A request older than the last
 /// one is rejected: its holder has resumed since.
-fn satisfied_before(task: &Task, asked: SuspendRequest) -> Result<Option<Resumption>, Rejection> {
+fn satisfied_before(task: &Task, request: SuspendRequest) -> Result<Option<Resumption>, Rejection> {
     let Some(resumption) = &task.resumption else { return Ok(None) };
-    match resumption.request.filter(|last| last.epoch == asked.epoch) {
-        Some(last) if last == asked => Ok(Some(resumption.clone())),
-        Some(last) if asked.nth <= last.nth => Err(Rejection::SettledOtherwise),
+    match resumption.request.filter(|last| last.epoch == request.epoch) {
+        Some(last) if last == request => Ok(Some(resumption.clone())),
+        Some(last) if request.nth <= last.nth => Err(Rejection::SettledOtherwise),
         _ => Ok(None),
     }
 }

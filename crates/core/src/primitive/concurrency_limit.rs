@@ -102,18 +102,18 @@ fn load_or_default(
     Ok(ConcurrencyLimit::new(tenant, key.kind(), key.name()))
 }
 
-/// Saves a limit, or deletes it if unused. If not all of its tasks could be moved (`whole` is
+/// Saves a limit, or deletes it if unused. If not all of its tasks could be moved (`moved_all` is
 /// false), the sweep checks it later, not immediately.
 pub(super) fn save(
     world: &mut World,
     mut limit: ConcurrencyLimit,
-    whole: bool,
+    moved_all: bool,
 ) -> Result<(), Halt> {
     let now = world.now();
     let key = ConcurrencyLimit::key_of(&limit.tenant, limit.kind, &limit.name);
     let stored = world.get::<ConcurrencyLimit>(&key)?;
     limit.due_at = limit.next_due(now);
-    if !whole {
+    if !moved_all {
         limit.due_at = limit.due_at.map(|due_at| due_at.max(now.plus_ms(RECHECK_MS)));
     }
     if limit.is_unused() && world.is_stale_absence(&key) {
@@ -158,8 +158,8 @@ pub(super) fn on_transition(
         task.lifecycle =
             if admitted { limit.admitted_state(turn, now) } else { Lifecycle::Gated(turn) };
         if let Lifecycle::Reserved { worker, .. } = &task.lifecycle {
-            let kept = Change::SessionGranted { worker: worker.clone() };
-            world.emit(Event::of_task(task, now, kept));
+            let change = Change::SessionGranted { worker: worker.clone() };
+            world.emit(Event::of_task(task, now, change));
         }
     }
     limit.count(counter_of(task));
@@ -177,16 +177,16 @@ fn lost_lease(before: &Task, task: &Task) -> bool {
 /// blocks tasks in excess of the limit, and admits the next ones.
 pub(crate) fn rebalance(world: &mut World, tenant: &Tenant, key: &LimitKey) -> Result<(), Halt> {
     let Some(stored) = world.get::<ConcurrencyLimit>(&key.row_key(tenant))? else { return Ok(()) };
-    let (mut limit, now, mut whole) = ((*stored).clone(), world.now(), true);
+    let (mut limit, now, mut moved_all) = ((*stored).clone(), world.now(), true);
     if limit.has_ownership_ended(now) {
         limit.owner = None;
         reassign_admitted(world, &limit, key)?;
     }
     if limit.is_over_limit(now) {
-        whole &= revoke_admission(world, &mut limit, key)?;
+        moved_all &= revoke_admission(world, &mut limit, key)?;
     }
-    whole &= admit_next(world, &mut limit, key)?;
-    save(world, limit, whole)
+    moved_all &= admit_next(world, &mut limit, key)?;
+    save(world, limit, moved_all)
 }
 
 /// Revokes a session: immediately, or when its running tasks end.
@@ -291,14 +291,15 @@ fn revoke_admission(
     key: &LimitKey,
 ) -> Result<bool, Halt> {
     let now = world.now();
-    let kept = ConcurrencyLimit { admitted: 0, ..limit.clone() }.available(now).min(limit.admitted);
-    let wanted = (limit.admitted - kept).min(MAX_MOVED);
+    let within =
+        ConcurrencyLimit { admitted: 0, ..limit.clone() }.available(now).min(limit.admitted);
+    let wanted = (limit.admitted - within).min(MAX_MOVED);
     // Tasks within the limit are skipped, unless they are too many to scan.
-    let past = if kept > MAX_SCANNED_ADMITTED { 0 } else { kept };
-    let inside =
-        world.scan::<Task>(&Task::admitted_by(&limit.tenant, key), (past + wanted) as usize)?;
+    let skipped = if within > MAX_SCANNED_ADMITTED { 0 } else { within };
+    let admitted =
+        world.scan::<Task>(&Task::admitted_by(&limit.tenant, key), (skipped + wanted) as usize)?;
     let mut revoked = 0;
-    for task in inside.iter().skip(past as usize) {
+    for task in admitted.iter().skip(skipped as usize) {
         let (Lifecycle::Waiting(turn) | Lifecycle::Reserved { turn, until: None, .. }) =
             &task.lifecycle
         else {
@@ -327,8 +328,8 @@ fn reassign_admitted(
         return Ok(());
     }
     let now = world.now();
-    let inside = Task::admitted_by(&limit.tenant, key);
-    for task in scan_readable(world, &inside, limit.admitted)? {
+    let admitted = Task::admitted_by(&limit.tenant, key);
+    for task in scan_readable(world, &admitted, limit.admitted)? {
         let (change, turn) = match &task.lifecycle {
             Lifecycle::Reserved { turn, worker, until: None } => {
                 (Change::GrantReleased { worker: worker.clone() }, turn)
@@ -379,8 +380,8 @@ pub(crate) fn may_start(
             && limit.owner(now).is_none()
         {
             // The claim grants these to the new owner, too. One row more shows that these are all.
-            let inside = Task::admitted_by(&task.tenant, key);
-            world.prefetch_scan(&inside, limit.admitted as usize + 1);
+            let admitted = Task::admitted_by(&task.tenant, key);
+            world.prefetch_scan(&admitted, limit.admitted as usize + 1);
         }
         let count = counts.entry(key).or_default();
         let starts = limit.is_none_or(|limit| {

@@ -91,7 +91,7 @@ fn lost_leases_reason(task: &Task) -> String {
     match &task.workflow {
         Some(workflow) => {
             let (turn, times) = (workflow.turns, task.lost_leases);
-            format!("turn {turn} was taken {times} times and never kept")
+            format!("turn {turn} was claimed {times} times and never committed")
         }
         None => "too many leases expired".to_owned(),
     }

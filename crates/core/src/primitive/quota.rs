@@ -27,7 +27,7 @@ fn lane_key(tenant: &Tenant, lane: &LaneName) -> RowKey {
     ConcurrencyLimit::key_of(tenant, LimitKind::Lane, lane.as_str())
 }
 
-/// The quotas of a lane; none if one of them is unreadable, so that the rest is unknown.
+/// The quotas of a lane; none if this version cannot read one of them.
 pub(crate) fn load_quotas(world: &mut World, lane: &Lane) -> Result<Option<Quotas>, Halt> {
     let tenant = world.get::<ConcurrencyLimit>(&tenant_key(&lane.tenant));
     let own = match lane.metered {

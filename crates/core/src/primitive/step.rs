@@ -127,6 +127,6 @@ fn has_begun(task: &Task, workflow: &WorkflowState) -> bool {
 
 /// Whether the mailbox of a workflow has messages besides the cancellation request.
 fn has_messages(world: &mut World, task: &Task, workflow: &WorkflowState) -> Result<bool, Halt> {
-    let asked = u32::from(workflow.cancelling.is_some());
-    Ok(task.has_mail && existing(world, &task.tenant, &task.id)?.held > asked)
+    let requests = u32::from(workflow.cancelling.is_some());
+    Ok(task.has_mail && existing(world, &task.tenant, &task.id)?.held > requests)
 }

@@ -52,8 +52,8 @@ impl Route {
 
     /// The route with the capability `old` replaced by `new`, or with `new` added.
     pub(crate) fn with_capability(&self, old: Option<&str>, new: String) -> Self {
-        let kept = self.capabilities().filter(|capability| Some(*capability) != old);
-        let capabilities = kept.map(str::to_owned).chain([new]).collect();
+        let others = self.capabilities().filter(|capability| Some(*capability) != old);
+        let capabilities = others.map(str::to_owned).chain([new]).collect();
         Self::new(&capabilities, self.tag())
     }
 

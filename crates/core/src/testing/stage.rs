@@ -65,8 +65,8 @@ impl Stage {
     ) -> Result<(), VersionConflict> {
         let command = command.into();
         let mut world = World::new(self.now, Hints::default());
-        let early = LoadRequest { rows: vec![record], ..LoadRequest::default() };
-        world.absorb(&early, Loaded::default());
+        let request = LoadRequest { rows: vec![record], ..LoadRequest::default() };
+        world.absorb(&request, Loaded::default());
         while let Decided::Parked = decide(&mut world, &command) {
             let wanted = world.take_load_request().expect("it lacks something");
             let loaded = self.tables.load(&wanted);

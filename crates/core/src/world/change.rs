@@ -109,8 +109,8 @@ impl ChangeSet {
         let RecordState::Present(AnyRecord::Task(task)) = state else { return };
         if task.ready_at().is_some() {
             let (tenant, lane) = (task.tenant.clone(), task.lane.clone());
-            let kept = matches!(task.lifecycle, Lifecycle::Reserved { .. });
-            let route = (!kept).then(|| task.route.clone());
+            let granted = matches!(task.lifecycle, Lifecycle::Reserved { .. });
+            let route = (!granted).then(|| task.route.clone());
             let wake = Wake { tenant, lane, route };
             *self.left_ready.entry(wake).or_default() += 1;
         }

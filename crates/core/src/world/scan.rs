@@ -42,8 +42,8 @@ impl World {
         let mut skipped_picked = false;
         for (position, key) in self.positions.range((range.index, range.prefix.clone())..) {
             let (index, position) = position;
-            let inside = *index == range.index && range.contains(position);
-            if !inside || !covered.covers(position) || found.len() == limit {
+            let in_range = *index == range.index && range.contains(position);
+            if !in_range || !covered.covers(position) || found.len() == limit {
                 break;
             }
             if self.picked.contains(key) {
@@ -81,11 +81,11 @@ impl World {
         let listed = self.positions.range((range.index, range.prefix.clone())..);
         let listed = listed
             .take_while(|((index, position), _)| *index == range.index && range.contains(position));
-        let queue = |(_, key)| match self.entries.get(key).map(|entry| &entry.state) {
+        let ready_route = |(_, key)| match self.entries.get(key).map(|entry| &entry.state) {
             Some(RecordState::Present(any)) => Some(ReadyRoute::from_any(any).clone()),
             _ => None,
         };
-        Ok(listed.filter_map(queue).collect())
+        Ok(listed.filter_map(ready_route).collect())
     }
 
     pub(crate) fn prefetch_ready_routes(&mut self, range: &Range) {

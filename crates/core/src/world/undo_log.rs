@@ -56,7 +56,7 @@ impl World {
     }
 
     /// Starts a command and its undo log.
-    pub(crate) fn open(&mut self) {
+    pub(crate) fn begin_command(&mut self) {
         self.undo_log.undo.clear();
         self.undo_log.reads.clear();
         self.undo_log.picked.clear();
@@ -73,14 +73,14 @@ impl World {
         self.has_changes |=
             !self.undo_log.undo.is_empty() || self.events.len() > self.undo_log.events;
         self.check_reads_at_commit();
-        self.open();
+        self.begin_command();
     }
 
     /// Ends a rejected command. The commit checks its reads as it does for an accepted one.
     pub(crate) fn reject(&mut self) {
         self.roll_back_to(self.command_start());
         self.check_reads_at_commit();
-        self.open();
+        self.begin_command();
     }
 
     /// Ends a command that lacks records. Its picked rows stay reserved for the rest of the round.
@@ -88,13 +88,13 @@ impl World {
     pub(crate) fn park(&mut self) {
         self.roll_back_to(self.command_start());
         self.picked.extend(self.undo_log.picked.drain(..));
-        self.open();
+        self.begin_command();
     }
 
     /// Ends a command that panicked, or that only ran to find out which records it needs.
     pub fn abandon(&mut self) {
         self.roll_back_to(self.command_start());
-        self.open();
+        self.begin_command();
     }
 
     fn check_reads_at_commit(&mut self) {

@@ -38,9 +38,9 @@ impl Sweepable for Children {
     }
 }
 
-/// Cancels a page of the open children of an ended parent. Workflows are asked to end and leave the
-/// scanned index; other tasks are cancelled. The child count, not the scan, tells whether it was
-/// the last page.
+/// Cancels a page of the open children of an ended parent. A workflow gets a cancellation request
+/// and leaves the scanned index; any other task is cancelled. The child count, not the scan, tells
+/// whether it was the last page.
 fn sweep(world: &mut World, record: &Children) -> Result<(), Halt> {
     let page = world.scan::<Task>(&Task::open_children(&record.tenant, &record.parent), PAGE)?;
     page.iter().for_each(|child| child.prefetch(world));

@@ -41,7 +41,7 @@ pub(super) trait Sweepable: StoredRecord {
     /// Requests the rows that its sweep may need, so that a page needs one load.
     fn prefetch(&self, world: &mut World);
 
-    /// Does what is due.
+    /// Applies the action that is due.
     fn sweep(&self, world: &mut World) -> Result<(), Halt>;
 }
 

@@ -115,11 +115,11 @@ mod tests {
     /// It runs nothing, and does not return for its sessions.
     #[test]
     fn the_sessions_of_a_dead_or_retired_worker_are_released() {
-        type Go = fn(&mut Stage);
-        let goes: [(&str, Go); 2] = [
+        type End = fn(&mut Stage);
+        let ends: [(&str, End); 2] = [
             ("dead", |stage| {
                 stage.miss_worker(5_000);
-                while stage.record::<Worker>(&of_w()).is_some() {
+                while stage.record::<Worker>(&worker_key()).is_some() {
                     stage.must(Sweep::default());
                 }
             }),
@@ -127,7 +127,7 @@ mod tests {
                 stage.must(DeregisterWorker { tenant: Tenant::default(), id: "w".into() });
             }),
         ];
-        for (what, go) in goes {
+        for (what, end) in ends {
             let mut stage = Stage::new();
             stage.must(register());
             for n in 0..70 {
@@ -142,13 +142,13 @@ mod tests {
                 stage.must(Complete { fence: task.fence(), result: None });
             }
             assert_eq!(stage.must(all("v")), Outcome::Claimed(vec![]), "they are reserved for w");
-            go(&mut stage);
+            end(&mut stage);
             let Outcome::Claimed(tasks) = stage.must(all("v")) else { panic!() };
             assert_eq!(tasks.len(), 70, "{what}");
         }
     }
 
-    fn of_w() -> RowKey {
+    fn worker_key() -> RowKey {
         Worker::key_of(&Tenant::default(), &"w".into())
     }
 
