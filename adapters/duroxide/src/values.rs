@@ -43,7 +43,7 @@ impl Value {
     /// The properties of a value: its text, JSON-encoded if it is not a valid property, and its
     /// time.
     fn notes(&self, of: Names, key: &str) -> Result<[(String, String); 2], serde_json::Error> {
-        let is_plain = limits::NOTE.check_prose(&self.text).is_ok();
+        let is_plain = limits::PROPERTY_VALUE.check_prose(&self.text).is_ok();
         let text = match is_plain {
             true => (format!("{}{key}", of.plain), self.text.clone()),
             false => (format!("{}{key}", of.written), serde_json::to_string(&self.text)?),
@@ -93,7 +93,8 @@ impl Values {
     fn apply(&mut self, event: &Event) {
         match &event.kind {
             // The runtime rejects a value that is too long, and reports that in the same ack.
-            EventKind::KeyValueSet { value, .. } if value.len() > limits::NOTE.max_bytes => {}
+            EventKind::KeyValueSet { value, .. }
+                if value.len() > limits::PROPERTY_VALUE.max_bytes => {}
             EventKind::KeyValueSet { key, value, last_updated_at_ms } => {
                 let value = Value { text: value.clone(), at_ms: *last_updated_at_ms };
                 self.0.entry(key.clone()).or_default().put = Some(Some(value));

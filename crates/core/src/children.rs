@@ -49,7 +49,7 @@ impl ChildCounts {
 
 impl Children {
     /// The record of a parent without children.
-    pub(crate) fn none_of(tenant: &Tenant, parent: &TaskId) -> Self {
+    pub(crate) fn empty(tenant: &Tenant, parent: &TaskId) -> Self {
         Self {
             tenant: tenant.clone(),
             parent: parent.clone(),
@@ -69,7 +69,7 @@ impl Children {
     }
 
     /// The counter of this kind of end.
-    fn like(&mut self, lifecycle: &Lifecycle) -> Option<&mut u32> {
+    fn end_counter(&mut self, lifecycle: &Lifecycle) -> Option<&mut u32> {
         match lifecycle {
             Lifecycle::Completed { .. } => Some(&mut self.completed),
             Lifecycle::Failed { .. } => Some(&mut self.failed),
@@ -88,15 +88,15 @@ impl Children {
     /// Counts an open child as ended.
     pub(crate) fn count_end(&mut self, ended: &Lifecycle) {
         self.open = self.open.saturating_sub(1);
-        if let Some(count) = self.like(ended) {
+        if let Some(count) = self.end_counter(ended) {
             *count = count.saturating_add(1);
         }
     }
 
     /// Counts a child as open again, and uncounts its earlier end if it was counted.
-    pub(crate) fn count_revival(&mut self, counted_as: Option<&Lifecycle>) {
+    pub(crate) fn count_reopened(&mut self, counted_as: Option<&Lifecycle>) {
         self.open = self.open.saturating_add(1);
-        if let Some(count) = counted_as.and_then(|had_ended| self.like(had_ended)) {
+        if let Some(count) = counted_as.and_then(|had_ended| self.end_counter(had_ended)) {
             *count = count.saturating_sub(1);
         }
     }

@@ -108,13 +108,13 @@ impl LimitKey {
     }
 
     /// The name of the list of blocked tasks.
-    pub(crate) fn line(&self) -> String {
+    pub(crate) fn blocked_list(&self) -> String {
         format!("{}/{}", self.kind().as_str(), self.name())
     }
 
     /// The name of the list of admitted tasks that are not claimed yet.
-    pub(crate) fn line_inside(&self) -> String {
-        format!("in/{}", self.line())
+    pub(crate) fn admitted_list(&self) -> String {
+        format!("in/{}", self.blocked_list())
     }
 
     pub(crate) fn row_key(&self, tenant: &Tenant) -> RowKey {
@@ -123,7 +123,7 @@ impl LimitKey {
 
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         match self {
-            LimitKey::Concurrency(name) => limits::KEY.check(name),
+            LimitKey::Concurrency(name) => limits::CONCURRENCY_KEY.check(name),
             LimitKey::Session(name) | LimitKey::Affinity(name) => limits::SESSION.check(name),
         }
     }
@@ -154,11 +154,11 @@ impl LimitKind {
 }
 
 /// How long an affinity is retained after its lock expired, unless it is deleted before.
-const FORGOTTEN_MS: u64 = 3_600_000;
+const AFFINITY_RETENTION_MS: u64 = 3_600_000;
 
 /// The maximum number of admitted tasks of a session: all are reassigned together when its owner
 /// changes.
-const SESSION_ADMITTED: u32 = 100;
+const MAX_SESSION_ADMITTED: u32 = 100;
 
 impl ConcurrencyLimit {
     /// A limit with defaults: one at a time for a concurrency key or a session, else unlimited.
@@ -191,7 +191,7 @@ impl ConcurrencyLimit {
     }
 
     /// The key by which tasks name it; none for a quota.
-    pub fn gate_key(&self) -> Option<LimitKey> {
+    pub fn limit_key(&self) -> Option<LimitKey> {
         match self.kind {
             LimitKind::Concurrency => Some(LimitKey::Concurrency(self.name.clone())),
             LimitKind::Session => Some(LimitKey::Session(self.name.clone())),
@@ -206,27 +206,27 @@ impl ConcurrencyLimit {
     }
 
     /// How many more tasks may be admitted or, for a quota, claimed.
-    pub(crate) fn room(&self, now: Timestamp) -> u32 {
-        self.places().min(self.starts_left(now))
+    pub(crate) fn available(&self, now: Timestamp) -> u32 {
+        self.available_slots().min(self.starts_left(now))
     }
 
     /// Whether the session was revoked: its owner starts no more tasks and loses it once idle.
-    fn is_released(&self) -> bool {
+    fn is_revoked(&self) -> bool {
         let runs = self.running > 0 && self.kind != LimitKind::Affinity;
         runs && self.owner.as_ref().is_some_and(|owner| owner.idle_ms == 0)
     }
 
-    fn places(&self) -> u32 {
-        if self.is_released() {
+    fn available_slots(&self) -> u32 {
+        if self.is_revoked() {
             return 0;
         }
         let taken = self.running.saturating_add(self.admitted);
-        let places = self.limit.map_or(u32::MAX, |limit| limit.saturating_sub(taken));
+        let slots = self.limit.map_or(u32::MAX, |limit| limit.saturating_sub(taken));
         match self.kind {
             LimitKind::Session | LimitKind::Affinity => {
-                places.min(SESSION_ADMITTED.saturating_sub(self.admitted))
+                slots.min(MAX_SESSION_ADMITTED.saturating_sub(self.admitted))
             }
-            LimitKind::Concurrency | LimitKind::Lane | LimitKind::Tenant => places,
+            LimitKind::Concurrency | LimitKind::Lane | LimitKind::Tenant => slots,
         }
     }
 
@@ -240,17 +240,17 @@ impl ConcurrencyLimit {
     pub(crate) fn may_start(&self, count: u32, now: Timestamp) -> bool {
         let running = self.running.saturating_add(count);
         let started = self.started(now).saturating_add(count);
-        !self.is_released()
+        !self.is_revoked()
             && self.limit.is_none_or(|limit| running <= limit)
             && self.rate.is_none_or(|rate| started <= rate.starts)
     }
 
     /// Whether more tasks are admitted than may run.
-    pub(crate) fn is_overfull(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_over_limit(&self, now: Timestamp) -> bool {
         let taken = self.running.saturating_add(self.admitted);
         let started = self.started(now).saturating_add(self.admitted);
         self.admitted > 0
-            && (self.is_released()
+            && (self.is_revoked()
                 || self.limit.is_some_and(|limit| taken > limit)
                 || self.rate.is_some_and(|rate| started > rate.starts))
     }
@@ -283,7 +283,7 @@ impl ConcurrencyLimit {
     }
 
     /// Records activity of the holder of an affinity lock. An expired lock has no activity.
-    pub(crate) fn touch(&mut self, now: Timestamp) {
+    pub(crate) fn mark_active(&mut self, now: Timestamp) {
         let alive = self.kind == LimitKind::Affinity && self.owner(now).is_some();
         if let Some(owner) = self.owner.as_mut().filter(|_| alive) {
             owner.active_at = Some(now);
@@ -297,7 +297,8 @@ impl ConcurrencyLimit {
 
     /// When the rate limit allows the next start, if it is what blocks.
     pub fn opens_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let rate = self.rate.filter(|_| self.places() > 0 && self.starts_left(now) == 0)?;
+        let rate =
+            self.rate.filter(|_| self.available_slots() > 0 && self.starts_left(now) == 0)?;
         rate::opens_at(&self.starts, rate, self.admitted, now)
     }
 
@@ -308,27 +309,29 @@ impl ConcurrencyLimit {
             LimitKind::Lane | LimitKind::Tenant => !self.refused.is_empty(),
         };
         let opens_at = match line {
-            true if self.room(now) > 0 => Some(now),
+            true if self.available(now) > 0 => Some(now),
             true => self.opens_at(now),
             false => None,
         };
-        let narrowed = self.is_overfull(now).then_some(now);
-        opens_at.into_iter().chain(narrowed).chain(self.freed_at()).min()
+        let narrowed = self.is_over_limit(now).then_some(now);
+        opens_at.into_iter().chain(narrowed).chain(self.ownership_ends_at()).min()
     }
 
     /// When the ownership ends, and granted tasks become claimable by any worker. An affinity
     /// without admitted tasks is retained for a while after its lock expired.
-    fn freed_at(&self) -> Option<Timestamp> {
+    fn ownership_ends_at(&self) -> Option<Timestamp> {
         let owner = self.owner.as_ref()?;
         match self.kind {
-            LimitKind::Affinity if self.admitted == 0 => Some(owner.until.plus_ms(FORGOTTEN_MS)),
+            LimitKind::Affinity if self.admitted == 0 => {
+                Some(owner.until.plus_ms(AFFINITY_RETENTION_MS))
+            }
             LimitKind::Affinity => Some(owner.until),
             _ => (self.running == 0).then_some(owner.until),
         }
     }
 
-    pub(crate) fn is_freed(&self, now: Timestamp) -> bool {
-        self.freed_at().is_some_and(|freed_at| freed_at <= now)
+    pub(crate) fn has_ownership_ended(&self, now: Timestamp) -> bool {
+        self.ownership_ends_at().is_some_and(|ownership_ends_at| ownership_ends_at <= now)
     }
 
     /// Whether it is not configured and has neither tasks nor an owner.

@@ -87,7 +87,7 @@ impl Execution {
     }
 
     /// Its last payloads, at most `most`, and the remaining record, if any.
-    pub(crate) fn shortened(&self, most: u32) -> (Vec<PayloadKey>, Option<Self>) {
+    pub(crate) fn truncated(&self, most: u32) -> (Vec<PayloadKey>, Option<Self>) {
         let left = self.turns.saturating_sub(most);
         let mut keys: Vec<PayloadKey> = (left..self.turns).map(|t| self.turn_key(t)).collect();
         if left > 0 {

@@ -60,7 +60,7 @@ impl fmt::Debug for Secret {
 }
 
 impl SigningKey {
-    pub(crate) fn proves(&self, now: Timestamp) -> bool {
+    pub(crate) fn verifies(&self, now: Timestamp) -> bool {
         self.ends_at.is_none_or(|ends_at| now < ends_at)
     }
 
@@ -88,8 +88,8 @@ impl Keyring {
     }
 
     /// The key of this id, while it verifies signatures.
-    pub(crate) fn proving(&self, id: &str, now: Timestamp) -> Option<&SigningKey> {
-        self.keys.iter().find(|key| key.id == id && key.proves(now))
+    pub(crate) fn verifying_key(&self, id: &str, now: Timestamp) -> Option<&SigningKey> {
+        self.keys.iter().find(|key| key.id == id && key.verifies(now))
     }
 
     /// When the next key expires.

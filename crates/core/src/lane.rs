@@ -43,11 +43,11 @@ impl LaneState {
         }
     }
 
-    pub(crate) const fn takes_tasks(self) -> bool {
+    pub(crate) const fn accepts_tasks(self) -> bool {
         matches!(self, LaneState::Active | LaneState::Paused)
     }
 
-    pub(crate) const fn hands_out(self) -> bool {
+    pub(crate) const fn leases_tasks(self) -> bool {
         matches!(self, LaneState::Active | LaneState::Draining)
     }
 }
@@ -62,7 +62,7 @@ pub struct LaneGate {
 
 impl LaneGate {
     /// How many more leases it allows, at most `wanted`.
-    pub(crate) fn admits(self, wanted: usize) -> usize {
+    pub(crate) fn remaining(self, wanted: usize) -> usize {
         let free = self.limit.map(|limit| limit.saturating_sub(self.running) as usize);
         free.map_or(wanted, |free| wanted.min(free))
     }
@@ -86,10 +86,10 @@ impl Lane {
 
     /// How many tasks may be leased from this lane, at most `wanted`.
     pub(crate) fn remaining(&self, wanted: usize) -> usize {
-        if !self.state.hands_out() {
+        if !self.state.leases_tasks() {
             return 0;
         }
-        self.gate.map_or(wanted, |gate| gate.admits(wanted))
+        self.gate.map_or(wanted, |gate| gate.remaining(wanted))
     }
 }
 

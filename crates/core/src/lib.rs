@@ -86,10 +86,11 @@ pub use request::{Request, RequestKey, RequestState, RequestTtls};
 pub use row::{Index, IndexSpec, Range, Row, RowKey, Scan, StoredRow, TableSpec, Value, Version};
 pub use subscription_cursor::SubscriptionCursor;
 pub use task::{
-    ActiveAttempt, Backoff, Condition, Distinct, FailureClass, Fence, Lease, Lifecycle, Matcher,
-    Metered, OnTimeout, Policy, Progress, PublicState, Readiness, ResumeCause, Resumption, Retry,
-    RetryPolicy, Route, SESSIONS, Settle, Settled, SuspendReason, SuspendRequest, SuspendedAttempt,
-    Suspension, TagFilter, Task, TaskKey, Timeout, VersionRange, WorkerCapabilities,
+    ActiveAttempt, Backoff, Condition, CountedByQuota, Distinct, FailureClass, Fence, Lease,
+    Lifecycle, Matcher, OnTimeout, Policy, Progress, PublicState, Readiness, ResumeCause,
+    Resumption, Retry, RetryPolicy, Route, SESSIONS, Settle, Settled, SuspendReason,
+    SuspendRequest, SuspendedAttempt, Suspension, TagFilter, Task, TaskKey, Timeout, VersionRange,
+    WorkerCapabilities,
 };
 pub use time::Timestamp;
 pub use token::Token;

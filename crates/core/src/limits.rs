@@ -52,9 +52,9 @@ pub const LABEL_VALUE: TextLimit = text("label value", 1_024);
 pub const REASON: TextLimit = text("reason", 4_096);
 pub const PROGRESS: TextLimit = text("message", 1_024);
 pub const PARENT: TextLimit = text("parent", 255);
-pub const KEY: TextLimit = text("concurrency_key", 255);
+pub const CONCURRENCY_KEY: TextLimit = text("concurrency_key", 255);
 pub const SESSION: TextLimit = text("session", 255);
-pub const BOOKMARK: TextLimit = text("name", 255);
+pub const SUBSCRIPTION: TextLimit = text("name", 255);
 pub const INCARNATION: TextLimit = text("incarnation", 255);
 
 pub const MESSAGE_NAME: TextLimit = text("name", 255);
@@ -71,8 +71,8 @@ pub const PRINCIPAL: TextLimit = text("principal", 255);
 pub const ACCOUNT: TextLimit = text("account", 255);
 pub const OWNER: TextLimit = text("owner", 64);
 
-pub const NOTE_NAME: TextLimit = text("name", 255);
-pub const NOTE: TextLimit = text("value", 64 * 1_024);
+pub const PROPERTY_NAME: TextLimit = text("name", 255);
+pub const PROPERTY_VALUE: TextLimit = text("value", 64 * 1_024);
 pub const RUNTIME_METADATA: TextLimit = text("metadata", 16 * 1_024);
 pub const STATUS: TextLimit = text("status", 256 * 1_024);
 
@@ -83,8 +83,8 @@ pub const CAPABILITIES_BYTES: RangeLimit = range("capabilities in bytes", 0, 4_0
 pub const ROUTE_BYTES: RangeLimit = range("route in bytes", 0, 1_536);
 pub const LABELS: RangeLimit = range("labels", 0, 64);
 pub const PAYLOAD_BYTES: RangeLimit = range("payload in bytes", 0, 4 * 1_024 * 1_024);
-pub const BULK: RangeLimit = range("tasks", 1, 1_000);
-pub const CLAIM: RangeLimit = range("limit", 1, 1_000);
+pub const CREATE_TASKS: RangeLimit = range("tasks", 1, 1_000);
+pub const CLAIM_TASKS: RangeLimit = range("limit", 1, 1_000);
 pub const CLAIM_LANES: RangeLimit = range("lanes", 1, 256);
 pub const RENEW_WORKERS: RangeLimit = range("workers", 1, 256);
 pub const LEASE_MS: RangeLimit = range("lease_ms", 100, DAY_MS);
@@ -95,14 +95,14 @@ pub const BACKOFF_MS: RangeLimit = range("backoff_ms", 0, YEAR_MS);
 pub const PERCENT: RangeLimit = range("percent", 0, 100);
 pub const JITTER: RangeLimit = range("jitter_percent", 0, 100);
 pub const ATTEMPTS: RangeLimit = range("max_attempts", 1, 10_000);
-pub const LOST_LEASES: RangeLimit = range("max_reclaims", 0, 10_000);
+pub const LOST_LEASES: RangeLimit = range("max_lost_leases", 0, 10_000);
 pub const REPLAYS: RangeLimit = range("max_replays", 0, 10_000);
 pub const RETENTION_MS: RangeLimit = range("retention_ms", 0, 10 * YEAR_MS);
 pub const WINDOW_MS: RangeLimit = range("window_ms", SECOND_MS, 366 * DAY_MS);
 pub const LANE_LIMIT: RangeLimit = range("limit", 1, 1_000_000);
 /// The number of leases that a heartbeat can report.
 pub const HELD_LEASES: RangeLimit = range("held", 0, 10_000);
-pub const BEAT_MS: RangeLimit = range("every_ms", 10, DAY_MS);
+pub const HEARTBEAT_MS: RangeLimit = range("every_ms", 10, DAY_MS);
 pub const PAGE: RangeLimit = range("page", 1, 10_000);
 pub const QUOTA: RangeLimit = range("limit", 0, 1_000_000);
 pub const RATE_STARTS: RangeLimit = range("rate", 1, 1_000_000);
@@ -121,22 +121,22 @@ pub const CONDITION_PARTS: RangeLimit = range("parts of the condition", 1, 64);
 pub const CONDITION_COUNT: RangeLimit = range("n", 1, 1_000);
 pub const SECRET_BYTES: RangeLimit = range("secret in bytes", 32, 128);
 pub const UNITS: RangeLimit = range("units", 1, 1_000_000);
-pub const CHARGES: RangeLimit = range("limiters", 1, 16);
+pub const SPEND_LIMITERS: RangeLimit = range("limiters", 1, 16);
 pub const REPLAY_MS: RangeLimit = range("replay_ms", 3_600 * SECOND_MS, 7 * DAY_MS);
 pub const IN_FLIGHT_MS: RangeLimit = range("in_flight_ms", SECOND_MS, 7 * DAY_MS);
 pub const TOMBSTONE_MS: RangeLimit = range("tombstone_ms", 0, YEAR_MS);
 pub const RETRY_AFTER_MS: RangeLimit = range("retry_after_ms", SECOND_MS, 3_600 * SECOND_MS);
 /// The commands of a history row, each property set once and removed once, and the status.
-pub const TURN_ITEMS: RangeLimit = range("commands of a turn", 0, 1_400);
+pub const TURN_COMMANDS: RangeLimit = range("commands of a turn", 0, 1_400);
 /// Larger than a payload: a row includes the payloads of its inputs and commands.
 pub const TURN_BYTES: RangeLimit = range("row of a turn in bytes", 0, 32 * 1_024 * 1_024);
-pub const UNSTUCK: RangeLimit = range("workflows", 0, 1_000);
+pub const CLEAR_STICKY: RangeLimit = range("workflows", 0, 1_000);
 pub const TURN_MESSAGES: RangeLimit = range("messages of a turn", 0, 1_000);
 pub const BUFFER_MS: RangeLimit = range("buffer_ms", SECOND_MS, 31 * DAY_MS);
 pub const GRACE_MS: RangeLimit = range("grace_ms", 0, YEAR_MS);
 
 /// The minimum length of a request key, so that keys cannot be guessed.
-pub const PLAIN_KEY_MIN: u32 = 16;
+pub const MIN_REQUEST_KEY_LENGTH: u32 = 16;
 
 /// The maximum number of ready routes per lane, which keeps scans of them small.
 pub const ROUTES_PER_LANE: u32 = 256;
@@ -151,7 +151,7 @@ pub const EXTENDED_MAILBOX_MESSAGES: u32 = 100_000;
 pub const EXTENDED_MAILBOX_BYTES: u32 = 1_024 * 1_024 * 1_024;
 /// Limits for messages buffered for one id, and for all ids of a tenant. They bound the cost of ids
 /// that are never started.
-pub const BUFFERED_MESSAGES: u32 = 100;
+pub const BUFFERED_MESSAGES_PER_ID: u32 = 100;
 pub const TENANT_BUFFERED_MESSAGES: u32 = 10_000;
 pub const TENANT_BUFFERED_BYTES: u32 = 64 * 1_024 * 1_024;
 pub const WAITPOINTS_PER_TASK: u32 = 1_000;

@@ -105,8 +105,8 @@ impl IdempotencyKey {
     pub fn check_plain(&self) -> Result<(), Rejection> {
         self.check()?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
-        let problem = if self.reveal().len() < limits::PLAIN_KEY_MIN as usize {
-            Problem::TooShort { min_bytes: limits::PLAIN_KEY_MIN }
+        let problem = if self.reveal().len() < limits::MIN_REQUEST_KEY_LENGTH as usize {
+            Problem::TooShort { min_bytes: limits::MIN_REQUEST_KEY_LENGTH }
         } else if !self.reveal().chars().all(is_plain) {
             Problem::InvalidCharacters { allowed: "_ . : -" }
         } else {

@@ -152,7 +152,7 @@ impl ReferenceTables {
             if let Decided::Ready(answer) = decide(&mut world, command) {
                 return (answer, world.finish().0);
             }
-            let wanted = world.wanted().expect("a parked command needs more rows");
+            let wanted = world.take_load_request().expect("a parked command needs more rows");
             let loaded = self.load(&wanted);
             world.absorb(&wanted, loaded);
         }

@@ -54,7 +54,7 @@ pub struct RequestTtls {
     pub replay_ms: u64,
     /// How long the owner may take.
     pub in_flight_ms: u64,
-    /// How long a key is still known after its response has expired.
+    /// How long a key is retained after its response has expired.
     pub tombstone_ms: u64,
     /// When to retry while it is in flight.
     pub retry_after_ms: u64,
@@ -136,7 +136,7 @@ impl Admission {
     }
 
     /// The key of its response, if it is stored.
-    pub(crate) fn kept_answer(&self) -> Option<PayloadKey> {
+    pub(crate) fn stored_answer_key(&self) -> Option<PayloadKey> {
         let state = self.request.as_ref().map(|request| request.state);
         let answered = matches!(state, Some(RequestState::Answered { .. }));
         if answered { self.answer_key() } else { None }

@@ -122,7 +122,7 @@ pub fn why(task: &Task, around: &WhyContext<'_>) -> Why {
 }
 
 fn why_blocked(task: &Task, around: &WhyContext<'_>) -> Why {
-    let own = around.gates.iter().find(|gate| gate.gate_key() == task.gate);
+    let own = around.gates.iter().find(|gate| gate.limit_key() == task.gate);
     Why::ConcurrencyLimitReached {
         key: task.gate.clone(),
         limit: own.and_then(|gate| gate.limit),
@@ -141,7 +141,7 @@ fn exceeded<'a>(task: &Task, around: &WhyContext<'a>) -> Option<&'a ConcurrencyL
             LimitKind::Tenant => true,
             LimitKind::Concurrency | LimitKind::Session | LimitKind::Affinity => false,
         };
-        counts && gate.configured && gate.room(around.now) == 0
+        counts && gate.configured && gate.available(around.now) == 0
     })
 }
 
@@ -149,7 +149,7 @@ fn why_waiting(task: &Task, around: &WhyContext<'_>) -> Why {
     let offers = around.offers;
     if let Some(lane) = around.lane {
         let name = lane.name.clone();
-        if !lane.state.hands_out() {
+        if !lane.state.leases_tasks() {
             return Why::LanePaused { lane: name, state: lane.state };
         }
         if let Some(LaneGate { limit: Some(limit), running }) = lane.gate

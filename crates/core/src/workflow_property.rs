@@ -12,7 +12,7 @@ pub struct WorkflowProperty {
     /// Empty for the status.
     pub name: String,
     pub text: String,
-    /// Rises with every change, even if the note was deleted in between.
+    /// Rises with every change, even if the property was deleted in between.
     pub change: u64,
 }
 
@@ -24,7 +24,7 @@ impl WorkflowProperty {
         Self::row_key(vec![tenant.into(), task.into(), name.into()])
     }
 
-    /// The notes of a workflow.
+    /// The properties of a workflow.
     pub fn of_task(tenant: &Tenant, task: &TaskId) -> Range {
         let prefix = vec![tenant.into(), task.into()];
         Range { index: Index::NoteOfTask, prefix, until: None }

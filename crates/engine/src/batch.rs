@@ -71,7 +71,7 @@ pub(crate) async fn run_batch(
             }
             continue;
         }
-        let Some(wanted) = world.wanted().filter(|_| rounds < MAX_ROUNDS) else {
+        let Some(wanted) = world.take_load_request().filter(|_| rounds < MAX_ROUNDS) else {
             state.fail_unconverged(jobs);
             break;
         };

@@ -136,7 +136,7 @@ impl Batcher {
         for notification in input.notifications {
             match notification {
                 Notification::Changed { wakes, next_due } => {
-                    self.revocations.notify(wakes.keys().filter_map(Wake::taken_away));
+                    self.revocations.notify(wakes.keys().filter_map(Wake::revoked_task));
                     let each = wakes.iter().flat_map(|(wake, n)| repeat_n(wake, *n as usize));
                     remote_wakes.extend(each.cloned());
                     self.timer.lower(next_due);
@@ -311,7 +311,7 @@ impl Batcher {
         add(&self.counters.commands, results.iter().map(|job| job.len() as u64).sum());
         add(&self.counters.rounds, rounds);
         self.timer.lower(changes.next_due);
-        self.revocations.notify(changes.wakes.keys().filter_map(Wake::taken_away));
+        self.revocations.notify(changes.wakes.keys().filter_map(Wake::revoked_task));
         if !changes.events.is_empty() {
             self.commits.notify();
             self.task_watch.notify(&changes.events);

@@ -84,7 +84,7 @@ impl Engine {
     }
 
     async fn add_children(&self, parent: &TaskKey, tree: &mut Vec<TaskKey>) -> Result<(), Error> {
-        let page = usize::try_from(limits::BULK.max).unwrap_or(usize::MAX);
+        let page = usize::try_from(limits::CREATE_TASKS.max).unwrap_or(usize::MAX);
         let mut after = None;
         loop {
             let children = self.children(parent, after.as_ref(), page).await?;

@@ -87,7 +87,7 @@ impl Engine {
     pub async fn delete_subscription(&self, tenant: &Tenant, name: &str) -> Result<bool, Error> {
         let delete = DeleteSubscription { tenant: tenant.clone(), name: name.to_owned() };
         match self.submit(delete).await? {
-            Outcome::BookmarkDropped { known } => Ok(known),
+            Outcome::SubscriptionDeleted { existed } => Ok(existed),
             other => unreachable!("unexpected outcome of a delete: {other:?}"),
         }
     }
@@ -158,7 +158,7 @@ impl DurableSubscription {
         let (tenant, name) = (self.tenant.clone(), self.name.clone());
         let moved = MoveSubscriptionCursor { tenant, name, cursor: cursor.clone() };
         match self.engine.submit(moved).await? {
-            Outcome::BookmarkAt(moved) => {
+            Outcome::SubscriptionCursorAt(moved) => {
                 self.acknowledged.fetch_max(cursor.seq, Ordering::Relaxed);
                 Ok(moved)
             }

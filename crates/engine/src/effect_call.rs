@@ -139,7 +139,7 @@ impl EffectCall {
             request_id: self.fresh_id().await?.into(),
         };
         let claimed = self.engine.submit_until_known(claim).await?;
-        let Outcome::EffectClaimed { request_id, known, answer } = claimed else {
+        let Outcome::EffectClaimed { request_id, existed: known, answer } = claimed else {
             unreachable!("unexpected outcome of a claim: {claimed:?}")
         };
         if let Some(key) = answer {

@@ -189,7 +189,7 @@ impl Engine {
     ///
     /// If the caller drops this future, the leases are released.
     pub async fn claim(&self, mut claim: Claim, wait: Duration) -> Result<Vec<Claimed>, Error> {
-        claim.turn = spread(self.0.rotation.fetch_add(1, Ordering::Relaxed));
+        claim.rotation = spread(self.0.rotation.fetch_add(1, Ordering::Relaxed));
         self.0.recent_claims.note(&claim);
         let (sender, mut receiver) = oneshot::channel();
         let parking = (!wait.is_zero()).then(ClaimWait::default);

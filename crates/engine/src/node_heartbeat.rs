@@ -99,7 +99,7 @@ impl NodeHeartbeat {
     }
 
     fn note(&self, outcome: &Outcome) {
-        if let Outcome::Registered { joined: true, nodes, format } = outcome {
+        if let Outcome::NodeRegistered { joined: true, nodes, format } = outcome {
             tracing::info!(node = %self.id, name = self.name, nodes, format, "node registered");
         }
     }

@@ -230,7 +230,7 @@ impl Engine {
                     guard.context.until = until;
                     return Ok(RequestAdmission::Owner(guard));
                 }
-                Ok(Outcome::Answered(key)) => match self.payload(&key).await? {
+                Ok(Outcome::RequestCompleted(key)) => match self.payload(&key).await? {
                     Some(response) => return Ok(RequestAdmission::Replay(response)),
                     // The response expired meanwhile; the next attempt is admitted or rejected.
                     None if !is_missed => is_missed = true,

@@ -87,7 +87,7 @@ impl SignalBuilder<'_> {
     /// Buffers the message for this long if the task does not exist, for a workflow started later
     /// under its id, so that sender and starter need no order. By default an unknown id is rejected
     /// with `task_not_found`. The number of buffered messages is
-    /// [limited][limits::BUFFERED_MESSAGES].
+    /// [limited][limits::BUFFERED_MESSAGES_PER_ID].
     pub fn buffer_for(mut self, ttl: Duration) -> Self {
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         self.message.if_absent = IfAbsent::Buffer { ttl_ms };

@@ -90,6 +90,6 @@ fn unparked(jobs: impl IntoIterator<Item = Submission>) -> impl Iterator<Item = 
 pub(crate) fn matches_claim(wake: &Wake, job: &Submission) -> bool {
     let [Command::Claim(claim)] = &job.commands[..] else { unreachable!("only claims wait") };
     wake.tenant == claim.tenant
-        && claim.lanes.iter().any(|lane| wake.is_from(lane))
+        && claim.lanes.iter().any(|lane| wake.covers_lane(lane))
         && wake.route.as_ref().is_none_or(|route| claim.offer.meets(route))
 }

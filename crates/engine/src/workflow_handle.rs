@@ -270,7 +270,7 @@ impl<O> WorkflowHandle<O> {
 
     /// The retained past executions, in order.
     pub async fn executions(&self) -> Result<Vec<Execution>, Error> {
-        let page = usize::try_from(limits::BULK.max).unwrap_or(usize::MAX);
+        let page = usize::try_from(limits::CREATE_TASKS.max).unwrap_or(usize::MAX);
         let mut all: Vec<Execution> = Vec::new();
         loop {
             let after = all.last().map(|last| last.number);

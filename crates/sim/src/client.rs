@@ -365,7 +365,7 @@ async fn replays<'c>(
 ) -> Vec<(&'c Admit, String)> {
     let mut shown = Vec::new();
     for (command, answer) in commands.iter().zip(answers) {
-        if let (Command::Admit(admit), Ok(Outcome::Answered(key))) = (command, answer)
+        if let (Command::Admit(admit), Ok(Outcome::RequestCompleted(key))) = (command, answer)
             && let Ok(Some(payload)) = engine.payload(key).await
         {
             shown.push((admit, String::from_utf8_lossy(&payload.bytes).into_owned()));

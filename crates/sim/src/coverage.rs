@@ -325,8 +325,8 @@ impl Coverage {
             Ok(Outcome::AlreadySatisfied(_)) => "satisfied",
             Ok(Outcome::Taken { taken: 0 } | Outcome::SessionsRenewed { renewed: 0 }) => "nothing",
             Ok(Outcome::ChildrenDone(_)) => "done",
-            Ok(Outcome::Answered(_)) => "answered",
-            Ok(Outcome::EffectClaimed { known: true, .. }) => "known",
+            Ok(Outcome::RequestCompleted(_)) => "answered",
+            Ok(Outcome::EffectClaimed { existed: true, .. }) => "known",
             Ok(_) => "ok",
             Err(error) => error.code(),
         };

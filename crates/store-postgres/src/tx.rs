@@ -105,7 +105,7 @@ impl Tx for PostgresTx {
     }
 
     async fn commit(mut self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
-        let at = self.now.max(changes.now);
+        let at = self.now.max(changes.commit_time);
         // The time of a batch's events proves its commit.
         self.id.at = changes.events.first().map_or(at, |event| event.at);
         let bodies: Vec<String> = changes.events.iter().map(|event| event.body()).collect();

@@ -204,7 +204,7 @@ impl Writer {
         self.batch += 1;
         save::save(self.conn(), changes, self.last_seq)?;
         let mark = Mark {
-            at: at.max(changes.now),
+            at: at.max(changes.commit_time),
             last_seq: self.last_seq + number(changes.events.len()),
             id: &self.id,
             batch: self.batch,

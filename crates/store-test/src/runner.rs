@@ -139,7 +139,7 @@ impl<'c> Deciding<'c> {
         if !waiting {
             return None;
         }
-        Some(self.world.wanted().expect("a parked command needs a record"))
+        Some(self.world.take_load_request().expect("a parked command needs a record"))
     }
 
     fn finish(self) -> Batch {

@@ -179,7 +179,7 @@ impl Tx for MemoryTx {
         if changes.is_empty() {
             return Ok(());
         }
-        kept.last_commit_at = kept.last_commit_at.max(self.now).max(changes.now);
+        kept.last_commit_at = kept.last_commit_at.max(self.now).max(changes.commit_time);
         drop(kept);
         self.commits.fetch_add(1, Ordering::Relaxed);
         // Without a receiver no other engine shares the store.

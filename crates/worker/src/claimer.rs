@@ -142,7 +142,7 @@ impl Claimer {
     async fn free_slots(&self) -> OwnedSemaphorePermit {
         let first = self.slots.clone().acquire_owned().await;
         let mut slots = first.expect("the slots are never closed");
-        let most = usize::try_from(limits::CLAIM.max).unwrap_or(1).min(self.tasks_left());
+        let most = usize::try_from(limits::CLAIM_TASKS.max).unwrap_or(1).min(self.tasks_left());
         let more = self.slots.available_permits().min(most - 1);
         let more = u32::try_from(more).unwrap_or(0);
         if let Ok(more) = self.slots.clone().try_acquire_many_owned(more) {

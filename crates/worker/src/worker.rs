@@ -102,7 +102,7 @@ impl Worker {
     where
         C: Into<String>,
     {
-        let sessions = self.claim.offer.takes_sessions();
+        let sessions = self.claim.offer.accepts_sessions();
         self.claim.offer.capabilities = capabilities.into_iter().map(Into::into).collect();
         if sessions { self.sessions() } else { self }
     }
@@ -156,12 +156,12 @@ impl Worker {
         self
     }
 
-    /// The heartbeat interval, clamped to [`limits::BEAT_MS`]. A worker is declared dead 3.5
+    /// The heartbeat interval, clamped to [`limits::HEARTBEAT_MS`]. A worker is declared dead 3.5
     /// intervals after its last heartbeat, and its leases are revoked before they expire.
     #[must_use]
     pub fn heartbeat_interval(mut self, every: Duration) -> Self {
         let ms = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
-        let ms = ms.clamp(limits::BEAT_MS.min, limits::BEAT_MS.max);
+        let ms = ms.clamp(limits::HEARTBEAT_MS.min, limits::HEARTBEAT_MS.max);
         self.heartbeat_interval = Duration::from_millis(ms.unsigned_abs());
         self
     }
@@ -419,7 +419,7 @@ impl Worker {
     /// Releases sticky workflows, so that other workers can claim their turns at once.
     pub(crate) async fn release_sticky(&self, workflows: Vec<TaskKey>) {
         let workflows: Vec<TaskId> = workflows.into_iter().map(|key| key.id).collect();
-        let most = usize::try_from(limits::UNSTUCK.max).unwrap_or(usize::MAX);
+        let most = usize::try_from(limits::CLEAR_STICKY.max).unwrap_or(usize::MAX);
         for page in workflows.chunks(most) {
             let clear = self.clear_sticky(page.to_vec());
             match tokio::time::timeout(SHUTDOWN_TIMEOUT, self.engine.submit(clear)).await {

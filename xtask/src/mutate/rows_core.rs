@@ -17,7 +17,7 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "a task counts an attempt when it begins",
-        file: "crates/core/src/primitive/begin.rs",
+        file: "crates/core/src/primitive/begin_attempt.rs",
         from: "    task.count_attempt();\n",
         to: "",
     },
@@ -53,15 +53,15 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "an idempotency key rejects a different request",
-        file: "crates/core/src/primitive/reserve.rs",
-        from: "if known.fingerprint != wish.fingerprint {",
+        file: "crates/core/src/primitive/reserve_key.rs",
+        from: "if existing.fingerprint != request.fingerprint {",
         to: "if false {",
     },
     Mutation {
         rule: "a task that becomes ready wakes a claim",
         file: "crates/core/src/primitive/transition.rs",
-        from: "list(world, &task)?;\n            world.wake(",
-        to: "list(world, &task)?;\n            drop(",
+        from: "list_ready_route(world, &task)?;\n            world.wake(",
+        to: "list_ready_route(world, &task)?;\n            drop(",
     },
     Mutation {
         rule: "a lane uncounts a lease that ends",
@@ -113,7 +113,7 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "an attempt may use its whole timeout",
-        file: "crates/core/src/primitive/begin.rs",
+        file: "crates/core/src/primitive/begin_attempt.rs",
         from: "map(|ms| now.plus_ms(ms));",
         to: "map(|ms| now.plus_ms(ms / 10));",
     },
@@ -131,14 +131,14 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "a task fails after too many lost leases",
-        file: "crates/core/src/primitive/lose.rs",
+        file: "crates/core/src/primitive/lost_lease.rs",
         from: "task.lost_leases > task.policy.max_lost_leases",
         to: "false",
     },
     Mutation {
         rule: "a task rejects a replay beyond its limit",
         file: "crates/core/src/command/replay.rs",
-        from: "if known.generation >= max {",
+        from: "if task.generation >= max {",
         to: "if false {",
     },
     Mutation {
@@ -161,9 +161,9 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "an idempotency key lasts for its whole window",
-        file: "crates/core/src/primitive/reserve.rs",
-        from: "expires_at: now.plus_ms(wish.window_ms),",
-        to: "expires_at: now.plus_ms(wish.window_ms / 2),",
+        file: "crates/core/src/primitive/reserve_key.rs",
+        from: "expires_at: now.plus_ms(request.window_ms),",
+        to: "expires_at: now.plus_ms(request.window_ms / 2),",
     },
     Mutation {
         rule: "a lease without a payload starts with its batch, too",
@@ -198,44 +198,44 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a claim resumes a suspended attempt",
         file: "crates/core/src/command/claim.rs",
-        from: "run: paused.map(|paused| paused.run(now)),",
+        from: "run: paused.map(|paused| paused.to_active(now)),",
         to: "run: None,",
     },
     Mutation {
         rule: "a message resumes an attempt once",
         file: "crates/core/src/task/condition.rs",
-        from: "let heard = message.taken_by == Some(began_at);",
-        to: "let heard = message.taken_by == Some(began_at) && began_at.micros() < 0;",
+        from: "let is_consumed = message.taken_by == Some(began_at);",
+        to: "let is_consumed = message.taken_by == Some(began_at) && began_at.micros() < 0;",
     },
     Mutation {
         rule: "the end of the last child resumes its parent",
-        file: "crates/core/src/primitive/family.rs",
-        from: "let was_last = children.open == 0;",
+        file: "crates/core/src/primitive/children.rs",
+        from: "let was_last = siblings.open == 0;",
         to: "let was_last = false;",
     },
     Mutation {
         rule: "a parent waits for its last child",
-        file: "crates/core/src/primitive/family.rs",
-        from: "let was_last = children.open == 0;",
-        to: "let was_last = children.open <= 1;",
+        file: "crates/core/src/primitive/children.rs",
+        from: "let was_last = siblings.open == 0;",
+        to: "let was_last = siblings.open <= 1;",
     },
     Mutation {
         rule: "a cancelled parent cancels its children",
-        file: "crates/core/src/primitive/family.rs",
-        from: "let due_at = (called_off && known.open > 0).then(|| world.now());",
+        file: "crates/core/src/primitive/children.rs",
+        from: "let due_at = (cancels_children && children.open > 0).then(|| world.now());",
         to: "let due_at = None;",
     },
     Mutation {
         rule: "a parent with an open child cannot be deleted",
-        file: "crates/core/src/primitive/family.rs",
+        file: "crates/core/src/primitive/children.rs",
         from: "Some(children) if children.open > 0 => {",
         to: "Some(children) if false => {",
     },
     Mutation {
         rule: "a concurrency limit counts running tasks",
         file: "crates/core/src/primitive/concurrency_limit.rs",
-        from: "Some(Stage::Running) => self.running += 1,",
-        to: "Some(Stage::Running) => {}",
+        from: "Some(Counter::Running) => self.running += 1,",
+        to: "Some(Counter::Running) => {}",
     },
     Mutation {
         rule: "a rate limit counts a start for the whole window",
@@ -246,14 +246,14 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a quota counts claimed tasks",
         file: "crates/core/src/primitive/quota.rs",
-        from: "            gate.running += count;\n",
+        from: "            limit.running += count;\n",
         to: "",
     },
     Mutation {
         rule: "a quota with capacity wakes the claims it starved",
         file: "crates/core/src/primitive/quota.rs",
-        from: "world.wake(Wake { tenant: gate.tenant.clone(), lane, route: None });",
-        to: "drop(Wake { tenant: gate.tenant.clone(), lane, route: None });",
+        from: "world.wake(Wake { tenant: limit.tenant.clone(), lane, route: None });",
+        to: "drop(Wake { tenant: limit.tenant.clone(), lane, route: None });",
     },
     Mutation {
         rule: "an idle session stays with its owner until its timeout",
@@ -270,9 +270,10 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a dead worker loses its leases",
         file: "crates/core/src/command/sweep/worker.rs",
-        from: "let lost = world.each(&held, |world, task| \
-               lose(world, task, LeaseLoss::WorkerDead))?;",
-        to: "let lost = vec![lose as *const () as usize == 0; held.len()];",
+        from: "let lost = world.for_each_collecting(&held, |world, task| {
+            lose_lease(world, task, LeaseLoss::WorkerDead)
+        })?;",
+        to: "let lost = vec![lose_lease as *const () as usize == 0; held.len()];",
     },
     Mutation {
         rule: "a worker is suspect before it is declared dead",

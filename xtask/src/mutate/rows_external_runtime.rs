@@ -12,8 +12,8 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "an abandoned turn counts deliveries only if it asks for that",
         file: "crates/core/src/command/abandon_turn.rs",
-        from: "let mut task = without_in_flight(&known);",
-        to: "let mut task = (*known).clone();",
+        from: "let mut task = without_in_flight(&current);",
+        to: "let mut task = (*current).clone();",
     },
     Mutation {
         rule: "a lease receives all visible messages",

@@ -42,8 +42,8 @@ pub(super) const ROWS: &[Guarded] = &[
         "a rejection is given after its reads are checked: core",
         "reads::a_rejection_based_on_a_stale_lane_conflicts",
         "crates/core/src/world/undo_log.rs",
-        "        self.undo(self.start());\n        self.keep_reads();\n",
-        "        self.undo(self.start());\n",
+        "        self.roll_back_to(self.command_start());\n        self.check_reads_at_commit();\n",
+        "        self.roll_back_to(self.command_start());\n",
     ),
     guard(
         "an empty answer is given after its reads are checked",
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Guarded] = &[
         "the first version of a record is a time",
         "reads::a_recreated_task_is_not_overwritten",
         "crates/core/src/world/change.rs",
-        "encode(&record, None, Version(self.now.micros()))",
+        "encode(&record, None, Version(self.commit_time.micros()))",
         "encode(&record, None, Version(1))",
     ),
     guard(
@@ -125,8 +125,8 @@ pub(super) const ROWS: &[Guarded] = &[
     guard(
         "the end of the last child resumes its parent",
         "family::the_last_two_children_wake_their_parent_once",
-        "crates/core/src/primitive/family.rs",
-        "let was_last = children.open == 0;",
+        "crates/core/src/primitive/children.rs",
+        "let was_last = siblings.open == 0;",
         "let was_last = false;",
     ),
     guard(
@@ -268,7 +268,7 @@ pub(super) const ROWS: &[Guarded] = &[
         "a scan is trusted only as far as it went",
         "claims::a_scan_covers_only_the_loaded_range",
         "crates/core/src/world/scan.rs",
-        "!inside || !reach.covers(position) ||",
+        "!in_range || !covered.covers(position) ||",
         "!inside ||",
     ),
     guard(

@@ -6,19 +6,19 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a request rejects a response of another owner",
         file: "crates/core/src/command/complete_request.rs",
-        from: "let own = known.filter(|known| known.first == self.owner);",
-        to: "let own = known;",
+        from: "let own = admission.filter(|admission| admission.first == self.owner);",
+        to: "let own = admission;",
     },
     Mutation {
         rule: "a request ignores a release by another owner",
         file: "crates/core/src/command/release_request.rs",
-        from: "if let Some(own) = known.filter(|known| known.first == self.owner) {",
-        to: "if let Some(own) = known {",
+        from: "if let Some(own) = admission.filter(|admission| admission.first == self.owner) {",
+        to: "if let Some(own) = admission {",
     },
     Mutation {
         rule: "a request key rejects a different body",
         file: "crates/core/src/command/admit.rs",
-        from: "if known.fingerprint != self.fingerprint {",
+        from: "if admission.fingerprint != self.fingerprint {",
         to: "if false {",
     },
     Mutation {
@@ -36,44 +36,46 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a replayed response is not counted by the rate limit",
         file: "crates/core/src/command/admit.rs",
-        from: "RequestState::Answered { .. } => Ok(Outcome::Answered(self.request.answer_key())),",
+        from: "RequestState::Answered { .. } => {
+                Ok(Outcome::RequestCompleted(self.request.answer_key()))
+            }",
         to: "RequestState::Answered { .. } => {
                 let (tenant, key) = (&self.request.tenant, &self.request.key);
                 let limiter = &self.request.limiter();
                 if let Some(rate) = self.rate_limit {
-                    spend(world, &Spending { tenant, limiter, key, units: 1, rate })?;
+                    spend(world, &LimiterCharge { tenant, limiter, key, units: 1, rate })?;
                 }
-                Ok(Outcome::Answered(self.request.answer_key()))
+                Ok(Outcome::RequestCompleted(self.request.answer_key()))
             }",
     },
     Mutation {
         rule: "a key is charged once",
         file: "crates/core/src/primitive/spend.rs",
-        from: "if let Reserved::Before(_) = reserve(world, &reservation)? {",
-        to: "if let (Reserved::Before(_), true) = (reserve(world, &reservation)?, false) {",
+        from: "if let KeyReservation::Existing(_) = reserve_key(world, &request)? {",
+        to: "if let (KeyReservation::Existing(_), true) = (reserve_key(world, &request)?, false) {",
     },
     Mutation {
         rule: "a rate limiter rejects a charge beyond its limit",
         file: "crates/core/src/primitive/spend.rs",
-        from: "if wish.units > limiter.left(now) {",
+        from: "if charge.units > limiter.left(now) {",
         to: "if false {",
     },
     Mutation {
         rule: "an effect keeps its first request id",
         file: "crates/core/src/command/claim_effect.rs",
-        from: "if let Some(known) = call.known {",
-        to: "if let Some(known) = call.known.filter(|_| false) {",
+        from: "if let Some(effect) = access.effect {",
+        to: "if let Some(effect) = access.effect.filter(|_| false) {",
     },
     Mutation {
         rule: "an effect rejects a different fingerprint",
         file: "crates/core/src/command/claim_effect.rs",
-        from: "if known.fingerprint != self.fingerprint {",
+        from: "if effect.fingerprint != self.fingerprint {",
         to: "if false {",
     },
     Mutation {
         rule: "an effect is retained as long as its last request",
         file: "crates/core/src/command/claim_effect.rs",
-        from: "if known.due_at < call.due_at {",
+        from: "if effect.due_at < access.due_at {",
         to: "if false {",
     },
     Mutation {
@@ -84,9 +86,9 @@ pub(super) const ROWS: &[Mutation] = &[
     },
     Mutation {
         rule: "an effect rejects a caller that does not own its request",
-        file: "crates/core/src/primitive/call.rs",
-        from: "let own = known.filter(|known| known.first == *owner);",
-        to: "let own = known;",
+        file: "crates/core/src/primitive/load_effect.rs",
+        from: "let own = admission.filter(|admission| admission.first == *name);",
+        to: "let own = admission;",
     },
     Mutation {
         rule: "a repeated call is looked up before it is made again",

@@ -6,9 +6,9 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a turn is rejected under a stale fence",
         file: "crates/core/src/command/commit_turn.rs",
-        from: "let (mut known, lease) = require_lease(world, &self.fence)?;",
+        from: "let (mut task, lease) = require_lease(world, &self.fence)?;",
         to: "let epoch = require_task(world, &self.fence.task)?.epoch;
-        let (mut known, lease) = require_lease(world, &Fence { epoch, ..self.fence.clone() })?;",
+        let (mut task, lease) = require_lease(world, &Fence { epoch, ..self.fence.clone() })?;",
     },
     Mutation {
         rule: "a turn is rejected unless it is the next one",
@@ -19,19 +19,19 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a turn deletes the messages it consumed",
         file: "crates/core/src/command/commit_turn.rs",
-        from: "        self.take(world, &known)?;\n",
+        from: "        self.delete_consumed(world, &task)?;\n",
         to: "",
     },
     Mutation {
         rule: "a cancelled timer is deleted",
         file: "crates/core/src/command/commit_turn.rs",
-        from: "forget_message(world, known, Message::of_step(*step))",
+        from: "delete_message(world, workflow, Message::of_step(*step))",
         to: "Ok(*step).map(drop)",
     },
     Mutation {
         rule: "a turn ends the task of a cancelled step",
         file: "crates/core/src/primitive/step.rs",
-        from: "if !is_it || known.lifecycle.ended_at().is_some() {",
+        from: "if !is_step || current.lifecycle.ended_at().is_some() {",
         to: "if true {",
     },
     Mutation {
@@ -86,10 +86,10 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a prune retains the present execution",
         file: "crates/core/src/command/prune_executions.rs",
-        from: "let end = known.generation.saturating_sub(self.keep_last);",
-        to: "let end = known.generation.saturating_sub(self.keep_last);
-        let turns = known.workflow.as_ref().map_or(0, |workflow| workflow.turns);
-        world.drop_payloads((0..turns).map(|turn| known.turn_key(turn)));",
+        from: "let end = task.generation.saturating_sub(self.keep_last);",
+        to: "let end = task.generation.saturating_sub(self.keep_last);
+        let turns = task.workflow.as_ref().map_or(0, |workflow| workflow.turns);
+        world.drop_payloads((0..turns).map(|turn| task.turn_key(turn)));",
     },
     Mutation {
         rule: "a deleted workflow deletes its children",
@@ -100,7 +100,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a deleted workflow deletes its properties",
         file: "crates/core/src/primitive/purge.rs",
-        from: "notes.iter().for_each(|note| world.remove(&WorkflowProperty::row_key(note.key())));",
-        to: "",
+        from: "world.remove(&WorkflowProperty::row_key(property.key()));",
+        to: "let _ = property;",
     },
 ];

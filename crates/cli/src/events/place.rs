@@ -17,7 +17,7 @@ impl<'e> Place<'e> {
     /// The cursor to start from; none without a name.
     pub(super) async fn start(&self) -> Result<Option<Cursor>, Error> {
         let Some(name) = self.name else { return Ok(None) };
-        limits::BOOKMARK.check(name)?;
+        limits::SUBSCRIPTION.check(name)?;
         match self.engine.subscription_cursor(self.tenant, name).await? {
             Some(known) => Ok(Some(known.cursor.clone())),
             None => Ok(Some(self.engine.subscribe(None).await?.cursor().clone())),

@@ -3,7 +3,8 @@ use crate::digest::Digester;
 use crate::event::{Change, Event};
 use crate::limits;
 use crate::primitive::{
-    answered, end_lease, redeliver, require_lease, require_task, rest, without_in_flight,
+    await_messages, earlier_settle, end_lease, redeliver, require_lease, require_task,
+    without_in_flight,
 };
 use crate::rejection::Rejection;
 use crate::task::{Fence, Lifecycle, Settle, Settled};
@@ -23,32 +24,32 @@ impl AbandonTurn {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::DELAY_MS.check(self.delay_ms)?;
         let digest = Digester::new("decline").json(&(self.delay_ms, self.counts)).finish();
-        let known = require_task(world, &self.fence.task)?;
-        if let Some(answer) = answered(&known, self.fence.epoch, digest)? {
+        let current = require_task(world, &self.fence.task)?;
+        if let Some(answer) = earlier_settle(&current, self.fence.epoch, digest)? {
             return Ok(Outcome::Settled(answer));
         }
-        let own = known.epoch == self.fence.epoch;
-        let lost = known.lifecycle.turn().and_then(|turn| turn.lost);
-        if own && known.workflow.is_some() && lost == Some(self.fence.epoch) {
+        let own = current.epoch == self.fence.epoch;
+        let lost = current.lifecycle.readiness().and_then(|ready| ready.lost);
+        if own && current.workflow.is_some() && lost == Some(self.fence.epoch) {
             // The lease expired and was swept, which counted the delivery.
             return Ok(Outcome::Settled(Settled::Released));
         }
-        let lease = match &known.lifecycle {
+        let lease = match &current.lifecycle {
             // Also when it has expired: no other worker has claimed it.
             Lifecycle::Active(lease) if own => lease.clone(),
             _ => require_lease(world, &self.fence)?.1,
         };
-        if known.workflow.is_none() {
+        if current.workflow.is_none() {
             return Err(Rejection::NotAWorkflow.into());
         }
         let run = lease.run.clone().ok_or(Rejection::NotBegun)?;
-        redeliver(world, &known, &lease.received, Some(self.delay_ms), self.counts)?;
-        let mut task = without_in_flight(&known);
+        redeliver(world, &current, &lease.received, Some(self.delay_ms), self.counts)?;
+        let mut task = without_in_flight(&current);
         end_lease(world, &task)?;
         let (epoch, answer) = (self.fence.epoch, Settled::Released);
         task.last_settle = Some(Settle { epoch, digest, answer: answer.clone() });
         world.emit(Event::of_task(&task, world.now(), Change::Released { epoch }));
-        rest(world, task, &run)?;
+        await_messages(world, task, &run)?;
         Ok(Outcome::Settled(answer))
     }
 }

@@ -2,7 +2,7 @@ use crate::admission::Admission;
 use crate::command::{Outcome, Transition};
 use crate::digest::Digest;
 use crate::limits;
-use crate::primitive::{Spending, spend};
+use crate::primitive::{LimiterCharge, spend};
 use crate::rate::Rate;
 use crate::rejection::Rejection;
 use crate::request::{Request, RequestKey, RequestState, RequestTtls};
@@ -29,18 +29,25 @@ impl Admit {
         self.ttls.check()?;
         self.rate_limit.map_or(Ok(()), Rate::check)?;
         let now = world.now();
-        let known = world.get::<Admission>(&self.request.row_key())?;
-        let state = known.as_ref().and_then(|known| known.request(now)).zip(known.as_ref());
-        let Some((state, known)) = state else { return self.accept(world, known.as_deref()) };
+        let admission = world.get::<Admission>(&self.request.row_key())?;
+        let state =
+            admission.as_ref().and_then(|admission| admission.request(now)).zip(admission.as_ref());
+        let Some((state, admission)) = state else {
+            return self.accept(world, admission.as_deref());
+        };
         if state == RequestState::Expired {
             return Err(Rejection::IdempotencyExpired.into());
         }
-        if known.fingerprint != self.fingerprint {
+        if admission.fingerprint != self.fingerprint {
             return Err(Rejection::IdempotencyConflict.into());
         }
         match state {
-            RequestState::Answered { .. } => Ok(Outcome::Answered(self.request.answer_key())),
-            _ if known.first == self.owner => Ok(Outcome::Admitted { until: known.expires_at }),
+            RequestState::Answered { .. } => {
+                Ok(Outcome::RequestCompleted(self.request.answer_key()))
+            }
+            _ if admission.first == self.owner => {
+                Ok(Outcome::Admitted { until: admission.expires_at })
+            }
             _ => {
                 let retry_after_ms = self.ttls.retry_after_ms;
                 Err(Rejection::IdempotencyInFlight { retry_after_ms }.into())
@@ -54,9 +61,9 @@ impl Admit {
             // The digest includes the account: the same key of another account is counted again.
             let key = &self.request.digest().to_string().into();
             let (tenant, limiter) = (&self.request.tenant, &self.request.limiter());
-            spend(world, &Spending { tenant, limiter, key, units: 1, rate })?;
+            spend(world, &LimiterCharge { tenant, limiter, key, units: 1, rate })?;
         }
-        world.drop_payloads(before.and_then(Admission::kept_answer));
+        world.drop_payloads(before.and_then(Admission::stored_answer_key));
         let now = world.now();
         let replay_until = now.plus_ms(self.ttls.replay_ms);
         let until = now.plus_ms(self.ttls.in_flight_ms);
@@ -145,7 +152,7 @@ mod tests {
         stage.must(CompleteRequest { request: request(), owner, answer });
         for step in [1, 86_340_000 - 1] {
             stage.later(step);
-            assert!(matches!(stage.must(admit("o2")), Outcome::Answered(_)));
+            assert!(matches!(stage.must(admit("o2")), Outcome::RequestCompleted(_)));
         }
         stage.later(1);
         assert_eq!(stage.run(admit("o3")), Err(Rejection::IdempotencyExpired));
@@ -191,7 +198,7 @@ mod tests {
         stage.must(second);
         let limited = stage.run(ask("third")).unwrap_err();
         assert_eq!(limited, Rejection::RateLimited { retry_after_ms: 33_000 });
-        assert!(matches!(stage.must(first), Outcome::Answered(_)));
+        assert!(matches!(stage.must(first), Outcome::RequestCompleted(_)));
         let mut other = ask("third");
         other.request.principal = "another principal".into();
         stage.must(other);
@@ -212,8 +219,8 @@ mod tests {
         stage.must(ask("first"));
         stage.must(ask("second"));
         assert_eq!(stage.run(ask("third")).unwrap_err().code(), "rate_limited");
-        for told in ["in flight", "conflict"] {
-            let fingerprint = crate::testing::asks(told);
+        for request in ["in flight", "conflict"] {
+            let fingerprint = crate::testing::asks(request);
             stage.run(Admit { fingerprint, owner: "o2".into(), ..ask("first") }).unwrap_err();
         }
         stage.later(33_000);
@@ -292,13 +299,13 @@ mod tests {
         secret.request.key = "abcdefghSECRET".into();
         let mut stage = Stage::new();
         stage.must(secret.clone());
-        let known = stage.record::<Admission>(&secret.request.row_key());
+        let admission = stage.record::<Admission>(&secret.request.row_key());
         let Err(refused) = stage.run(Admit { owner: "o2".into(), ..secret.clone() }) else {
             panic!("it is in flight")
         };
         let (key, row) = (secret.request.answer_key(), secret.request.row_key());
-        let told = format!("{secret:?} {known:?} {refused} {refused:?} {key:?} {row:?}");
-        assert!(!told.contains("SECRET"), "{told}");
-        assert!(told.contains("abcdefgh"), "{told}");
+        let printed = format!("{secret:?} {admission:?} {refused} {refused:?} {key:?} {row:?}");
+        assert!(!printed.contains("SECRET"), "{printed}");
+        assert!(printed.contains("abcdefgh"), "{printed}");
     }
 }

@@ -1,6 +1,6 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
-use crate::primitive::{begin, require_lease};
+use crate::primitive::{begin_attempt, require_lease};
 use crate::task::{Fence, Lifecycle, Task};
 use crate::world::World;
 
@@ -18,7 +18,7 @@ impl Begin {
             return Ok(Outcome::Begun(run));
         }
         let mut task = Task::clone(&task);
-        let run = begin(&mut task, &mut lease, now)?;
+        let run = begin_attempt(&mut task, &mut lease, now)?;
         let change = Change::Begun { epoch: task.epoch, attempt: run.attempt };
         world.emit(Event::of_task(&task, now, change));
         task.lifecycle = Lifecycle::Active(lease);

@@ -30,13 +30,13 @@ pub(super) fn open_task(
     reason: &str,
 ) -> Result<Option<Arc<Task>>, Halt> {
     limits::REASON.check_prose(reason)?;
-    let known = require_task(world, key)?;
-    match &known.lifecycle {
+    let task = require_task(world, key)?;
+    match &task.lifecycle {
         Lifecycle::Cancelled { .. } => Ok(None),
         other if other.ended_at().is_some() => {
             Err(Rejection::AlreadyTerminal { state: other.public() }.into())
         }
-        _ => Ok(Some(known)),
+        _ => Ok(Some(task)),
     }
 }
 

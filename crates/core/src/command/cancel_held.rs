@@ -2,7 +2,7 @@ use crate::command::Transition;
 use crate::digest::Digester;
 use crate::event::Change;
 use crate::limits;
-use crate::primitive::{Late, settle};
+use crate::primitive::{LateSettle, settle};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 
@@ -17,7 +17,7 @@ impl CancelHeld {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::REASON.check_prose(&self.reason)?;
         let digest = Digester::new("cancel").part(self.reason.as_bytes()).finish();
-        settle(world, &self.fence, digest, Late::IfAllowed, |_, task, now| {
+        settle(world, &self.fence, digest, LateSettle::IfAllowed, |_, task, now| {
             let reason = self.reason.clone();
             task.lifecycle = Lifecycle::Cancelled { at: now, reason: reason.clone() };
             (Settled::Cancelled, Change::Cancelled { reason })

@@ -16,15 +16,15 @@ pub struct ChangePriority {
 impl ChangePriority {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::PRIORITY.check(self.priority)?;
-        let known = require_task(world, &self.task)?;
-        if known.lifecycle.ended_at().is_some() {
-            return Err(Rejection::AlreadyTerminal { state: known.lifecycle.public() }.into());
+        let task = require_task(world, &self.task)?;
+        if task.lifecycle.ended_at().is_some() {
+            return Err(Rejection::AlreadyTerminal { state: task.lifecycle.public() }.into());
         }
-        if known.priority != self.priority {
+        if task.priority != self.priority {
             let priority = self.priority;
             let change = Change::PriorityChanged { priority };
-            world.emit(Event::of_task(&known, world.now(), change));
-            world.put::<Task>(Task { priority, ..(*known).clone() });
+            world.emit(Event::of_task(&task, world.now(), change));
+            world.put::<Task>(Task { priority, ..(*task).clone() });
         }
         Ok(Outcome::PriorityChanged)
     }

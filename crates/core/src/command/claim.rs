@@ -5,11 +5,13 @@ use crate::event::{Change, Event};
 use crate::lane::{Lane, LaneGate};
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
-use crate::primitive::{Quotas, begin, meters, receive, start, startable, tenant_key};
+use crate::primitive::{
+    Quotas, begin_attempt, load_quotas, may_start, on_lease, receive, tenant_key,
+};
 use crate::ready_route::ReadyRoute;
 use crate::rejection::Rejection;
 use crate::row::Range;
-use crate::task::{Lease, Lifecycle, Metered, Route, Task, WorkerCapabilities};
+use crate::task::{CountedByQuota, Lease, Lifecycle, Route, Task, WorkerCapabilities};
 use crate::worker::LeaseRequest;
 use crate::world::{Halt, World, unless_quarantined};
 
@@ -17,15 +19,15 @@ use crate::world::{Halt, World, unless_quarantined};
 const LANES_AT_ONCE: usize = 4;
 
 /// How many unclaimable tasks a claim skips.
-const PASSED_OVER: usize = 32;
+const MAX_SKIPPED: usize = 32;
 
 /// How many tasks of each route are loaded at least, when there are many routes.
-const FEWEST_OF_ROUTE: usize = 4;
+const MIN_TASKS_PER_ROUTE: usize = 4;
 
 /// Leases the next tasks of some lanes to a worker.
 ///
 /// Within a lane the order is priority, then the time since when it is ready, then the id. Lanes
-/// take turns: `turn` says with which one the claim starts.
+/// take turns: `rotation` selects the first one.
 #[derive(Clone, Debug)]
 pub struct Claim {
     pub tenant: Tenant,
@@ -36,7 +38,7 @@ pub struct Claim {
     pub limit: u32,
     /// Begin the attempt in the same commit, as ordinary workers do.
     pub begin: bool,
-    pub turn: u32,
+    pub rotation: u32,
     /// How long a session stays with this worker after its last task has run. Only workers that
     /// offer sessions claim tasks of a session.
     pub session_idle_ms: u64,
@@ -61,7 +63,7 @@ impl Claim {
             lease_ms: 30_000,
             limit: 1,
             begin: true,
-            turn: 0,
+            rotation: 0,
             registered: false,
             request: None,
             grants: false,
@@ -73,12 +75,12 @@ impl Claim {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         self.check()?;
         let mut lanes = self.lanes.clone();
-        lanes.rotate_left(self.turn as usize % self.lanes.len());
+        lanes.rotate_left(self.rotation as usize % self.lanes.len());
         let (mut rest, mut at_once) = (&lanes[..], LANES_AT_ONCE);
         let mut claimed = Vec::new();
         while !rest.is_empty() && claimed.len() < self.limit as usize {
             let (lanes, later) = rest.split_at(at_once.min(rest.len()));
-            self.look_at(world, lanes, self.limit as usize - claimed.len())?;
+            self.prefetch_lanes(world, lanes, self.limit as usize - claimed.len())?;
             for lane in lanes {
                 self.claim_from(world, lane, &mut claimed)?;
             }
@@ -89,15 +91,20 @@ impl Claim {
 
     /// Requests the rows of all these lanes before any of them is claimed from, so that they need
     /// as many loads together as one of them alone.
-    fn look_at(&self, world: &mut World, lanes: &[LaneName], wanted: usize) -> Result<(), Halt> {
+    fn prefetch_lanes(
+        &self,
+        world: &mut World,
+        lanes: &[LaneName],
+        wanted: usize,
+    ) -> Result<(), Halt> {
         for lane in lanes {
             self.prefetch(world, lane, wanted);
         }
         if lanes.len() == 1 {
             return Ok(());
         }
-        let looks = lanes.iter().map(|lane| self.heads_of(world, lane, wanted).map(drop));
-        all_or_parked::<(), ()>(looks.collect())
+        let reads = lanes.iter().map(|lane| self.next_tasks(world, lane, wanted).map(drop));
+        all_or_parked::<(), ()>(reads.collect())
     }
 
     /// Checks the limits of the fields.
@@ -109,7 +116,7 @@ impl Claim {
         }
         limits::WORKER.check(self.worker.as_str())?;
         limits::LEASE_MS.check(self.lease_ms)?;
-        limits::CLAIM.check(self.limit)?;
+        limits::CLAIM_TASKS.check(self.limit)?;
         limits::SESSION_IDLE_MS.check(self.session_idle_ms)?;
         self.offer.check()
     }
@@ -119,21 +126,21 @@ impl Claim {
         world.prefetch(Lane::key_of(&self.tenant, lane));
         world.prefetch(tenant_key(&self.tenant));
         let directory = ReadyRoute::of_lane(&self.tenant, lane);
-        world.prefetch_directory(&directory);
-        for route in world.guess_routes(&self.tenant, lane) {
+        world.prefetch_ready_routes(&directory);
+        for route in world.hinted_routes(&self.tenant, lane) {
             if self.offer.meets(&route) {
                 world.prefetch_scan(&Task::ready_in(&self.tenant, lane, &route), wanted);
             }
         }
-        if let Some(kept) = self.kept(lane) {
-            world.prefetch_scan(&kept, wanted);
+        if let Some(granted) = self.granted_range(lane) {
+            world.prefetch_scan(&granted, wanted);
         }
     }
 
     /// The queue of tasks granted to this worker.
-    fn kept(&self, lane: &LaneName) -> Option<Range> {
-        let looks = self.grants || self.offer.takes_sessions();
-        let route = looks.then(|| Route::granted_to(&self.worker))?;
+    fn granted_range(&self, lane: &LaneName) -> Option<Range> {
+        let reads = self.grants || self.offer.accepts_sessions();
+        let route = reads.then(|| Route::granted_to(&self.worker))?;
         Some(Task::ready_in(&self.tenant, lane, &route))
     }
 
@@ -144,23 +151,25 @@ impl Claim {
         claimed: &mut Vec<Arc<Task>>,
     ) -> Result<(), Halt> {
         let wanted = self.limit as usize - claimed.len();
-        let Some(Heads { lane, meters, tasks }) = self.heads_of(world, name, wanted)? else {
+        let Some(NextTasks { lane, quotas, tasks }) = self.next_tasks(world, name, wanted)? else {
             return Ok(());
         };
-        if meters.remaining(1, world.now()) == 0 {
-            return meters.mark_starved(world, name);
+        if quotas.remaining(1, world.now()) == 0 {
+            return quotas.mark_starved(world, name);
         }
         for task in &tasks {
             world.pick(task.task_key().row_key());
         }
-        self.count(world, &lane, tasks.len());
-        let metered = meters.charge(world, tasks.len())?;
+        self.count_leases(world, &lane, tasks.len());
+        let metered = quotas.count_claimed(world, tasks.len())?;
         let gated = lane.gate.is_some();
         let lease = |task: &Arc<Task>| self.lease(world, (**task).clone(), gated, metered, false);
         let leased: Vec<Arc<Task>> = tasks.iter().map(lease).collect();
-        world.each(&leased, |world, task| start(world, task, self.session_idle_ms))?;
+        world.for_each_collecting(&leased, |world, task| {
+            on_lease(world, task, self.session_idle_ms)
+        })?;
         if self.receives {
-            claimed.extend(world.each(leased, |world, task| receive(world, &task))?);
+            claimed.extend(world.for_each_collecting(leased, |world, task| receive(world, &task))?);
         } else {
             claimed.extend(leased);
         }
@@ -169,66 +178,66 @@ impl Claim {
 
     /// The next tasks of a lane that its limit and its quotas allow; none when the lane has no
     /// claimable task or its state or limit allows none.
-    fn heads_of(
+    fn next_tasks(
         &self,
         world: &mut World,
         name: &LaneName,
         wanted: usize,
-    ) -> Result<Option<Heads>, Halt> {
-        let known = world.get::<Lane>(&Lane::key_of(&self.tenant, name));
-        let Some(lane) = unless_quarantined(known)?.flatten() else { return Ok(None) };
+    ) -> Result<Option<NextTasks>, Halt> {
+        let lane = world.get::<Lane>(&Lane::key_of(&self.tenant, name));
+        let Some(lane) = unless_quarantined(lane)?.flatten() else { return Ok(None) };
         let wanted = lane.remaining(wanted);
         if wanted == 0 {
             return Ok(None);
         }
-        let Some(meters) = meters(world, &lane)? else { return Ok(None) };
-        let wanted = meters.remaining(wanted, world.now());
+        let Some(quotas) = load_quotas(world, &lane)? else { return Ok(None) };
+        let wanted = quotas.remaining(wanted, world.now());
         if wanted == 0 {
-            return Ok(Some(Heads { lane, meters, tasks: Vec::new() }));
+            return Ok(Some(NextTasks { lane, quotas, tasks: Vec::new() }));
         }
         let routes = self.routes(world, name)?;
         let ranges = routes.iter().map(|route| Task::ready_in(&self.tenant, name, route));
-        let ranges: Vec<Range> = ranges.chain(self.kept(name)).collect();
-        let tasks = self.claimable(world, &ranges, wanted)?;
-        Ok((!tasks.is_empty()).then_some(Heads { lane, meters, tasks }))
+        let ranges: Vec<Range> = ranges.chain(self.granted_range(name)).collect();
+        let tasks = self.claimable_tasks(world, &ranges, wanted)?;
+        Ok((!tasks.is_empty()).then_some(NextTasks { lane, quotas, tasks }))
     }
 
     /// The first tasks that may be claimed. A few unclaimable ones are skipped; larger numbers are
     /// left to the sweep, which wakes the workers that wait for the tasks behind them.
-    fn claimable(
+    fn claimable_tasks(
         &self,
         world: &mut World,
         ranges: &[Range],
         wanted: usize,
     ) -> Result<Vec<Arc<Task>>, Halt> {
-        let heads = merged(world, ranges, wanted)?;
-        let may = self.may_claim(world, &heads)?;
+        let tasks = merge_ranges(world, ranges, wanted)?;
+        let may = self.may_claim(world, &tasks)?;
         if may.iter().all(|may| *may) {
-            return Ok(heads);
+            return Ok(tasks);
         }
-        let heads = merged(world, ranges, wanted + PASSED_OVER)?;
-        let may = self.may_claim(world, &heads)?;
-        let heads = heads.into_iter().zip(may).filter(|(_, may)| *may);
-        Ok(heads.map(|(task, _)| task).take(wanted).collect())
+        let tasks = merge_ranges(world, ranges, wanted + MAX_SKIPPED)?;
+        let may = self.may_claim(world, &tasks)?;
+        let tasks = tasks.into_iter().zip(may).filter(|(_, may)| *may);
+        Ok(tasks.map(|(task, _)| task).take(wanted).collect())
     }
 
     fn may_claim(&self, world: &mut World, tasks: &[Arc<Task>]) -> Result<Vec<bool>, Halt> {
         let now = world.now();
         let fits = |task: &Task| task.is_claimable(now) && self.offer.meets(&task.route);
-        let startable = startable(world, tasks, &self.worker)?;
-        Ok(tasks.iter().zip(startable).map(|(task, may)| may && fits(task)).collect())
+        let may_start = may_start(world, tasks, &self.worker)?;
+        Ok(tasks.iter().zip(may_start).map(|(task, may)| may && fits(task)).collect())
     }
 
     /// The routes listed for a lane that this worker can serve.
     fn routes(&self, world: &mut World, lane: &LaneName) -> Result<Vec<Route>, Halt> {
         let directory = ReadyRoute::of_lane(&self.tenant, lane);
-        let listed = world.scan_directory(&directory)?;
+        let listed = world.scan_ready_routes(&directory)?;
         let routes: Vec<Route> = listed.iter().map(|queue| queue.route.clone()).collect();
-        world.remember_routes(&self.tenant, lane, routes.clone());
+        world.hint_routes(&self.tenant, lane, routes.clone());
         Ok(routes.into_iter().filter(|route| self.offer.meets(route)).collect())
     }
 
-    fn count(&self, world: &mut World, lane: &Lane, leased: usize) {
+    fn count_leases(&self, world: &mut World, lane: &Lane, leased: usize) {
         if leased == 0 {
             return;
         }
@@ -240,15 +249,15 @@ impl Claim {
 
     /// Leases one task that is granted to this worker or created for it (`eager`), if the limits of
     /// its lane allow it.
-    pub(super) fn lease_kept(
+    pub(super) fn lease_one(
         &self,
         world: &mut World,
         task: &Arc<Task>,
         eager: bool,
     ) -> Result<Arc<Task>, Halt> {
-        let known = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane))?;
-        let lane = known.ok_or(Rejection::LaneNotFound)?;
-        if !lane.state.hands_out() {
+        let lane = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane))?;
+        let lane = lane.ok_or(Rejection::LaneNotFound)?;
+        if !lane.state.leases_tasks() {
             return Err(Rejection::LanePaused { lane: lane.name.clone() }.into());
         }
         if let Some(LaneGate { limit: Some(limit), .. }) = lane.gate
@@ -256,19 +265,19 @@ impl Claim {
         {
             return Err(Rejection::LaneFull { lane: lane.name.clone(), limit }.into());
         }
-        let Some(meters) = meters(world, &lane)? else {
+        let Some(quotas) = load_quotas(world, &lane)? else {
             return Err(Rejection::Quarantined { table: "gate" }.into());
         };
-        if meters.remaining(1, world.now()) == 0 {
+        if quotas.remaining(1, world.now()) == 0 {
             return Err(Rejection::QuotaExceeded { lane: lane.name.clone() }.into());
         }
-        if startable(world, std::slice::from_ref(task), &self.worker)? != [true] {
+        if may_start(world, std::slice::from_ref(task), &self.worker)? != [true] {
             return Err(Rejection::ConcurrencyLimitReached.into());
         }
-        self.count(world, &lane, 1);
-        let metered = meters.charge(world, 1)?;
+        self.count_leases(world, &lane, 1);
+        let metered = quotas.count_claimed(world, 1)?;
         let leased = self.lease(world, (**task).clone(), lane.gate.is_some(), metered, eager);
-        start(world, &leased, self.session_idle_ms)?;
+        on_lease(world, &leased, self.session_idle_ms)?;
         Ok(leased)
     }
 
@@ -277,18 +286,18 @@ impl Claim {
         world: &mut World,
         mut task: Task,
         gated: bool,
-        metered: Metered,
+        metered: CountedByQuota,
         eager: bool,
     ) -> Arc<Task> {
         let now = world.now();
         task.epoch = task.epoch.checked_add(1).expect("epochs are timestamps: no overflow");
         task.claims = task.claims.saturating_add(1);
         let expires_at = now.plus_ms(self.lease_ms);
-        let paused = task.lifecycle.turn().and_then(|turn| turn.paused.as_ref());
+        let paused = task.lifecycle.readiness().and_then(|ready| ready.paused.as_ref());
         let mut lease = Lease {
             worker: self.worker.clone(),
             expires_at,
-            run: paused.map(|paused| paused.run(now)),
+            run: paused.map(|paused| paused.to_active(now)),
             resumed: paused.is_some(),
             gated,
             metered,
@@ -298,7 +307,7 @@ impl Claim {
             eager,
         };
         if self.begin {
-            begin(&mut task, &mut lease, now).expect("a waiting task has attempts left");
+            begin_attempt(&mut task, &mut lease, now).expect("a waiting task has attempts left");
         }
         let attempt = lease.run.as_ref().map(|run| run.attempt);
         let (epoch, worker) = (task.epoch, self.worker.clone());
@@ -312,33 +321,37 @@ impl Claim {
 }
 
 /// The next tasks of a lane, and the quotas that count them.
-struct Heads {
+struct NextTasks {
     lane: Arc<Lane>,
-    meters: Quotas,
+    quotas: Quotas,
     tasks: Vec<Arc<Task>>,
 }
 
 /// The first tasks of several routes together, in order. Each route is scanned only as far as its
 /// tasks can be among them: the more routes, the less of each is loaded.
-fn merged(world: &mut World, ranges: &[Range], wanted: usize) -> Result<Vec<Arc<Task>>, Halt> {
-    let fair = (2 * wanted).div_ceil(ranges.len().max(1)).max(FEWEST_OF_ROUTE);
+fn merge_ranges(
+    world: &mut World,
+    ranges: &[Range],
+    wanted: usize,
+) -> Result<Vec<Arc<Task>>, Halt> {
+    let fair = (2 * wanted).div_ceil(ranges.len().max(1)).max(MIN_TASKS_PER_ROUTE);
     let mut shares = vec![fair.min(wanted); ranges.len()];
     loop {
         let scans = ranges.iter().zip(&shares);
         let scans = scans.map(|(range, share)| world.scan::<Task>(range, *share));
         let found: Vec<Vec<Arc<Task>>> = all_or_parked(scans.collect())?;
-        let mut heads: Vec<(usize, Arc<Task>)> = Vec::new();
+        let mut first: Vec<(usize, Arc<Task>)> = Vec::new();
         for (route, tasks) in found.into_iter().enumerate() {
-            heads.extend(tasks.into_iter().map(|task| (route, task)));
+            first.extend(tasks.into_iter().map(|task| (route, task)));
         }
-        heads.sort_by_key(|(_, task)| (task.rank(), task.ready_at(), task.id.clone()));
-        heads.truncate(wanted);
+        first.sort_by_key(|(_, task)| (task.rank(), task.ready_at(), task.id.clone()));
+        first.truncate(wanted);
         let mut taken = vec![0; ranges.len()];
-        heads.iter().for_each(|(route, _)| taken[*route] += 1);
+        first.iter().for_each(|(route, _)| taken[*route] += 1);
         // If the whole share was taken, its next tasks may come before those of other routes.
         let short = |(share, taken): (&usize, &usize)| taken == share && *share < wanted;
         if !shares.iter().zip(&taken).any(short) {
-            return Ok(heads.into_iter().map(|(_, task)| task).collect());
+            return Ok(first.into_iter().map(|(_, task)| task).collect());
         }
         for (share, taken) in shares.iter_mut().zip(&taken) {
             if short((share, taken)) {
@@ -484,9 +497,9 @@ mod tests {
             }
         }
         let lanes: Vec<LaneName> = names.iter().map(|name| name.as_str().into()).collect();
-        for turn in [0, 3, 9, 10] {
-            let order = ids(stage.must(Claim { lanes: lanes.clone(), turn, ..claim() }));
-            assert!(order[0].starts_with(&names[turn as usize % 10]), "{turn}: {order:?}");
+        for rotation in [0, 3, 9, 10] {
+            let order = ids(stage.must(Claim { lanes: lanes.clone(), rotation, ..claim() }));
+            assert!(order[0].starts_with(&names[rotation as usize % 10]), "{rotation}: {order:?}");
         }
         let rest = ids(stage.must(Claim { lanes, limit: 100, ..claim() }));
         assert_eq!(rest.len(), 26);
@@ -532,7 +545,7 @@ mod tests {
         let mut world = World::new(stage.now, crate::world::Hints::default());
         let mut rounds = 1;
         while crate::command::decide(&mut world, &claim().into()) == crate::Decided::Parked {
-            let wanted = world.wanted().unwrap();
+            let wanted = world.take_load_request().unwrap();
             let loaded = stage.tables.load(&wanted);
             world.absorb(&wanted, loaded);
             rounds += 1;
@@ -621,7 +634,7 @@ mod tests {
             let mut world = World::new(stage.now, crate::world::Hints::default());
             let mut rounds = 1;
             while crate::decide(&mut world, &claim.clone().into()) == crate::Decided::Parked {
-                let wanted = world.wanted().unwrap();
+                let wanted = world.take_load_request().unwrap();
                 let loaded = stage.tables.load(&wanted);
                 world.absorb(&wanted, loaded);
                 rounds += 1;

@@ -4,7 +4,7 @@ use crate::effect::{Effect, EffectOwner};
 use crate::event::{Change, Event};
 use crate::limits;
 use crate::name::IdempotencyKey;
-use crate::primitive::call;
+use crate::primitive::load_effect;
 use crate::rejection::Rejection;
 use crate::task::Task;
 use crate::world::World;
@@ -25,19 +25,19 @@ pub struct ClaimEffect {
 impl ClaimEffect {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::REQUEST_ID.check(self.request_id.reveal())?;
-        let call = call(world, &self.caller, &self.provider, &self.name)?;
-        if let Some(known) = call.known {
-            if known.fingerprint != self.fingerprint {
+        let access = load_effect(world, &self.caller, &self.provider, &self.name)?;
+        if let Some(effect) = access.effect {
+            if effect.fingerprint != self.fingerprint {
                 return Err(Rejection::Conflict.into());
             }
-            let (request_id, answer) = (known.request_id.clone(), known.answer_key());
+            let (request_id, answer) = (effect.request_id.clone(), effect.answer_key());
             // A request that was released and admitted again extends the retention of the effect.
-            if known.due_at < call.due_at {
-                world.put::<Effect>(Effect { due_at: call.due_at, ..(*known).clone() });
+            if effect.due_at < access.due_at {
+                world.put::<Effect>(Effect { due_at: access.due_at, ..(*effect).clone() });
             }
-            return Ok(Outcome::EffectClaimed { request_id, known: true, answer });
+            return Ok(Outcome::EffectClaimed { request_id, existed: true, answer });
         }
-        if let Some(task) = call.task {
+        if let Some(task) = access.task {
             let (provider, name) = (self.provider.clone(), self.name.clone());
             let change = Change::EffectClaimed { provider, name };
             world.emit(Event::of_task(&task, world.now(), change));
@@ -54,10 +54,10 @@ impl ClaimEffect {
             fingerprint: self.fingerprint,
             claimed_at: world.now(),
             answer: None,
-            due_at: call.due_at,
+            due_at: access.due_at,
         });
         let request_id = self.request_id.clone();
-        Ok(Outcome::EffectClaimed { request_id, known: false, answer: None })
+        Ok(Outcome::EffectClaimed { request_id, existed: false, answer: None })
     }
 }
 
@@ -88,8 +88,8 @@ mod tests {
 
     fn claimed(stage: &mut Stage, claim: ClaimEffect) -> (String, bool, bool) {
         match stage.must(claim) {
-            Outcome::EffectClaimed { request_id, known, answer } => {
-                (request_id.reveal().to_owned(), known, answer.is_some())
+            Outcome::EffectClaimed { request_id, existed, answer } => {
+                (request_id.reveal().to_owned(), existed, answer.is_some())
             }
             other => panic!("{other:?}"),
         }

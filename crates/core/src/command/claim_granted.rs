@@ -31,11 +31,11 @@ impl ClaimGranted {
 
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let now = world.now();
-        let known = require_task(world, &self.task)?;
+        let task = require_task(world, &self.task)?;
         // An earlier command of the same batch may grant it to this worker.
-        world.prefetch(Lane::key_of(&known.tenant, &known.lane));
-        world.prefetch(tenant_key(&known.tenant));
-        match &known.lifecycle {
+        world.prefetch(Lane::key_of(&task.tenant, &task.lane));
+        world.prefetch(tenant_key(&task.tenant));
+        match &task.lifecycle {
             Lifecycle::Granted { worker, until, .. }
                 if *worker == self.worker && until.is_none_or(|until| now < until) => {}
             other if other.ended_at().is_some() => {
@@ -43,15 +43,15 @@ impl ClaimGranted {
             }
             _ => return Err(Rejection::NotGranted.into()),
         }
-        if known.is_past_deadline(now) {
+        if task.is_past_deadline(now) {
             return Err(Rejection::AlreadyTerminal { state: PublicState::Expired }.into());
         }
-        if !known.is_claimable(now) {
-            return Err(Rejection::AttemptsExhausted { max: known.policy.max_attempts() }.into());
+        if !task.is_claimable(now) {
+            return Err(Rejection::AttemptsExhausted { max: task.policy.max_attempts() }.into());
         }
         let claim = Claim {
-            tenant: known.tenant.clone(),
-            lanes: vec![known.lane.clone()],
+            tenant: task.tenant.clone(),
+            lanes: vec![task.lane.clone()],
             lease_ms: self.lease_ms,
             begin: self.begin,
             registered: self.registered,
@@ -59,7 +59,7 @@ impl ClaimGranted {
             ..Claim::new(self.worker.clone())
         };
         claim.check()?;
-        Ok(Outcome::Claimed(vec![claim.lease_kept(world, &known, false)?]))
+        Ok(Outcome::Claimed(vec![claim.lease_one(world, &task, false)?]))
     }
 }
 

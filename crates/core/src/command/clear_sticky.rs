@@ -2,7 +2,7 @@ use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
 use crate::limits;
 use crate::name::{TaskId, Tenant, WorkerId};
-use crate::primitive::{are_neighbours_readable, transition_to};
+use crate::primitive::{are_related_records_readable, transition_to};
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::{Halt, World, unless_quarantined};
 
@@ -20,31 +20,32 @@ impl ClearSticky {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
         limits::WORKER.check(self.worker.as_str())?;
-        limits::UNSTUCK.check(self.workflows.len())?;
+        limits::CLEAR_STICKY.check(self.workflows.len())?;
         for id in &self.workflows {
             limits::TASK_ID.check(id.as_str())?;
             world.prefetch(TaskKey::new(&self.tenant, id).row_key());
         }
-        let unstuck = world.each(&self.workflows, |world, id| self.unstick(world, id))?;
+        let unstuck =
+            world.for_each_collecting(&self.workflows, |world, id| self.unstick(world, id))?;
         let workflows = unstuck.into_iter().filter(|unstuck| *unstuck).count();
-        Ok(Outcome::Unstuck { workflows })
+        Ok(Outcome::StickyCleared { workflows })
     }
 
     fn unstick(&self, world: &mut World, id: &TaskId) -> Result<bool, Halt> {
-        let known = world.get::<Task>(&TaskKey::new(&self.tenant, id).row_key());
-        let Some(known) = unless_quarantined(known)?.flatten() else { return Ok(false) };
-        let sticky = known.workflow.as_ref().and_then(|workflow| workflow.sticky.as_ref());
-        let is_open = known.lifecycle.ended_at().is_none();
+        let current = world.get::<Task>(&TaskKey::new(&self.tenant, id).row_key());
+        let Some(current) = unless_quarantined(current)?.flatten() else { return Ok(false) };
+        let sticky = current.workflow.as_ref().and_then(|workflow| workflow.sticky.as_ref());
+        let is_open = current.lifecycle.ended_at().is_none();
         if !is_open || sticky.is_none_or(|sticky| sticky.worker != self.worker) {
             return Ok(false);
         }
-        let mut task = (*known).clone();
+        let mut task = (*current).clone();
         if let Some(workflow) = &mut task.workflow {
             workflow.sticky = None;
         }
-        match &known.lifecycle {
+        match &current.lifecycle {
             Lifecycle::Granted { turn, worker, until: Some(_) } if *worker == self.worker => {
-                if !are_neighbours_readable(world, &known)? {
+                if !are_related_records_readable(world, &current)? {
                     return Ok(false);
                 }
                 task.lifecycle = Lifecycle::Waiting(turn.clone());
@@ -74,23 +75,23 @@ mod tests {
     fn table() {
         check_task(
             "
-            absent    |         | absent          | unstuck 0 |
-            waiting   |         | waiting e0 a0   | unstuck 0 |
+            absent    |         | absent          | cleared 0 |
+            waiting   |         | waiting e0 a0   | cleared 0 |
             waiting   | worker= | waiting e0 a0   | ! invalid |
-            delayed   |         | delayed e0 a0   | unstuck 0 |
-            granted   |         | granted e0 a0   | unstuck 0 |
-            claimed   |         | claimed e1 a0   | unstuck 0 |
-            active    |         | active e1 a1    | unstuck 0 |
-            lapsed    |         | active e1 a1    | unstuck 0 |
-            completed |         | completed e1 a1 | unstuck 0 |
-            failed    |         | failed e1 a1    | unstuck 0 |
-            cancelled |         | cancelled e1 a1 | unstuck 0 |
-            expired   |         | expired e1 a1   | unstuck 0 |
-            blocked   |         | blocked e0 a0   | unstuck 0 |
-            owned     |         | owned e0 a0     | unstuck 0 |
-            suspended |         | suspended e1 a1 | unstuck 0 |
-            resumable |         | resumable e1 a1 | unstuck 0 |
-            waiting_children |  | waiting_children e1 a1 | unstuck 0 |
+            delayed   |         | delayed e0 a0   | cleared 0 |
+            granted   |         | granted e0 a0   | cleared 0 |
+            claimed   |         | claimed e1 a0   | cleared 0 |
+            active    |         | active e1 a1    | cleared 0 |
+            lapsed    |         | active e1 a1    | cleared 0 |
+            completed |         | completed e1 a1 | cleared 0 |
+            failed    |         | failed e1 a1    | cleared 0 |
+            cancelled |         | cancelled e1 a1 | cleared 0 |
+            expired   |         | expired e1 a1   | cleared 0 |
+            blocked   |         | blocked e0 a0   | cleared 0 |
+            owned     |         | owned e0 a0     | cleared 0 |
+            suspended |         | suspended e1 a1 | cleared 0 |
+            resumable |         | resumable e1 a1 | cleared 0 |
+            waiting_children |  | waiting_children e1 a1 | cleared 0 |
             ",
             |args| unstick(&args.text("worker", "w"), &["t"]),
         );
@@ -133,8 +134,8 @@ mod tests {
                 stage.must(SendMessages::one(message("go")));
                 assert_eq!(taken_by(&mut stage, "v"), 0, "it is granted to w");
             }
-            assert_eq!(stage.must(unstick("w", &["t"])), Outcome::Unstuck { workflows: 1 });
-            assert_eq!(stage.must(unstick("w", &["t"])), Outcome::Unstuck { workflows: 0 });
+            assert_eq!(stage.must(unstick("w", &["t"])), Outcome::StickyCleared { workflows: 1 });
+            assert_eq!(stage.must(unstick("w", &["t"])), Outcome::StickyCleared { workflows: 0 });
             if !mail_first {
                 stage.must(SendMessages::one(message("go")));
             }

@@ -14,8 +14,9 @@ use crate::mailbox::{Mailbox, Message};
 use crate::name::{TaskId, WorkerId};
 use crate::payload::{Payload, Slot};
 use crate::primitive::{
-    answered, cancel_step, end_lease, fail, forget_message, given_with_turn, has_more, keep_lease,
-    lease_kept, next_turn, require_lease, require_task, rest, set_timer, tenant_key, transition_to,
+    await_messages, cancel_step, delete_message, eager_lease, earlier_settle, end_lease, fail,
+    has_visible_messages, keep_lease, lease_kept, make_turn_ready, require_lease, require_task,
+    set_timer, tenant_key, transition_to,
 };
 use crate::rejection::Rejection;
 use crate::task::{
@@ -133,30 +134,30 @@ impl CommitTurn {
         if let Some(answer) = self.answered(world, None)? {
             return Ok(answer);
         }
-        let (mut known, lease) = require_lease(world, &self.fence)?;
-        if known.workflow.is_none() {
+        let (mut task, lease) = require_lease(world, &self.fence)?;
+        if task.workflow.is_none() {
             return Err(Rejection::NotAWorkflow.into());
         }
         let run = lease.run.clone().ok_or(Rejection::NotBegun)?;
         if let Some(metadata) = &self.metadata {
-            known = Arc::new(metadata.prepare(world, &known)?);
+            task = Arc::new(metadata.prepare(world, &task)?);
         }
-        let Some(workflow) = &known.workflow else { return Err(Rejection::NotAWorkflow.into()) };
+        let Some(workflow) = &task.workflow else { return Err(Rejection::NotAWorkflow.into()) };
         if workflow.turns != self.turn || self.next_step < workflow.next_step {
             return Err(Rejection::TurnMismatch { turns: workflow.turns }.into());
         }
         if let Some(row) = &self.row {
-            world.attach(known.turn_key(self.turn), row.clone());
+            world.attach(task.turn_key(self.turn), row.clone());
         }
-        world.put::<Task>(self.kept(&known, workflow, &lease));
-        self.take(world, &known)?;
+        world.put::<Task>(self.with_row_recorded(&task, workflow, &lease));
+        self.delete_consumed(world, &task)?;
         let position = world.log_position();
         let mut made = Activities::default();
-        world.each(&self.commands, |world, command| {
-            self.apply_command(world, &known, command, &mut made)
+        world.for_each_collecting(&self.commands, |world, command| {
+            self.apply_command(world, &task, command, &mut made)
         })?;
-        let known = require_task(world, &self.fence.task)?;
-        let lease_kept = self.finish_turn(world, &known, &run)?;
+        let task = require_task(world, &self.fence.task)?;
+        let lease_kept = self.finish_turn(world, &task, &run)?;
         let Activities { created, claimed } = made;
         let change = Change::TurnCommitted {
             epoch: self.fence.epoch,
@@ -165,7 +166,7 @@ impl CommitTurn {
             activities: created,
         };
         // Before the events of its commands: an activity is claimed after it was created.
-        world.emit_at(position, Event::of_task(&known, world.now(), change));
+        world.emit_at(position, Event::of_task(&task, world.now(), change));
         Ok(Outcome::TurnCommitted { claimed, lease_kept })
     }
 
@@ -177,20 +178,23 @@ impl CommitTurn {
         world: &mut World,
         worker: Option<&WorkerId>,
     ) -> Result<Option<Outcome>, Halt> {
-        let known = require_task(world, &self.fence.task)?;
+        let task = require_task(world, &self.fence.task)?;
         let digest = self.digest();
-        let lease_kept = lease_kept(&known, &self.fence, digest, worker, world.now());
-        if !lease_kept && answered(&known, self.fence.epoch, digest)?.is_none() {
+        let lease_kept = lease_kept(&task, &self.fence, digest, worker, world.now());
+        if !lease_kept && earlier_settle(&task, self.fence.epoch, digest)?.is_none() {
             return Ok(None);
         }
-        let given = world.each(&self.commands, |world, command| match (command, &self.eager) {
-            (WorkflowCommand::Activity { step, task, eager: true }, Some(Claim { worker, .. })) => {
-                given_with_turn(world, &self.fence.task, (*step, &task.id), worker)
+        let leases = world.for_each_collecting(&self.commands, |world, command| {
+            match (command, &self.eager) {
+                (
+                    WorkflowCommand::Activity { step, task, eager: true },
+                    Some(Claim { worker, .. }),
+                ) => eager_lease(world, &self.fence.task, (*step, &task.id), worker),
+                _ => Ok(None),
             }
-            _ => Ok(None),
         })?;
-        let claimed = given.into_iter().flatten().collect();
-        Ok(Some(Outcome::TurnCommitted { claimed, lease_kept: lease_kept.then_some(known) }))
+        let claimed = leases.into_iter().flatten().collect();
+        Ok(Some(Outcome::TurnCommitted { claimed, lease_kept: lease_kept.then_some(task) }))
     }
 
     /// Approximate number of rows written.
@@ -219,7 +223,7 @@ impl CommitTurn {
             limits::TURN_BYTES.check(row.bytes.len())?;
         }
         self.metadata.as_ref().map_or(Ok(()), |metadata| metadata.check())?;
-        limits::TURN_ITEMS.check(self.commands.len())?;
+        limits::TURN_COMMANDS.check(self.commands.len())?;
         limits::TURN_MESSAGES.check(self.taken.len())?;
         if let Some(for_ms) = self.sticky_ms {
             limits::GRANT_MS.check(for_ms)?;
@@ -294,7 +298,7 @@ impl CommitTurn {
 
     /// The workflow with one more history row, still under its lease. A committed turn resets the
     /// count of lost leases.
-    fn kept(&self, known: &Task, workflow: &WorkflowState, lease: &Lease) -> Task {
+    fn with_row_recorded(&self, task: &Task, workflow: &WorkflowState, lease: &Lease) -> Task {
         let sticky = |for_ms| Sticky { worker: lease.worker.clone(), for_ms };
         let workflow = WorkflowState {
             turns: self.turn + u32::from(self.row.is_some()),
@@ -308,26 +312,26 @@ impl CommitTurn {
             ..workflow.clone()
         };
         let workflow = Some(Box::new(workflow));
-        Task { workflow, lost_leases: 0, progress: None, ..known.clone() }
+        Task { workflow, lost_leases: 0, progress: None, ..task.clone() }
     }
 
-    fn take(&self, world: &mut World, known: &Task) -> Result<(), Halt> {
-        let take = |world: &mut World, seq: &u64| {
-            let key = Message::key_of(&known.tenant, &known.id, *seq);
+    fn delete_consumed(&self, world: &mut World, workflow: &Task) -> Result<(), Halt> {
+        let delete = |world: &mut World, seq: &u64| {
+            let key = Message::key_of(&workflow.tenant, &workflow.id, *seq);
             let message = world.get::<Message>(&key)?;
             if message.is_none_or(|message| message.due_at.is_some()) {
                 // A hidden message cannot have been delivered.
                 return Err(Rejection::MessageNotFound { seq: *seq }.into());
             }
-            forget_message(world, known, *seq)
+            delete_message(world, workflow, *seq)
         };
-        world.each(&self.taken, take).map(drop)
+        world.for_each_collecting(&self.taken, delete).map(drop)
     }
 
     fn apply_command(
         &self,
         world: &mut World,
-        known: &Task,
+        workflow: &Task,
         command: &WorkflowCommand,
         made: &mut Activities,
     ) -> Result<(), Halt> {
@@ -335,26 +339,26 @@ impl CommitTurn {
             WorkflowCommand::Activity { step, task, eager } => {
                 let eager = self.eager.as_ref().filter(|_| *eager);
                 let eager = eager.filter(|claim| made.claimed.len() < claim.limit as usize);
-                let started = make(world, known, task, *step, eager)?;
+                let started = make(world, workflow, task, *step, eager)?;
                 made.note(&task.id, started);
                 Ok(())
             }
             WorkflowCommand::Child { step, task } => {
-                make(world, known, task, *step, None).map(drop)
+                make(world, workflow, task, *step, None).map(drop)
             }
-            WorkflowCommand::Start { step, task } => start(world, known, task, *step),
-            WorkflowCommand::Timer { step, at } => set_timer(world, known, *step, *at),
+            WorkflowCommand::Start { step, task } => start(world, workflow, task, *step),
+            WorkflowCommand::Timer { step, at } => set_timer(world, workflow, *step, *at),
             WorkflowCommand::CancelTimer { step } => {
-                forget_message(world, known, Message::of_step(*step))
+                delete_message(world, workflow, Message::of_step(*step))
             }
             WorkflowCommand::CancelTask { step, id } => {
-                cancel_step(world, &TaskKey::new(&known.tenant, id), &known.id, *step)
+                cancel_step(world, &TaskKey::new(&workflow.tenant, id), &workflow.id, *step)
             }
             WorkflowCommand::Send { message, on_reject } => {
-                send_message(world, known, message, *on_reject)
+                send_message(world, workflow, message, *on_reject)
             }
             WorkflowCommand::SetProperty { name, text } => {
-                note(world, known, name, text.as_deref())
+                note(world, workflow, name, text.as_deref())
             }
         }
     }
@@ -363,19 +367,19 @@ impl CommitTurn {
     fn finish_turn(
         &self,
         world: &mut World,
-        known: &Task,
+        workflow: &Task,
         run: &ActiveAttempt,
     ) -> Result<Option<Arc<Task>>, Halt> {
         if self.then == TurnEnd::MoreParts
-            || self.then == TurnEnd::AwaitMessages && has_more(world, known)?
+            || self.then == TurnEnd::AwaitMessages && has_visible_messages(world, workflow)?
         {
             // Without a row `turns` stays, so that a later, different turn may have this digest.
             let turn = self.row.as_ref().map(|_| self.digest());
-            return Ok(Some(keep_lease(world, known, turn)));
+            return Ok(Some(keep_lease(world, workflow, turn)));
         }
-        end_lease(world, known)?;
+        end_lease(world, workflow)?;
         let now = world.now();
-        let mut task = known.clone();
+        let mut task = workflow.clone();
         let (answer, change) = match &self.then {
             TurnEnd::MoreParts | TurnEnd::AwaitMessages => {
                 task.lifecycle = Lifecycle::Suspended(Suspension::until_mail(run, now));
@@ -406,8 +410,8 @@ impl CommitTurn {
             world.emit(Event::of_task(&task, now, change));
         }
         match &self.then {
-            TurnEnd::ContinueAsNew { .. } => next_turn(world, task, run.paused(now)),
-            TurnEnd::Yield => rest(world, task, run),
+            TurnEnd::ContinueAsNew { .. } => make_turn_ready(world, task, run.to_suspended(now)),
+            TurnEnd::Yield => await_messages(world, task, run),
             _ => transition_to(world, task),
         }?;
         Ok(None)
@@ -489,7 +493,7 @@ pub(super) fn pin(task: &mut Task, version: &str) -> Result<(), Halt> {
         Ok(version.parse::<CodeVersion>()?.capability(&task.kind))
     };
     let old = workflow.version.as_deref().map(capability).transpose()?;
-    task.route = task.route.exchanged(old.as_deref(), capability(version)?);
+    task.route = task.route.with_capability(old.as_deref(), capability(version)?);
     workflow.version = Some(version.to_owned());
     workflow.sticky = None;
     Ok(())
@@ -627,10 +631,10 @@ mod tests {
         work(&mut stage, 0, Some("42"));
         assert!(stage.task("t/0").is_none(), "an activity is deleted when it ends");
         assert_eq!(state(&stage), "resumable");
-        let told = &messages(&stage)[0];
-        let report = told.report.as_ref().expect("it is a report");
-        assert_eq!((report.step, told.seq), (0, Message::of_step(0)));
-        let result = told.payload_key().expect("it has a result");
+        let completion = &messages(&stage)[0];
+        let report = completion.report.as_ref().expect("it is a report");
+        assert_eq!((report.step, completion.seq), (0, Message::of_step(0)));
+        let result = completion.payload_key().expect("it has a result");
         assert_eq!(stage.tables.payload(&result), Some(&Payload::json("42")));
 
         stage.must(claim());
@@ -681,14 +685,14 @@ mod tests {
     }
 
     fn turns_logged(stage: &Stage) -> Vec<(&'static str, Vec<String>)> {
-        let told = stage.tables.events_after(0).filter_map(|entry| match entry.change() {
+        let found = stage.tables.events_after(0).filter_map(|entry| match entry.change() {
             Some(Change::TurnCommitted { then, activities, .. }) => {
                 let ids = activities.iter().map(ToString::to_string).collect();
                 Some((then.as_str(), ids))
             }
             _ => None,
         });
-        told.collect()
+        found.collect()
     }
 
     #[test]
@@ -895,7 +899,7 @@ mod tests {
     /// As long as the lease is alive and no later turn was committed.
     #[test]
     fn a_repeated_turn_keeps_the_lease() {
-        let kept = || {
+        let with_kept_lease = || {
             let mut stage = started();
             stage.must(SendMessages::one(message("go")));
             let commands = vec![eager_activity(0)];
@@ -907,7 +911,7 @@ mod tests {
             assert_eq!(stage.must(again.clone()), first);
             (stage, again)
         };
-        let (mut stage, again) = kept();
+        let (mut stage, again) = with_kept_lease();
         let row = Some(Payload::json("[]"));
         let refused = Err(Rejection::TurnMismatch { turns: 1 });
         assert_eq!(stage.run(CommitTurn { row, ..again.clone() }), refused, "a different turn");
@@ -915,7 +919,7 @@ mod tests {
         let refused = Err(Rejection::TurnMismatch { turns: 2 });
         assert_eq!(stage.run(again), refused, "another turn was committed since");
 
-        let (mut stage, again) = kept();
+        let (mut stage, again) = with_kept_lease();
         stage.must(Release { fence: fence(1) });
         assert_eq!(stage.run(again.clone()), Err(Rejection::AlreadySettled), "it is released");
         stage.must(claim());
@@ -923,7 +927,7 @@ mod tests {
         let next = CommitTurn { fence: fence(2), ..again };
         assert_eq!(stage.run(next), refused, "it was under another lease");
 
-        let (mut stage, again) = kept();
+        let (mut stage, again) = with_kept_lease();
         stage.later(31_000);
         assert_eq!(stage.run(again), Err(Rejection::LeaseExpired));
     }
@@ -958,7 +962,7 @@ mod tests {
             panic!("it has failed")
         };
         assert_eq!(class, FailureClass::Crash);
-        assert_eq!(reason, "turn 1 was taken 3 times and never kept");
+        assert_eq!(reason, "turn 1 was claimed 3 times and never committed");
     }
 
     /// The reason names the turn and how often it was leased.
@@ -966,17 +970,17 @@ mod tests {
     fn too_many_lost_leases_name_the_turn() {
         let default = limits::DEFAULT_TURN_LOST_LEASES;
         let rows = [
-            (0, 0, "turn 0 was taken 1 times and never kept"),
-            (0, 2, "turn 0 was taken 3 times and never kept"),
-            (6, default, "turn 6 was taken 11 times and never kept"),
+            (0, 0, "turn 0 was claimed 1 times and never committed"),
+            (0, 2, "turn 0 was claimed 3 times and never committed"),
+            (6, default, "turn 6 was claimed 11 times and never committed"),
         ];
-        for (kept, max_lost_leases, expected) in rows {
+        for (rows_before, max_lost_leases, expected) in rows {
             let mut stage = Stage::new();
             let mut poison = workflow();
             poison.policy.max_lost_leases = max_lost_leases;
             stage.must(Create::one(poison));
             stage.must(claim());
-            for row in 0..kept {
+            for row in 0..rows_before {
                 stage.must(turn(1, row, TurnEnd::MoreParts));
             }
             for _ in 0..max_lost_leases {
@@ -1075,8 +1079,8 @@ mod tests {
             stage.must(ask(reason));
         }
         assert_eq!(state(&stage), "resumable");
-        let asked = messages(&stage);
-        assert_eq!((asked.len(), asked[0].name.as_str()), (1, Message::CANCEL));
+        let pending = messages(&stage);
+        assert_eq!((pending.len(), pending[0].name.as_str()), (1, Message::CANCEL));
         let task = stage.task("t").unwrap();
         assert_eq!(task.workflow.unwrap().cancelling.as_deref(), Some("enough"));
         stage.must(claim());
@@ -1115,8 +1119,8 @@ mod tests {
             stage.must(Sweep::default());
         }
         assert_eq!(stage.tables.payloads().count(), 0, "nothing is retained for ever");
-        let kept = stage.tables.rows().filter(|row| row.key.table == Table::Execution);
-        assert_eq!(kept.count(), 0);
+        let executions = stage.tables.rows().filter(|row| row.key.table == Table::Execution);
+        assert_eq!(executions.count(), 0);
     }
 
     #[test]
@@ -1155,8 +1159,8 @@ mod tests {
         assert_eq!(stage.task("t").unwrap().workflow.unwrap().version.as_deref(), Some("2.0.0"));
         assert!(!takes(&mut stage, &["order:1.2.0"]));
         assert!(takes(&mut stage, &["order:2.0.0"]));
-        let kept = TurnEnd::ContinueAsNew { input: None, version: None, carried: None };
-        stage.must(turn(2, 0, kept));
+        let continued = TurnEnd::ContinueAsNew { input: None, version: None, carried: None };
+        stage.must(turn(2, 0, continued));
         assert!(!takes(&mut stage, &["order:1.2.0"]));
         assert!(takes(&mut stage, &["order:2.0.0"]));
     }
@@ -1184,16 +1188,19 @@ mod tests {
             ..turn(1, 0, TurnEnd::AwaitMessages)
         })));
         assert_eq!(stage.task("fresh").unwrap().parent, None);
-        let told = refusals(&stage);
-        assert_eq!(told.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1, 2]);
-        assert!(told[0].1.starts_with("other could not be made: "), "{told:?}");
-        assert_eq!(told[1].1, told[0].1);
-        assert!(told[2].1.ends_with("could not be made: id is longer than 200 bytes"), "{told:?}");
+        let found = refusals(&stage);
+        assert_eq!(found.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(found[0].1.starts_with("other could not be made: "), "{found:?}");
+        assert_eq!(found[1].1, found[0].1);
+        assert!(
+            found[2].1.ends_with("could not be made: id is longer than 200 bytes"),
+            "{found:?}"
+        );
     }
 
     /// The steps that were reported to the workflow as refused, and why.
     fn refusals(stage: &Stage) -> Vec<(u64, String)> {
-        let told = messages(stage).into_iter().filter_map(|message| {
+        let found = messages(stage).into_iter().filter_map(|message| {
             let report = message.report?;
             match report.task?.ended {
                 Lifecycle::Failed { class, reason, .. } => {
@@ -1203,7 +1210,7 @@ mod tests {
                 _ => None,
             }
         });
-        told.collect()
+        found.collect()
     }
 
     #[test]
@@ -1233,15 +1240,15 @@ mod tests {
             next_step: 4,
             ..turn(1, 0, TurnEnd::AwaitMessages)
         })));
-        let told = refusals(&stage);
+        let found = refusals(&stage);
         let why = [
             (0, "hello could not be sent to full: the mailbox is full"),
             (1, "hello could not be sent to over: "),
             (2, "hello could not be sent to missing: "),
         ];
-        assert_eq!(told.len(), why.len(), "{told:?}");
-        for ((step, reason), expected) in told.iter().zip(why) {
-            assert!(*step == expected.0 && reason.starts_with(expected.1), "{told:?}");
+        assert_eq!(found.len(), why.len(), "{found:?}");
+        for ((step, reason), expected) in found.iter().zip(why) {
+            assert!(*step == expected.0 && reason.starts_with(expected.1), "{found:?}");
         }
         let taken = (0..3).map(Message::of_step).collect();
         stage.must(CommitTurn { taken, next_step: 4, ..turn(1, 1, TurnEnd::AwaitMessages) });
@@ -1308,8 +1315,8 @@ mod tests {
             next_step: 4,
             ..turn(1, 0, TurnEnd::AwaitMessages)
         })));
-        let kept = Message::key_of(&Tenant::default(), &"later".into(), 1);
-        assert!(stage.record::<Message>(&kept).unwrap().kept_until.is_some());
+        let buffered = Message::key_of(&Tenant::default(), &"later".into(), 1);
+        assert!(stage.record::<Message>(&buffered).unwrap().kept_until.is_some());
         let status: WorkflowProperty = stage
             .record(&WorkflowProperty::key_of(
                 &Tenant::default(),
@@ -1318,9 +1325,9 @@ mod tests {
             ))
             .unwrap();
         assert_eq!(status.text, "half way");
-        let told = stage.tables.events_after(0).filter_map(|logged| logged.change());
-        let told: Vec<_> = told.filter(|change| change.name() == "status_changed").collect();
-        assert_eq!(told, [Change::StatusChanged { number: status.change }]);
+        let found = stage.tables.events_after(0).filter_map(|logged| logged.change());
+        let found: Vec<_> = found.filter(|change| change.name() == "status_changed").collect();
+        assert_eq!(found, [Change::StatusChanged { number: status.change }]);
         assert_eq!(messages(&stage).len(), 4);
         let before = stage.tables.clone();
         let long = "x".repeat(64 * 1_024 + 1);

@@ -2,7 +2,7 @@ use crate::command::Transition;
 use crate::digest::Digester;
 use crate::event::Change;
 use crate::payload::{Payload, Slot};
-use crate::primitive::{Late, settle};
+use crate::primitive::{LateSettle, settle};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 
@@ -24,7 +24,7 @@ impl Complete {
             result.check()?;
         }
         let digest = Payload::digest(self.result.as_ref(), Digester::new("complete")).finish();
-        settle(world, &self.fence, digest, Late::IfAllowed, |world, task, now| {
+        settle(world, &self.fence, digest, LateSettle::IfAllowed, |world, task, now| {
             task.lifecycle = Lifecycle::Completed { at: now };
             if let Some(result) = &self.result {
                 task.results.push(task.generation);

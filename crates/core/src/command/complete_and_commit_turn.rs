@@ -141,9 +141,9 @@ mod tests {
         let (mut stage, first) = waiting();
         stage.must(SendMessages::one(message("go")));
         let advance = advance(&first, turn(2, 1, TurnEnd::AwaitMessages));
-        let kept = stage.must(advance.clone());
-        assert_eq!(stage.must(advance.clone()), kept, "a repeat gets the same response");
-        let Outcome::TurnCommitted { lease_kept, .. } = kept else { panic!("it is a turn") };
+        let first = stage.must(advance.clone());
+        assert_eq!(stage.must(advance.clone()), first, "a repeat gets the same response");
+        let Outcome::TurnCommitted { lease_kept, .. } = first else { panic!("it is a turn") };
         assert_eq!(lease_kept.map(|task| task.fence()), Some(fence(2)));
         let other = CompleteAndCommitTurn { consume: ClaimGranted::new("t", "v"), ..advance };
         assert_eq!(stage.run(other), Err(Rejection::TaskNotFound), "w holds the lease");

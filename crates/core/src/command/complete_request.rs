@@ -23,14 +23,14 @@ impl CompleteRequest {
         self.answer.check()?;
         let now = world.now();
         let digest = Payload::digest(Some(&self.answer), Digester::new("answer")).finish();
-        let known = world.get::<Admission>(&self.request.row_key())?;
-        let own = known.filter(|known| known.first == self.owner);
+        let admission = world.get::<Admission>(&self.request.row_key())?;
+        let own = admission.filter(|admission| admission.first == self.owner);
         let state = own.as_ref().and_then(|own| own.request(now)).zip(own.as_ref());
         let Some((state, own)) = state else { return Err(Rejection::RequestLost.into()) };
         match state {
             RequestState::InFlight => {}
-            RequestState::Answered { digest: known, .. } if known == digest => {
-                return Ok(Outcome::Answered(self.request.answer_key()));
+            RequestState::Answered { digest: stored, .. } if stored == digest => {
+                return Ok(Outcome::RequestCompleted(self.request.answer_key()));
             }
             RequestState::Answered { .. } => return Err(Rejection::AlreadySettled.into()),
             RequestState::Expired => return Err(Rejection::IdempotencyExpired.into()),
@@ -40,7 +40,7 @@ impl CompleteRequest {
         let expires_at = request.as_ref().map_or(own.expires_at, |request| request.replay_until);
         world.put::<Admission>(Admission { request, expires_at, ..(**own).clone() });
         world.attach(self.request.answer_key(), self.answer.clone());
-        Ok(Outcome::Answered(self.request.answer_key()))
+        Ok(Outcome::RequestCompleted(self.request.answer_key()))
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(stage.run(answer("o1", "late")), Err(Rejection::RequestLost));
         let (request, owner) = (request(), "o1".to_owned());
         stage.must(ReleaseRequest { request, owner });
-        let Outcome::Answered(key) = stage.must(admit("o3")) else { panic!() };
+        let Outcome::RequestCompleted(key) = stage.must(admit("o3")) else { panic!() };
         assert_eq!(stage.tables.payload(&key), Some(&Payload::json("2")));
     }
 
@@ -95,7 +95,7 @@ mod tests {
     fn the_response_is_deleted_after_its_replay_window() {
         let mut stage = Stage::new();
         stage.must(admit("o1"));
-        let Outcome::Answered(key) = stage.must(answer("o1", "1")) else { panic!() };
+        let Outcome::RequestCompleted(key) = stage.must(answer("o1", "1")) else { panic!() };
         stage.later(86_400_000);
         stage.must(Sweep::default());
         assert_eq!(stage.tables.payload(&key), None);

@@ -67,7 +67,7 @@ impl CompleteWaitpoint {
         let ring = world.get::<Keyring>(&Keyring::key_of(&self.tenant))?;
         let waitpoint = world.get::<Waitpoint>(&waitpoint)?;
         let (ring, waitpoint) = ring.zip(waitpoint).ok_or(Rejection::TokenInvalid)?;
-        let key = ring.proving(&parts.key_id, world.now()).ok_or(Rejection::TokenInvalid)?;
+        let key = ring.verifying_key(&parts.key_id, world.now()).ok_or(Rejection::TokenInvalid)?;
         if !parts.is_proved_by(key, &waitpoint) {
             return Err(Rejection::TokenInvalid.into());
         }

@@ -14,7 +14,7 @@ use crate::mailbox::{Mailbox, Message};
 use crate::name::{IdempotencyKey, Kind, LaneName, TaskId, Tenant};
 use crate::payload::{Payload, Slot};
 use crate::primitive::{
-    Reservation, Reserved, join, open, prefetch_family, reserve, transition_to,
+    KeyRequest, KeyReservation, count_open_child, open, prefetch_parent, reserve_key, transition_to,
 };
 use crate::ready_route::ReadyRoute;
 use crate::rejection::{Problem, Rejection};
@@ -118,7 +118,7 @@ impl Create {
 
     fn check(&self, now: Timestamp) -> Result<(), Rejection> {
         limits::TENANT.check(self.tenant.as_str())?;
-        limits::BULK.check(self.tasks.len())?;
+        limits::CREATE_TASKS.check(self.tasks.len())?;
         let mut ids = BTreeSet::new();
         for task in &self.tasks {
             task.check(now)?;
@@ -140,7 +140,7 @@ impl Create {
             world.prefetch(Admission::key_of(&self.tenant, SCOPE, &idempotency.key));
         }
         if let Some(parent) = &new.parent {
-            prefetch_family(world, &self.tenant, parent);
+            prefetch_parent(world, &self.tenant, parent);
         }
         if new.workflow.is_some() {
             world.prefetch(Mailbox::key_of(&self.tenant, &new.id));
@@ -151,10 +151,10 @@ impl Create {
     }
 
     fn create(&self, world: &mut World, new: &NewTask, route: &Route) -> Result<Created, Halt> {
-        let known = world.get::<Task>(&TaskKey::new(&self.tenant, &new.id).row_key())?;
+        let existing = world.get::<Task>(&TaskKey::new(&self.tenant, &new.id).row_key())?;
         let fingerprint = new.fingerprint(route);
         if let Some(idempotency) = &new.idempotency {
-            let wish = Reservation {
+            let request = KeyRequest {
                 tenant: &self.tenant,
                 scope: SCOPE,
                 key: &idempotency.key,
@@ -162,24 +162,26 @@ impl Create {
                 window_ms: idempotency.window_ms,
                 first: new.id.as_str(),
             };
-            if let Reserved::Before(first) = reserve(world, &wish)? {
+            if let KeyReservation::Existing(first) = reserve_key(world, &request)? {
                 return Ok(Created { id: first.into(), duplicate: true });
             }
         }
-        if let Some(known) = known {
-            if known.fingerprint != fingerprint || !self.is_of_this_parent(world, new, &known)? {
+        if let Some(existing) = existing {
+            if existing.fingerprint != fingerprint
+                || !self.has_same_parent(world, new, &existing)?
+            {
                 return Err(Rejection::Conflict.into());
             }
             return Ok(Created { id: new.id.clone(), duplicate: true });
         }
         let mut task = self.build(world, new, route, fingerprint)?;
         world.emit(Event::of_task(&task, world.now(), Change::Created));
-        take_over(world, &mut task)?;
+        deliver_buffered(world, &mut task)?;
         transition_to(world, task)?;
         Ok(Created { id: new.id.clone(), duplicate: false })
     }
 
-    /// Builds a task without storing it: see [`place`].
+    /// Builds a task without storing it: see [`transition_to`].
     fn build(
         &self,
         world: &mut World,
@@ -189,7 +191,7 @@ impl Create {
     ) -> Result<Task, Halt> {
         self.open_lane(world, new, route)?;
         if let Some(parent) = &new.parent {
-            join(world, &self.tenant, parent)?;
+            count_open_child(world, &self.tenant, parent)?;
         }
         let mut task = new.to_task(&self.tenant, route, fingerprint, world.now());
         task.epoch = world.first_epoch();
@@ -201,7 +203,7 @@ impl Create {
 
     /// Creates a task for a workflow, as a step or detached, without storing it. Returns none if
     /// the same detached task exists already.
-    pub(super) fn make(
+    pub(super) fn create_for_workflow(
         &self,
         world: &mut World,
         new: &NewTask,
@@ -210,9 +212,9 @@ impl Create {
         new.check(world.now())?;
         let (route, key) = (new.route(), TaskKey::new(&self.tenant, &new.id));
         self.prefetch(world, new, &route);
-        let (known, fingerprint) = (world.get::<Task>(&key.row_key())?, new.fingerprint(&route));
-        match known {
-            Some(known) if step.is_none() && known.fingerprint == fingerprint => Ok(None),
+        let (existing, fingerprint) = (world.get::<Task>(&key.row_key())?, new.fingerprint(&route));
+        match existing {
+            Some(existing) if step.is_none() && existing.fingerprint == fingerprint => Ok(None),
             Some(_) => Err(Rejection::Conflict.into()),
             None => {
                 let step = step.or(new.step);
@@ -220,7 +222,7 @@ impl Create {
                 if task.workflow.is_some() {
                     world.emit(Event::of_task(&task, world.now(), Change::Created));
                 }
-                take_over(world, &mut task)?;
+                deliver_buffered(world, &mut task)?;
                 Ok(Some(task))
             }
         }
@@ -228,15 +230,15 @@ impl Create {
 
     /// Whether an existing child was created for the existing parent. A child of an earlier parent
     /// with the same id would report results that belong to that parent.
-    fn is_of_this_parent(
+    fn has_same_parent(
         &self,
         world: &mut World,
         new: &NewTask,
-        known: &Task,
+        existing: &Task,
     ) -> Result<bool, Halt> {
         let Some(parent) = &new.parent else { return Ok(true) };
         let parent = world.get::<Task>(&TaskKey::new(&self.tenant, parent).row_key())?;
-        Ok(parent.is_none_or(|parent| parent.created_at <= known.created_at))
+        Ok(parent.is_none_or(|parent| parent.created_at <= existing.created_at))
     }
 
     /// Creates a lane with its first task. Rejects tasks for a closed or a crowded lane.
@@ -245,7 +247,7 @@ impl Create {
             world.put::<Lane>(Lane::new(&self.tenant, &new.lane));
             return Ok(());
         };
-        if !lane.state.takes_tasks() {
+        if !lane.state.accepts_tasks() {
             return Err(Rejection::LaneClosed { lane: new.lane.clone() }.into());
         }
         if lane.queues >= limits::ROUTES_PER_LANE {
@@ -259,7 +261,7 @@ impl Create {
 }
 
 /// Delivers the messages that were buffered for a workflow before it was created.
-fn take_over(world: &mut World, task: &mut Task) -> Result<(), Halt> {
+fn deliver_buffered(world: &mut World, task: &mut Task) -> Result<(), Halt> {
     let mailbox = Mailbox::key_of(&task.tenant, &task.id);
     if task.workflow.is_some() && world.get::<Mailbox>(&mailbox)?.is_some() {
         open(world, task)?;
@@ -305,16 +307,16 @@ impl NewTask {
     pub fn route(&self) -> Route {
         let session = matches!(self.gate, Some(LimitKey::Session(_) | LimitKey::Affinity(_)));
         let session = session.then(|| SESSIONS.to_owned());
-        let own: Vec<String> = session.into_iter().chain(self.version_demanded()).collect();
-        if own.is_empty() {
+        let required: Vec<String> = session.into_iter().chain(self.required_version()).collect();
+        if required.is_empty() {
             return Route::new(&self.capabilities, self.tag.as_deref());
         }
-        let capabilities = self.capabilities.iter().cloned().chain(own).collect();
+        let capabilities = self.capabilities.iter().cloned().chain(required).collect();
         Route::new(&capabilities, self.tag.as_deref())
     }
 
     /// The capability that a pinned version demands of the worker.
-    fn version_demanded(&self) -> Option<String> {
+    fn required_version(&self) -> Option<String> {
         let version = self.workflow.as_ref()?.version.as_ref()?;
         version.parse::<CodeVersion>().ok().map(|version| version.capability(&self.kind))
     }
@@ -582,8 +584,8 @@ mod tests {
         }
         let crowded = Rejection::TooManyRoutes { lane: crate::testing::lane() };
         assert_eq!(stage.run(Create::one(tagged(999))), Err(crowded));
-        let known = NewTask { tag: Some("tag7".into()), ..new_task("again") };
-        assert_eq!(stage.run(Create::one(known)), created("again", false));
+        let listed = NewTask { tag: Some("tag7".into()), ..new_task("again") };
+        assert_eq!(stage.run(Create::one(listed)), created("again", false));
     }
 
     #[test]
@@ -630,7 +632,7 @@ mod tests {
                 policy(|p| p.retry = Some(crate::task::RetryPolicy::fixed(1, u64::MAX))),
             ),
             ("attempt_timeout_ms", policy(|p| p.attempt_timeout_ms = Some(0))),
-            ("max_reclaims", policy(|p| p.max_lost_leases = u32::MAX)),
+            ("max_lost_leases", policy(|p| p.max_lost_leases = u32::MAX)),
             ("max_replays", policy(|p| p.max_replays = u32::MAX)),
             ("retention_ms", policy(|p| p.retention_ms = u64::MAX)),
         ];

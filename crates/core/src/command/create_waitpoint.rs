@@ -3,7 +3,7 @@ use serde::Serialize;
 use crate::command::{Outcome, Transition};
 use crate::name::WaitpointId;
 use crate::primitive::{
-    check_waitpoint, make_waitpoint, prefetch_waitpoints, require_lease, require_task,
+    check_waitpoint, create_waitpoint, prefetch_waitpoints, require_lease, require_task,
 };
 use crate::rejection::Rejection;
 use crate::task::{Fence, Task, TaskKey};
@@ -31,17 +31,17 @@ pub struct NewWaitpoint {
 impl CreateWaitpoint {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         check_waitpoint(&self.waitpoint)?;
-        let known = match self.epoch {
+        let current = match self.epoch {
             Some(epoch) => require_lease(world, &Fence { task: self.task.clone(), epoch })?.0,
             None => require_task(world, &self.task)?,
         };
-        if known.lifecycle.ended_at().is_some() {
-            return Err(Rejection::AlreadyTerminal { state: known.lifecycle.public() }.into());
+        if current.lifecycle.ended_at().is_some() {
+            return Err(Rejection::AlreadyTerminal { state: current.lifecycle.public() }.into());
         }
-        prefetch_waitpoints(world, &known, &[&self.waitpoint.id]);
-        let mut task = (*known).clone();
-        let made = make_waitpoint(world, &mut task, &self.waitpoint, WaitpointState::Pending)?;
-        if task.has_mail != known.has_mail {
+        prefetch_waitpoints(world, &current, &[&self.waitpoint.id]);
+        let mut task = (*current).clone();
+        let made = create_waitpoint(world, &mut task, &self.waitpoint, WaitpointState::Pending)?;
+        if task.has_mail != current.has_mail {
             world.put::<Task>(task);
         }
         Ok(Outcome::WaitpointCreated(made))
@@ -164,7 +164,8 @@ mod tests {
         assert_eq!(make(&mut stage, "t", "one-more", 60_000), Err("too_many_waitpoints"));
         assert!(make(&mut stage, "t", "p7", 60_000).is_ok());
         let id = "p7".into();
-        let kept = stage.record::<Waitpoint>(&Waitpoint::key_of(&Tenant::default(), &id)).unwrap();
-        assert_eq!(kept.state, WaitpointState::Pending);
+        let waitpoint =
+            stage.record::<Waitpoint>(&Waitpoint::key_of(&Tenant::default(), &id)).unwrap();
+        assert_eq!(waitpoint.state, WaitpointState::Pending);
     }
 }

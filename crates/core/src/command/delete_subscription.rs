@@ -14,13 +14,13 @@ pub struct DeleteSubscription {
 impl DeleteSubscription {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
-        limits::BOOKMARK.check(&self.name)?;
+        limits::SUBSCRIPTION.check(&self.name)?;
         let key = SubscriptionCursor::key_of(&self.tenant, &self.name);
-        let known = world.get::<SubscriptionCursor>(&key)?.is_some();
-        if known {
+        let existed = world.get::<SubscriptionCursor>(&key)?.is_some();
+        if existed {
             world.remove(&key);
         }
-        Ok(Outcome::BookmarkDropped { known })
+        Ok(Outcome::SubscriptionDeleted { existed })
     }
 }
 

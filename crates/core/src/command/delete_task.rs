@@ -2,7 +2,7 @@ use crate::children::Children;
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
 use crate::limits;
-use crate::primitive::{forget_children, purge, require_task};
+use crate::primitive::{delete_children_record, purge, require_task};
 use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
 use crate::world::{Halt, World};
@@ -17,17 +17,17 @@ pub struct DeleteTask {
 
 impl DeleteTask {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
-        let known = require_task(world, &self.task)?;
-        if known.lifecycle.ended_at().is_none() {
+        let task = require_task(world, &self.task)?;
+        if task.lifecycle.ended_at().is_none() {
             return Err(Rejection::NotTerminal.into());
         }
-        if is_awaited(world, &known)? {
+        if is_awaited(world, &task)? {
             return Err(Rejection::ParentOpen.into());
         }
         // As much as a mailbox holds: a delete by an operator is done in one commit.
         let all = limits::MAILBOX_MESSAGES.max(limits::WAITPOINTS_PER_TASK) as usize + 2;
-        reap(world, &known, all)?;
-        Ok(Outcome::Reaped)
+        delete_task(world, &task, all)?;
+        Ok(Outcome::TaskDeleted)
     }
 }
 
@@ -40,14 +40,14 @@ fn is_awaited(world: &mut World, task: &Task) -> Result<bool, Halt> {
 }
 
 /// Deletes a task once its other records are purged. Until then it stays, and is due.
-pub(super) fn reap(world: &mut World, task: &Task, page: usize) -> Result<(), Halt> {
+pub(super) fn delete_task(world: &mut World, task: &Task, page: usize) -> Result<(), Halt> {
     if !purge(world, task, page)? {
-        let known = world.get::<Task>(&task.task_key().row_key())?;
-        let known = known.expect("it exists until it is deleted");
-        world.put::<Task>(Task { due_at: Some(world.now()), ..(*known).clone() });
+        let left = world.get::<Task>(&task.task_key().row_key())?;
+        let left = left.expect("it exists until it is deleted");
+        world.put::<Task>(Task { due_at: Some(world.now()), ..(*left).clone() });
         return Ok(());
     }
-    forget_children(world, task)?;
+    delete_children_record(world, task)?;
     world.emit(Event::of_task(task, world.now(), Change::Deleted));
     world.raise_epoch_floor(task.epoch);
     world.drop_payloads(task.payload_keys());
@@ -102,7 +102,7 @@ mod tests {
         let mut world = World::new(stage.now, Hints::default());
         for command in &commands {
             while decide(&mut world, command) == Decided::Parked {
-                let wanted = world.wanted().unwrap();
+                let wanted = world.take_load_request().unwrap();
                 let loaded = stage.tables.load(&wanted);
                 world.absorb(&wanted, loaded);
             }

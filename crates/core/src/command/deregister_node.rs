@@ -17,7 +17,7 @@ impl DeregisterNode {
         if world.get::<Node>(&key)?.is_some() {
             world.remove(&key);
         }
-        Ok(Outcome::Left)
+        Ok(Outcome::NodeDeregistered)
     }
 }
 

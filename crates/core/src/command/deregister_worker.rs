@@ -6,7 +6,7 @@ use crate::worker::Worker;
 use crate::world::World;
 
 /// How many sessions are released at once. The others are free when their idle time has passed.
-const SESSIONS_AT_ONCE: usize = 256;
+const MAX_RELEASED_SESSIONS: usize = 256;
 
 /// Deregisters a worker that is about to stop. Its leases stay until they expire; its sessions are
 /// released. Does nothing if it is not registered.
@@ -23,9 +23,9 @@ impl DeregisterWorker {
         let key = Worker::key_of(&self.tenant, &self.id);
         if world.get::<Worker>(&key)?.is_some() {
             world.remove(&key);
-            release_sessions_of(world, &self.tenant, &self.id, SESSIONS_AT_ONCE)?;
+            release_sessions_of(world, &self.tenant, &self.id, MAX_RELEASED_SESSIONS)?;
         }
-        Ok(Outcome::WorkerRetired)
+        Ok(Outcome::WorkerDeregistered)
     }
 }
 

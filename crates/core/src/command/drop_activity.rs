@@ -2,7 +2,7 @@ use crate::command::Transition;
 use crate::digest::Digester;
 use crate::event::Change;
 use crate::limits;
-use crate::primitive::{Late, remove_activity, require_task, settle};
+use crate::primitive::{LateSettle, remove_activity, require_task, settle};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 
@@ -18,7 +18,7 @@ impl DropActivity {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::REASON.check_prose(&self.reason)?;
         let digest = Digester::new("discard").part(self.reason.as_bytes()).finish();
-        let outcome = settle(world, &self.fence, digest, Late::IfAllowed, |_, task, now| {
+        let outcome = settle(world, &self.fence, digest, LateSettle::IfAllowed, |_, task, now| {
             // Without its step, its end is not reported.
             task.step = None;
             task.policy.retention_ms = 0;

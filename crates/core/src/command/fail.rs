@@ -1,7 +1,7 @@
 use crate::command::Transition;
 use crate::digest::Digester;
 use crate::limits;
-use crate::primitive::{Late, fail, settle};
+use crate::primitive::{LateSettle, fail, settle};
 use crate::task::{FailureClass, Fence, Retry};
 use crate::world::World;
 
@@ -22,7 +22,7 @@ impl Fail {
             limits::BACKOFF_MS.check(ms)?;
         }
         let digest = Digester::new("fail").json(&(self.class, &self.reason, self.retry)).finish();
-        settle(world, &self.fence, digest, Late::IfAllowed, |_, task, now| {
+        settle(world, &self.fence, digest, LateSettle::IfAllowed, |_, task, now| {
             task.count_unbegun_attempt();
             fail(task, self.class, &self.reason, self.retry, now)
         })

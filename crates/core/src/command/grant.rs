@@ -25,15 +25,15 @@ impl Grant {
         limits::WORKER.check(self.worker.as_str())?;
         limits::GRANT_MS.check(self.ttl_ms)?;
         let now = world.now();
-        let known = require_task(world, &self.task)?;
+        let task = require_task(world, &self.task)?;
         let mut until = now.plus_ms(self.ttl_ms);
-        let turn = match &known.lifecycle {
+        let turn = match &task.lifecycle {
             Lifecycle::Waiting(turn) => turn,
-            Lifecycle::Granted { turn, worker, until: Some(kept) }
-                if *worker == self.worker || *kept <= now =>
+            Lifecycle::Granted { turn, worker, until: Some(granted_until) }
+                if *worker == self.worker || *granted_until <= now =>
             {
                 if *worker == self.worker {
-                    until = until.max(*kept);
+                    until = until.max(*granted_until);
                 }
                 turn
             }
@@ -45,15 +45,15 @@ impl Grant {
             }
             other => return Err(Rejection::NotWaiting { state: other.public() }.into()),
         };
-        let lane = world.get::<Lane>(&Lane::key_of(&known.tenant, &known.lane))?;
-        if lane.is_some_and(|lane| !lane.state.hands_out()) {
-            return Err(Rejection::LanePaused { lane: known.lane.clone() }.into());
+        let lane = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane))?;
+        if lane.is_some_and(|lane| !lane.state.leases_tasks()) {
+            return Err(Rejection::LanePaused { lane: task.lane.clone() }.into());
         }
         let (turn, worker) = (turn.clone(), self.worker.clone());
         let change = Change::Granted { worker: worker.clone(), until };
-        world.emit(Event::of_task(&known, now, change));
+        world.emit(Event::of_task(&task, now, change));
         let lifecycle = Lifecycle::Granted { turn, worker, until: Some(until) };
-        transition_to(world, Task { lifecycle, ..(*known).clone() })?;
+        transition_to(world, Task { lifecycle, ..(*task).clone() })?;
         Ok(Outcome::Granted { until })
     }
 }

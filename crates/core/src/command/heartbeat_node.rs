@@ -5,7 +5,7 @@ use crate::node::Node;
 use crate::world::World;
 
 /// More nodes than any deployment has: the scan of all nodes ends here.
-const MOST_NODES: usize = 1_000;
+const MAX_NODES: usize = 1_000;
 
 /// Registers a node or renews its registration (heartbeat).
 ///
@@ -30,11 +30,11 @@ impl HeartbeatNode {
         limits::NODE_ID.check(self.id.as_str())?;
         limits::NODE_NAME.check(&self.name)?;
         limits::NODE_VERSION.check(&self.version)?;
-        limits::BEAT_MS.check(self.every_ms)?;
+        limits::HEARTBEAT_MS.check(self.every_ms)?;
         let key = Node::key_of(&self.id);
-        world.prefetch_scan(&Node::all(), MOST_NODES);
-        let known = world.get::<Node>(&key)?;
-        let nodes = world.scan::<Node>(&Node::all(), MOST_NODES)?;
+        world.prefetch_scan(&Node::all(), MAX_NODES);
+        let node = world.get::<Node>(&key)?;
+        let nodes = world.scan::<Node>(&Node::all(), MAX_NODES)?;
         let others = nodes.iter().filter(|node| node.id != self.id);
         let (count, format) = others
             .fold((1, self.format), |(count, format), node| (count + 1, format.min(node.format)));
@@ -45,13 +45,13 @@ impl HeartbeatNode {
             pid: self.pid,
             version: self.version.clone(),
             format: self.format,
-            started_at: known.as_ref().map_or(now.minus_ms(self.up_ms), |node| node.started_at),
+            started_at: node.as_ref().map_or(now.minus_ms(self.up_ms), |node| node.started_at),
             seen_at: now,
             every_ms: self.every_ms,
             // 3.5 intervals: the third heartbeat may be in flight when it is due.
             due_at: now.plus_ms(self.every_ms.saturating_mul(7) / 2),
         });
-        Ok(Outcome::Registered { joined: known.is_none(), nodes: count, format })
+        Ok(Outcome::NodeRegistered { joined: node.is_none(), nodes: count, format })
     }
 }
 
@@ -98,12 +98,12 @@ mod tests {
     fn the_response_covers_all_nodes() {
         let mut stage = Stage::new();
         let node = |id: &str, format| HeartbeatNode { id: id.into(), format, ..beat() };
-        let told = |joined, nodes, format| Outcome::Registered { joined, nodes, format };
-        assert_eq!(stage.must(node("a", 3)), told(true, 1, 3));
-        assert_eq!(stage.must(node("b", 2)), told(true, 2, 2));
-        assert_eq!(stage.must(node("a", 3)), told(false, 2, 2));
+        let registered = |joined, nodes, format| Outcome::NodeRegistered { joined, nodes, format };
+        assert_eq!(stage.must(node("a", 3)), registered(true, 1, 3));
+        assert_eq!(stage.must(node("b", 2)), registered(true, 2, 2));
+        assert_eq!(stage.must(node("a", 3)), registered(false, 2, 2));
         stage.must(DeregisterNode { id: "b".into() });
-        assert_eq!(stage.must(node("a", 3)), told(false, 1, 3));
+        assert_eq!(stage.must(node("a", 3)), registered(false, 1, 3));
     }
 
     #[test]
@@ -125,6 +125,6 @@ mod tests {
         assert_eq!(stage.must(Sweep::default()), Outcome::Swept { swept: 1, next_due });
         assert_eq!(rows(&stage), 1);
         let back = stage.must(HeartbeatNode { id: "quiet".into(), ..beat() });
-        assert_eq!(back, Outcome::Registered { joined: true, nodes: 2, format: 2 });
+        assert_eq!(back, Outcome::NodeRegistered { joined: true, nodes: 2, format: 2 });
     }
 }

@@ -23,14 +23,14 @@ impl LimitLane {
             limits::LANE_LIMIT.check(limit)?;
         }
         let (tenant, lane, limit) = (self.tenant.clone(), self.lane.clone(), self.limit);
-        let known = world.get::<Lane>(&Lane::key_of(&tenant, &lane))?;
-        let known = known.ok_or(Rejection::LaneNotFound)?;
-        if known.gate.and_then(|gate| gate.limit) == limit {
+        let current = world.get::<Lane>(&Lane::key_of(&tenant, &lane))?;
+        let current = current.ok_or(Rejection::LaneNotFound)?;
+        if current.gate.and_then(|gate| gate.limit) == limit {
             return Ok(Outcome::LaneChanged);
         }
-        let running = known.gate.map_or(0, |gate| gate.running);
-        world.put::<Lane>(Lane { gate: Some(LaneGate { limit, running }), ..(*known).clone() });
-        world.emit(Event::of_lane(&known, world.now(), Change::LaneLimited { limit }));
+        let running = current.gate.map_or(0, |gate| gate.running);
+        world.put::<Lane>(Lane { gate: Some(LaneGate { limit, running }), ..(*current).clone() });
+        world.emit(Event::of_lane(&current, world.now(), Change::LaneLimited { limit }));
         world.wake(Wake { tenant, lane, route: None });
         Ok(Outcome::LaneChanged)
     }

@@ -206,7 +206,7 @@ commands!(
 
 /// Decides one command against the world. Every change of state goes through here.
 pub fn decide(world: &mut World, command: &Command) -> Decided {
-    world.open();
+    world.begin_command();
     match command.apply(world) {
         Ok(outcome) => {
             world.accept();
@@ -225,7 +225,7 @@ pub fn decide(world: &mut World, command: &Command) -> Decided {
 
 /// Runs a command only to record the rows it lacks: for one that waits for an earlier command.
 pub fn probe(world: &mut World, command: &Command) {
-    world.open();
+    world.begin_command();
     // The result is unused: the command is decided again after the one it waits for.
     let _ = command.apply(world);
     world.abandon();
@@ -294,13 +294,15 @@ impl Command {
     pub fn rows(&self) -> usize {
         match self {
             Command::Create(create) => create.tasks.len(),
-            Command::Claim(claim) => claim.limit.min(limits::CLAIM.max as u32) as usize,
+            Command::Claim(claim) => claim.limit.min(limits::CLAIM_TASKS.max as u32) as usize,
             Command::Sweep(sweep) => sweep.page as usize,
             Command::SendMessages(send) => 2 * send.messages.len(),
             Command::TakeMessages(take) => take.seqs.len(),
             Command::ClearSticky(unstick) => unstick.workflows.len(),
             Command::CommitTurn(turn) => turn.rows(),
-            Command::CompleteAndCommitTurn(advance) => 2 + advance.turn.rows(),
+            Command::CompleteAndCommitTurn(complete_and_commit) => {
+                2 + complete_and_commit.turn.rows()
+            }
             _ => 1,
         }
     }
@@ -313,8 +315,8 @@ impl Command {
                 payloads.map(|payload| payload.bytes.len()).sum()
             }
             Command::CommitTurn(turn) => turn.bytes(),
-            Command::CompleteAndCommitTurn(advance) => {
-                advance.complete.bytes() + advance.turn.bytes()
+            Command::CompleteAndCommitTurn(complete_and_commit) => {
+                complete_and_commit.complete.bytes() + complete_and_commit.turn.bytes()
             }
             Command::CompleteRequest(answer) => answer.answer.bytes.len(),
             Command::SettleEffect(settle) => settle.answer.bytes.len(),

@@ -19,17 +19,17 @@ pub struct MoveSubscriptionCursor {
 impl MoveSubscriptionCursor {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
-        limits::BOOKMARK.check(&self.name)?;
+        limits::SUBSCRIPTION.check(&self.name)?;
         limits::INCARNATION.check(&self.cursor.incarnation)?;
         limits::SEQ.check(self.cursor.seq)?;
-        let known = world
+        let stored = world
             .get::<SubscriptionCursor>(&SubscriptionCursor::key_of(&self.tenant, &self.name))?;
-        let ahead = known.filter(|known| {
-            known.cursor.incarnation == self.cursor.incarnation
-                && known.cursor.seq >= self.cursor.seq
+        let ahead = stored.filter(|stored| {
+            stored.cursor.incarnation == self.cursor.incarnation
+                && stored.cursor.seq >= self.cursor.seq
         });
-        if let Some(known) = ahead {
-            return Ok(Outcome::BookmarkAt(known.cursor.clone()));
+        if let Some(stored) = ahead {
+            return Ok(Outcome::SubscriptionCursorAt(stored.cursor.clone()));
         }
         world.put::<SubscriptionCursor>(SubscriptionCursor {
             tenant: self.tenant.clone(),
@@ -37,7 +37,7 @@ impl MoveSubscriptionCursor {
             cursor: self.cursor.clone(),
             moved_at: world.now(),
         });
-        Ok(Outcome::BookmarkAt(self.cursor.clone()))
+        Ok(Outcome::SubscriptionCursorAt(self.cursor.clone()))
     }
 }
 

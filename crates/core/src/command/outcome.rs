@@ -19,21 +19,21 @@ pub enum Outcome {
         expires_at: Timestamp,
     },
     Begun(ActiveAttempt),
-    Progressed,
+    ProgressReported,
     Settled(Settled),
     Cancelled,
     PriorityChanged,
     Replayed {
         generation: u32,
     },
-    Reaped,
+    TaskDeleted,
     /// `more` when a page was deleted and another may follow.
     Pruned {
         pruned: usize,
         more: bool,
     },
     /// How many of them were sticky to this worker.
-    Unstuck {
+    StickyCleared {
         workflows: usize,
     },
     LaneChanged,
@@ -48,12 +48,12 @@ pub enum Outcome {
         more: bool,
     },
     /// `joined` when the node was not registered before; the rest is a hint about all nodes.
-    Registered {
+    NodeRegistered {
         joined: bool,
         nodes: usize,
         format: i64,
     },
-    Left,
+    NodeDeregistered,
     /// No child is open: the lease stays.
     ChildrenDone(ChildCounts),
     QuotaSet,
@@ -71,17 +71,17 @@ pub enum Outcome {
         joined: bool,
         lost: usize,
     },
-    WorkerRetired,
+    WorkerDeregistered,
     /// Granted to its worker until then.
     Granted {
         until: Timestamp,
     },
     Revoked,
     /// The position of the cursor.
-    BookmarkAt(Cursor),
-    /// `known` when it existed.
-    BookmarkDropped {
-        known: bool,
+    SubscriptionCursorAt(Cursor),
+    /// `existed` when there was one.
+    SubscriptionDeleted {
+        existed: bool,
     },
     Sent(Vec<SentMessage>),
     WaitpointCreated(CreatedWaitpoint),
@@ -101,13 +101,13 @@ pub enum Outcome {
         until: Timestamp,
     },
     /// Where the response of the request is stored.
-    Answered(PayloadKey),
-    Withdrawn,
-    /// `known` when it was claimed before, so that the call may have been made. `answer` is where
+    RequestCompleted(PayloadKey),
+    RequestReleased,
+    /// `existed` when it was claimed before, so that the call may have been made. `answer` is where
     /// its result is stored.
     EffectClaimed {
         request_id: IdempotencyKey,
-        known: bool,
+        existed: bool,
         answer: Option<PayloadKey>,
     },
     EffectSettled,
@@ -117,9 +117,9 @@ pub enum Outcome {
         lease_kept: Option<Arc<Task>>,
     },
     Spent,
-    /// `known` when nothing had to change.
+    /// `unchanged` when nothing had to change.
     KeyRotated {
-        known: bool,
+        unchanged: bool,
     },
 }
 

@@ -1,13 +1,13 @@
 use crate::command::{Outcome, Transition};
 use crate::execution::Execution;
-use crate::primitive::{PURGE_PAGE, forget_execution, require_task};
+use crate::primitive::{PURGE_PAGE, delete_execution, require_task};
 use crate::rejection::Rejection;
 use crate::task::TaskKey;
 use crate::time::Timestamp;
 use crate::world::World;
 
 /// How many executions are scanned at once.
-const AT_ONCE: usize = 64;
+const SCAN_PAGE: usize = 64;
 
 /// Deletes past executions of a workflow before their retention ends: the oldest first, a page at a
 /// time. The current execution stays, in whatever state it is.
@@ -22,25 +22,25 @@ pub struct PruneExecutions {
 
 impl PruneExecutions {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
-        let known = require_task(world, &self.task)?;
-        if known.workflow.is_none() {
+        let task = require_task(world, &self.task)?;
+        if task.workflow.is_none() {
             return Err(Rejection::NotAWorkflow.into());
         }
-        let end = known.generation.saturating_sub(self.keep_last);
-        let goes = |execution: &Execution| {
+        let end = task.generation.saturating_sub(self.keep_last);
+        let is_prunable = |execution: &Execution| {
             execution.number < end && self.before.is_none_or(|before| execution.ended_at < before)
         };
-        let range = Execution::of_task(&known.tenant, &known.id);
-        let page = world.scan::<Execution>(&range, AT_ONCE)?;
-        let old: Vec<_> = page.iter().take_while(|execution| goes(execution)).collect();
-        let (mut pruned, mut room) = (0, u32::try_from(PURGE_PAGE).unwrap_or(u32::MAX));
+        let range = Execution::of_task(&task.tenant, &task.id);
+        let page = world.scan::<Execution>(&range, SCAN_PAGE)?;
+        let old: Vec<_> = page.iter().take_while(|execution| is_prunable(execution)).collect();
+        let (mut pruned, mut budget) = (0, u32::try_from(PURGE_PAGE).unwrap_or(u32::MAX));
         for execution in &old {
-            if room == 0 || !forget_execution(world, execution, &mut room) {
+            if budget == 0 || !delete_execution(world, execution, &mut budget) {
                 return Ok(Outcome::Pruned { pruned, more: true });
             }
             pruned += 1;
         }
-        Ok(Outcome::Pruned { pruned, more: old.len() == AT_ONCE })
+        Ok(Outcome::Pruned { pruned, more: old.len() == SCAN_PAGE })
     }
 }
 

@@ -4,7 +4,7 @@ use crate::command::{Outcome, Transition};
 use crate::event::LeaseLoss;
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
-use crate::primitive::lose;
+use crate::primitive::lose_lease;
 use crate::task::{Task, WorkerCapabilities};
 use crate::worker::{HeldLeases, Worker};
 use crate::world::{Halt, World};
@@ -29,20 +29,20 @@ pub struct RegisterWorker {
 }
 
 /// How many leases one heartbeat ends.
-const LEASES_AT_ONCE: usize = 32;
+const MAX_REVOKED_LEASES: usize = 32;
 
 /// How many leases it scans besides those that are held: some may be in flight.
-const LOOKED_AT: usize = 256;
+const MAX_IN_FLIGHT_LEASES: usize = 256;
 
 impl RegisterWorker {
     /// How long after a heartbeat a worker is not declared dead: until it is overdue, and for one
     /// interval more.
     pub const fn lasts_ms(every_ms: u64) -> u64 {
-        Self::missed_after_ms(every_ms).saturating_add(every_ms)
+        Self::overdue_after_ms(every_ms).saturating_add(every_ms)
     }
 
     /// 2.5 intervals: the second heartbeat may be in flight when it is due.
-    const fn missed_after_ms(every_ms: u64) -> u64 {
+    const fn overdue_after_ms(every_ms: u64) -> u64 {
         every_ms.saturating_mul(5) / 2
     }
 
@@ -51,44 +51,46 @@ impl RegisterWorker {
         limits::WORKER.check(self.id.as_str())?;
         limits::CLAIM_LANES.check(self.lanes.len())?;
         self.lanes.iter().try_for_each(|lane| limits::LANE.check(lane.as_str()))?;
-        limits::BEAT_MS.check(self.every_ms)?;
+        limits::HEARTBEAT_MS.check(self.every_ms)?;
         self.offer.check()?;
         let held = self.held.as_ref();
         held.map_or(Ok(()), |held| limits::HELD_LEASES.check(held.leases.len()))?;
         let now = world.now();
         if let Some(held) = held {
-            world.prefetch_scan(&Task::held_by(&self.tenant, &self.id), looked_at(held));
+            world.prefetch_scan(&Task::held_by(&self.tenant, &self.id), scan_limit(held));
         }
-        let known = world.get::<Worker>(&Worker::key_of(&self.tenant, &self.id))?;
+        let worker = world.get::<Worker>(&Worker::key_of(&self.tenant, &self.id))?;
         world.put::<Worker>(Worker {
             tenant: self.tenant.clone(),
             id: self.id.clone(),
             lanes: self.lanes.clone(),
             offer: self.offer.clone(),
-            registered_at: known.as_ref().map_or(now, |worker| worker.registered_at),
+            registered_at: worker.as_ref().map_or(now, |worker| worker.registered_at),
             seen_at: now,
             every_ms: self.every_ms,
             // A heartbeat during the revocation of its leases saves those that are left.
             missed_at: None,
-            due_at: now.plus_ms(Self::missed_after_ms(self.every_ms)),
+            due_at: now.plus_ms(Self::overdue_after_ms(self.every_ms)),
         });
         let lost = held.map_or(Ok(0), |held| self.end_unheld(world, held))?;
-        Ok(Outcome::WorkerRegistered { joined: known.is_none(), lost })
+        Ok(Outcome::WorkerRegistered { joined: worker.is_none(), lost })
     }
 
     /// Ends leases of this worker that it does not hold. Returns how many.
     fn end_unheld(&self, world: &mut World, held: &HeldLeases) -> Result<usize, Halt> {
         let leased = Task::held_by(&self.tenant, &self.id);
-        let mut leased = world.scan::<Task>(&leased, looked_at(held))?;
+        let mut leased = world.scan::<Task>(&leased, scan_limit(held))?;
         leased.retain(|task| held.lacks(task));
-        leased.truncate(LEASES_AT_ONCE);
-        let lost = world.each(&leased, |world, task| lose(world, task, LeaseLoss::NotHeld))?;
+        leased.truncate(MAX_REVOKED_LEASES);
+        let lost = world.for_each_collecting(&leased, |world, task| {
+            lose_lease(world, task, LeaseLoss::NotHeld)
+        })?;
         Ok(lost.into_iter().filter(|lost| *lost).count())
     }
 }
 
-fn looked_at(held: &HeldLeases) -> usize {
-    held.leases.len() + LOOKED_AT
+fn scan_limit(held: &HeldLeases) -> usize {
+    held.leases.len() + MAX_IN_FLIGHT_LEASES
 }
 
 #[cfg(test)]
@@ -183,7 +185,7 @@ mod tests {
         assert_eq!(lost, 1);
         let task = stage.task("not held").unwrap();
         assert_eq!((task.attempts, task.lost_leases), (1, 1), "the attempt is spent");
-        assert_eq!(task.lifecycle.turn().unwrap().lost, Some(task.epoch));
+        assert_eq!(task.lifecycle.readiness().unwrap().lost, Some(task.epoch));
         let cause = LeaseLoss::NotHeld;
         let change = Change::LeaseExpired { epoch: task.epoch, lost_leases: 1, cause };
         let entries: Vec<LogEvent> = stage.tables.events_after(0).skip(before).collect();

@@ -1,7 +1,7 @@
 use crate::command::Transition;
 use crate::digest::Digester;
 use crate::event::Change;
-use crate::primitive::{Late, settle};
+use crate::primitive::{LateSettle, settle};
 use crate::task::{Fence, Settled};
 use crate::world::World;
 
@@ -14,7 +14,7 @@ pub struct Release {
 impl Release {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let digest = Digester::new("release").finish();
-        settle(world, &self.fence, digest, Late::Never, |_, task, now| {
+        settle(world, &self.fence, digest, LateSettle::Never, |_, task, now| {
             task.snooze(now, now);
             (Settled::Released, Change::Released { epoch: task.epoch })
         })

@@ -18,15 +18,15 @@ impl ReleaseRequest {
         self.request.check()?;
         limits::OWNER.check(&self.owner)?;
         let key = self.request.row_key();
-        let known = world.get::<Admission>(&key)?;
-        if let Some(own) = known.filter(|known| known.first == self.owner) {
+        let admission = world.get::<Admission>(&key)?;
+        if let Some(own) = admission.filter(|admission| admission.first == self.owner) {
             match own.request.as_ref().map(|request| request.state) {
                 Some(RequestState::InFlight) => world.remove(&key),
                 Some(_) => return Err(Rejection::AlreadySettled.into()),
                 None => {}
             }
         }
-        Ok(Outcome::Withdrawn)
+        Ok(Outcome::RequestReleased)
     }
 }
 

@@ -24,13 +24,13 @@ impl ReleaseSession {
             false => LimitKey::Session(self.session.clone()),
         };
         key.check()?;
-        let known = world.get::<ConcurrencyLimit>(&key.row_key(&self.tenant))?;
-        let Some(gate) = known else { return Ok(Outcome::SessionReleased { running: 0 }) };
-        let running = gate.running;
-        if self.affinity && gate.owner(world.now()).is_some() {
+        let limit = world.get::<ConcurrencyLimit>(&key.row_key(&self.tenant))?;
+        let Some(limit) = limit else { return Ok(Outcome::SessionReleased { running: 0 }) };
+        let running = limit.running;
+        if self.affinity && limit.owner(world.now()).is_some() {
             return Ok(Outcome::SessionReleased { running });
         }
-        release_session(world, &gate)?;
+        release_session(world, &limit)?;
         Ok(Outcome::SessionReleased { running })
     }
 }

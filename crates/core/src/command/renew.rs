@@ -1,7 +1,7 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
 use crate::limits;
-use crate::primitive::{require_lease, touch};
+use crate::primitive::{mark_active, require_lease};
 use crate::task::{Fence, Lifecycle, Task};
 use crate::world::World;
 
@@ -20,7 +20,7 @@ impl Renew {
         let (task, mut lease) = require_lease(world, &self.fence)?;
         lease.expires_at = lease.expires_at.max(now.plus_ms(self.lease_ms));
         let expires_at = lease.expires_at;
-        touch(world, &task)?;
+        mark_active(world, &task)?;
         let change = Change::Renewed { epoch: task.epoch, expires_at };
         world.emit(Event::of_task(&task, now, change));
         world.put::<Task>(Task { lifecycle: Lifecycle::Active(lease), ..(*task).clone() });

@@ -6,7 +6,7 @@ use crate::primitive::renew_affinity;
 use crate::world::World;
 
 /// How many sessions of one worker are renewed at once.
-const MOST: usize = 1_000;
+const MAX_SESSIONS: usize = 1_000;
 
 /// Renews the locks of workers on affinities. An expired lock is not renewed, and neither is one
 /// whose owner was inactive for too long.
@@ -25,16 +25,16 @@ impl RenewSessions {
         limits::SESSION_IDLE_MS.check(self.lock_ms)?;
         for worker in &self.workers {
             limits::WORKER.check(worker.as_str())?;
-            world.prefetch_scan(&ConcurrencyLimit::owned_by(&self.tenant, worker), MOST);
+            world.prefetch_scan(&ConcurrencyLimit::owned_by(&self.tenant, worker), MAX_SESSIONS);
         }
         let mut renewed = 0;
         for worker in &self.workers {
             let owned = world.scan::<ConcurrencyLimit>(
                 &ConcurrencyLimit::owned_by(&self.tenant, worker),
-                MOST,
+                MAX_SESSIONS,
             )?;
-            let each = world.each(&owned, |world, gate| {
-                renew_affinity(world, gate, self.lock_ms, self.idle_ms)
+            let each = world.for_each_collecting(&owned, |world, limit| {
+                renew_affinity(world, limit, self.lock_ms, self.idle_ms)
             });
             renewed += each?.into_iter().filter(|renewed| *renewed).count();
         }

@@ -18,37 +18,37 @@ pub struct Replay {
 impl Replay {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let now = world.now();
-        let known = require_task(world, &self.task)?;
-        if known.workflow.is_some() {
-            return Err(match known.lifecycle.ended_at() {
+        let task = require_task(world, &self.task)?;
+        if task.workflow.is_some() {
+            return Err(match task.lifecycle.ended_at() {
                 Some(_) => Rejection::WorkflowNotReplayable.into(),
                 None => Rejection::NotTerminal.into(),
             });
         }
-        if known.generation == self.generation.saturating_add(1) {
-            return Ok(Outcome::Replayed { generation: known.generation });
+        if task.generation == self.generation.saturating_add(1) {
+            return Ok(Outcome::Replayed { generation: task.generation });
         }
-        if known.generation != self.generation {
-            return Err(Rejection::GenerationMismatch { current: known.generation }.into());
+        if task.generation != self.generation {
+            return Err(Rejection::GenerationMismatch { current: task.generation }.into());
         }
-        if known.lifecycle.ended_at().is_none() {
+        if task.lifecycle.ended_at().is_none() {
             return Err(Rejection::NotTerminal.into());
         }
-        let max = known.policy.max_replays;
-        if known.generation >= max {
+        let max = task.policy.max_replays;
+        if task.generation >= max {
             return Err(Rejection::ReplaysExhausted { max }.into());
         }
-        let generation = known.generation + 1;
-        world.emit(Event::of_task(&known, now, Change::Replayed { generation }));
+        let generation = task.generation + 1;
+        world.emit(Event::of_task(&task, now, Change::Replayed { generation }));
         let task = Task {
             generation,
             attempts: 0,
             lost_leases: 0,
             started_at: now,
-            deadline: known.restarted_deadline(now),
+            deadline: task.restarted_deadline(now),
             lifecycle: Lifecycle::waiting(now),
             resumption: None,
-            ..(*known).clone()
+            ..(*task).clone()
         };
         transition_to(world, task)?;
         Ok(Outcome::Replayed { generation })

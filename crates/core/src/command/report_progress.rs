@@ -24,7 +24,7 @@ impl ReportProgress {
         world.emit(Event::of_task(&task, now, change));
         let progress = Some(Progress { percent, message, at: now });
         world.put::<Task>(Task { progress, ..(*task).clone() });
-        Ok(Outcome::Progressed)
+        Ok(Outcome::ProgressReported)
     }
 }
 

@@ -1,6 +1,6 @@
 use crate::command::cancel::open_task;
 use crate::command::{Outcome, Transition};
-use crate::primitive::ask_to_end;
+use crate::primitive::request_cancel;
 use crate::task::TaskKey;
 use crate::world::World;
 
@@ -16,7 +16,7 @@ pub struct RequestCancel {
 impl RequestCancel {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         if let Some(open) = open_task(world, &self.task, &self.reason)? {
-            ask_to_end(world, &open, &self.reason)?;
+            request_cancel(world, &open, &self.reason)?;
         }
         Ok(Outcome::Cancelled)
     }

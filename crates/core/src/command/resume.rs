@@ -16,17 +16,17 @@ pub struct Resume {
 impl Resume {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::OPERATOR.check(&self.by)?;
-        let known = require_task(world, &self.task)?;
-        let state = known.lifecycle.public();
-        let Lifecycle::Suspended(suspension) = &known.lifecycle else {
-            return Err(match known.lifecycle.ended_at() {
+        let task = require_task(world, &self.task)?;
+        let state = task.lifecycle.public();
+        let Lifecycle::Suspended(suspension) = &task.lifecycle else {
+            return Err(match task.lifecycle.ended_at() {
                 Some(_) => Rejection::AlreadyTerminal { state },
                 None => Rejection::NotSuspended { state },
             }
             .into());
         };
         let (paused, by) = (suspension.paused.clone(), Some(self.by.clone()));
-        resume(world, &known, paused, ResumeCause::Operator, Vec::new(), by)?;
+        resume(world, &task, paused, ResumeCause::Operator, Vec::new(), by)?;
         Ok(Outcome::Resumed)
     }
 }

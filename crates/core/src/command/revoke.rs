@@ -1,7 +1,7 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
 use crate::limits;
-use crate::primitive::{end_lease, require_task, tell_holder, transition_to};
+use crate::primitive::{end_lease, notify_holder, require_task, transition_to};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, TaskKey};
 use crate::world::World;
@@ -19,12 +19,12 @@ impl Revoke {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::REASON.check_prose(&self.reason)?;
         let now = world.now();
-        let known = require_task(world, &self.task)?;
-        let mut task = (*known).clone();
-        let worker = match &known.lifecycle {
+        let current = require_task(world, &self.task)?;
+        let mut task = (*current).clone();
+        let worker = match &current.lifecycle {
             Lifecycle::Active(lease) => {
-                end_lease(world, &known)?;
-                tell_holder(world, &known);
+                end_lease(world, &current)?;
+                notify_holder(world, &current);
                 task.snooze(now, now);
                 lease.worker.clone()
             }
@@ -37,8 +37,8 @@ impl Revoke {
             }
             _ => return Err(Rejection::NotLeased.into()),
         };
-        let (epoch, reason) = (known.epoch, self.reason.clone());
-        world.emit(Event::of_task(&known, now, Change::Revoked { epoch, worker, reason }));
+        let (epoch, reason) = (current.epoch, self.reason.clone());
+        world.emit(Event::of_task(&current, now, Change::Revoked { epoch, worker, reason }));
         transition_to(world, task)?;
         Ok(Outcome::Revoked)
     }

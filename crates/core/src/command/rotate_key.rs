@@ -26,17 +26,17 @@ impl RotateKey {
         limits::GRACE_MS.check(self.grace_ms)?;
         self.secret.check()?;
         let now = world.now();
-        let known = world.get::<Keyring>(&Keyring::key_of(&self.tenant))?;
-        let mut keys = known.map(|ring| ring.keys.clone()).unwrap_or_default();
-        keys.retain(|key| key.proves(now));
+        let ring = world.get::<Keyring>(&Keyring::key_of(&self.tenant))?;
+        let mut keys = ring.map(|ring| ring.keys.clone()).unwrap_or_default();
+        keys.retain(|key| key.verifies(now));
         if let Some(same) = keys.iter().find(|key| key.id == self.id) {
             if same.secret != self.secret {
                 return Err(Rejection::Conflict.into());
             }
-            return Ok(Outcome::KeyRotated { known: true });
+            return Ok(Outcome::KeyRotated { unchanged: true });
         }
         if self.seed && !keys.is_empty() {
-            return Ok(Outcome::KeyRotated { known: true });
+            return Ok(Outcome::KeyRotated { unchanged: true });
         }
         if keys.len() >= limits::KEYS_PER_TENANT as usize {
             return Err(Rejection::TooManyKeys { max: limits::KEYS_PER_TENANT }.into());
@@ -47,7 +47,7 @@ impl RotateKey {
         let (id, secret) = (self.id.clone(), self.secret.clone());
         keys.push(SigningKey { id, secret, added_at: now, ends_at: None });
         world.put::<Keyring>(Keyring { tenant: self.tenant.clone(), keys });
-        Ok(Outcome::KeyRotated { known: false })
+        Ok(Outcome::KeyRotated { unchanged: false })
     }
 }
 
@@ -65,9 +65,9 @@ mod tests {
             .collect()
     }
 
-    fn known(stage: &mut Stage, rotation: RotateKey) -> Result<bool, &'static str> {
+    fn rotate(stage: &mut Stage, rotation: RotateKey) -> Result<bool, &'static str> {
         match stage.run(rotation) {
-            Ok(Outcome::KeyRotated { known }) => Ok(known),
+            Ok(Outcome::KeyRotated { unchanged }) => Ok(unchanged),
             Ok(other) => panic!("{other:?}"),
             Err(rejection) => Err(rejection.code()),
         }
@@ -76,12 +76,12 @@ mod tests {
     #[test]
     fn the_newest_key_signs_and_the_previous_has_a_grace_period() {
         let mut stage = Stage::new();
-        assert_eq!(known(&mut stage, rotation("k1", "07")), Ok(false));
+        assert_eq!(rotate(&mut stage, rotation("k1", "07")), Ok(false));
         assert_eq!(ring(&stage), [("k1".into(), None)]);
-        assert_eq!(known(&mut stage, rotation("k2", "08")), Ok(false));
+        assert_eq!(rotate(&mut stage, rotation("k2", "08")), Ok(false));
         stage.later(10_000);
         assert_eq!(
-            known(&mut stage, RotateKey { grace_ms: 5_000, ..rotation("k3", "09") }),
+            rotate(&mut stage, RotateKey { grace_ms: 5_000, ..rotation("k3", "09") }),
             Ok(false)
         );
         let expected =
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(ring(&stage), [("k1".into(), Some(45_000)), ("k3".into(), None)]);
         stage.later(45_000);
         assert_eq!(
-            known(&mut stage, rotation("k1", "0a")),
+            rotate(&mut stage, rotation("k1", "0a")),
             Ok(false),
             "the old one verifies nothing"
         );
@@ -101,15 +101,15 @@ mod tests {
     #[test]
     fn a_repeated_rotation_changes_nothing() {
         let mut stage = Stage::new();
-        assert_eq!(known(&mut stage, rotation("k1", "07")), Ok(false));
-        assert_eq!(known(&mut stage, rotation("k2", "08")), Ok(false));
+        assert_eq!(rotate(&mut stage, rotation("k1", "07")), Ok(false));
+        assert_eq!(rotate(&mut stage, rotation("k2", "08")), Ok(false));
         let before = stage.tables.clone();
         for again in [rotation("k1", "07"), rotation("k2", "08")] {
-            assert_eq!(known(&mut stage, again), Ok(true));
+            assert_eq!(rotate(&mut stage, again), Ok(true));
         }
-        assert_eq!(known(&mut stage, rotation("k1", "08")), Err("conflict"));
+        assert_eq!(rotate(&mut stage, rotation("k1", "08")), Err("conflict"));
         let seed = RotateKey { seed: true, ..rotation("k9", "09") };
-        assert_eq!(known(&mut stage, seed), Ok(true), "another node was first");
+        assert_eq!(rotate(&mut stage, seed), Ok(true), "another node was first");
         assert_eq!(stage.tables, before);
     }
 
@@ -117,11 +117,11 @@ mod tests {
     fn limits_of_keys() {
         let mut stage = Stage::new();
         for n in 0..16 {
-            assert_eq!(known(&mut stage, rotation(&format!("k{n}"), "07")), Ok(false));
+            assert_eq!(rotate(&mut stage, rotation(&format!("k{n}"), "07")), Ok(false));
         }
-        assert_eq!(known(&mut stage, rotation("k16", "07")), Err("too_many_keys"));
+        assert_eq!(rotate(&mut stage, rotation("k16", "07")), Err("too_many_keys"));
         stage.later(60_000);
-        assert_eq!(known(&mut stage, rotation("k16", "07")), Ok(false));
+        assert_eq!(rotate(&mut stage, rotation("k16", "07")), Ok(false));
         let secret = |hex: &str| RotateKey { secret: Secret::new(hex), ..rotation("k", "07") };
         let bad = [
             rotation("", "07"),
@@ -136,7 +136,7 @@ mod tests {
             RotateKey { tenant: "".into(), ..rotation("k", "07") },
         ];
         for rotation in bad {
-            assert_eq!(known(&mut Stage::new(), rotation.clone()), Err("invalid"), "{rotation:?}");
+            assert_eq!(rotate(&mut Stage::new(), rotation.clone()), Err("invalid"), "{rotation:?}");
         }
     }
 }

@@ -31,7 +31,7 @@ impl SendMessages {
         self.messages.iter().try_for_each(|message| message.check(world.now()))?;
         self.prefetch(world)?;
         let send = |world: &mut World, message: &NewMessage| send(world, &self.tenant, message);
-        world.each(&self.messages, send).map(Outcome::Sent)
+        world.for_each_collecting(&self.messages, send).map(Outcome::Sent)
     }
 
     /// Requests the rows of all messages before any of them is sent.
@@ -133,7 +133,7 @@ fn send_to_buffer(
 
 fn start(world: &mut World, tenant: &Tenant, new: &NewTask) -> Result<(), Halt> {
     let create = Create { tenant: tenant.clone(), tasks: Vec::new() };
-    match create.make(world, new, None)? {
+    match create.create_for_workflow(world, new, None)? {
         Some(task) => transition_to(world, task),
         None => Err(Rejection::Conflict.into()),
     }

@@ -19,14 +19,14 @@ impl SetLaneState {
         limits::TENANT.check(self.tenant.as_str())?;
         limits::LANE.check(self.lane.as_str())?;
         let (tenant, lane, state) = (self.tenant.clone(), self.lane.clone(), self.state);
-        let known = world.get::<Lane>(&Lane::key_of(&tenant, &lane))?;
-        let known = known.ok_or(Rejection::LaneNotFound)?;
-        if known.state == state {
+        let current = world.get::<Lane>(&Lane::key_of(&tenant, &lane))?;
+        let current = current.ok_or(Rejection::LaneNotFound)?;
+        if current.state == state {
             return Ok(Outcome::LaneChanged);
         }
-        world.put::<Lane>(Lane { state, ..(*known).clone() });
-        world.emit(Event::of_lane(&known, world.now(), Change::LaneStateChanged { state }));
-        if state.hands_out() {
+        world.put::<Lane>(Lane { state, ..(*current).clone() });
+        world.emit(Event::of_lane(&current, world.now(), Change::LaneStateChanged { state }));
+        if state.leases_tasks() {
             world.wake(Wake { tenant, lane, route: None });
         }
         Ok(Outcome::LaneChanged)

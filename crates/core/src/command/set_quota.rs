@@ -8,7 +8,7 @@ use crate::event::{Change, Event};
 use crate::lane::Lane;
 use crate::limits;
 use crate::name::{LaneName, Tenant};
-use crate::primitive::{open_gate, wake_starved};
+use crate::primitive::{rebalance_limit, wake_starved};
 use crate::rate::Rate;
 use crate::rejection::Rejection;
 use crate::world::{Halt, World};
@@ -55,7 +55,7 @@ impl QuotaScope {
         }
     }
 
-    fn gate_key(&self) -> Option<LimitKey> {
+    fn limit_key(&self) -> Option<LimitKey> {
         match self {
             QuotaScope::Concurrency(name) => Some(LimitKey::Concurrency(name.clone())),
             QuotaScope::Session(name) => Some(LimitKey::Session(name.clone())),
@@ -68,7 +68,7 @@ impl QuotaScope {
             QuotaScope::Lane(name) => limits::LANE.check(name.as_str()),
             QuotaScope::Tenant => Ok(()),
             QuotaScope::Concurrency(_) | QuotaScope::Session(_) => {
-                self.gate_key().map_or(Ok(()), |key| key.check())
+                self.limit_key().map_or(Ok(()), |key| key.check())
             }
         }
     }
@@ -81,9 +81,9 @@ impl SetQuota {
         let key = ConcurrencyLimit::key_of(&self.tenant, kind, name);
         world.prefetch(key.clone());
         let lane = self.lane(world)?;
-        let known = world.get::<ConcurrencyLimit>(&key)?;
+        let current = world.get::<ConcurrencyLimit>(&key)?;
         let fresh = || ConcurrencyLimit::new(&self.tenant, kind, name);
-        let mut gate = known.map_or_else(fresh, |known| (*known).clone());
+        let mut gate = current.map_or_else(fresh, |current| (*current).clone());
         let (limit, rate) = (gate.limit.filter(|_| gate.configured), gate.rate);
         if (limit, rate) == (self.limit, self.rate) {
             return Ok(Outcome::QuotaSet);
@@ -93,11 +93,11 @@ impl SetQuota {
         if let Some(lane) = lane.filter(|lane| lane.metered != metered) {
             world.put::<Lane>(Lane { metered, ..lane });
         }
-        self.tell(world);
-        match self.scope.gate_key() {
+        self.log_change(world);
+        match self.scope.limit_key() {
             Some(key) => {
                 world.put::<ConcurrencyLimit>(gate);
-                open_gate(world, &self.tenant, &key)?;
+                rebalance_limit(world, &self.tenant, &key)?;
             }
             None => wake_starved(world, gate)?,
         }
@@ -124,7 +124,7 @@ impl SetQuota {
         Ok(Some((*lane.ok_or(Rejection::LaneNotFound)?).clone()))
     }
 
-    fn tell(&self, world: &mut World) {
+    fn log_change(&self, world: &mut World) {
         let (scope, limit, rate) = (self.scope.clone(), self.limit, self.rate);
         let lane = match &scope {
             QuotaScope::Lane(name) => name.clone(),
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// However many lanes were refused, all of them are woken when the quota has room.
+    /// However many lanes were refused, all of them are woken when the quota has free slots.
     #[test]
     fn a_quota_wakes_more_lanes_than_it_records() {
         let mut stage = with_tasks(1);
@@ -271,13 +271,16 @@ mod tests {
         let mut world = World::new(stage.now, crate::world::Hints::default());
         let complete = Complete { fence: fence_of("0", 1), result: None }.into();
         while crate::command::decide(&mut world, &complete) == crate::Decided::Parked {
-            let wanted = world.wanted().expect("it lacks something");
+            let wanted = world.take_load_request().expect("it lacks something");
             let loaded = stage.tables.load(&wanted);
             world.absorb(&wanted, loaded);
         }
         for n in 0..300 {
             let at = LaneName::new(format!("lane{n}"));
-            assert!(world.wakes_since(0).iter().any(|wake| wake.is_from(&at)), "{at} is not woken");
+            assert!(
+                world.wakes_since(0).iter().any(|wake| wake.covers_lane(&at)),
+                "{at} is not woken"
+            );
         }
     }
 
@@ -373,15 +376,15 @@ mod tests {
             let mut starts: Vec<Timestamp> = Vec::new();
             for _ in 0..300 {
                 now = Timestamp::from_micros(now.micros() + dice(rate.window_ms * 700) as i64);
-                let count = gate.room(now).min(u32::try_from(dice(4)).expect("it is small"));
+                let count = gate.available(now).min(u32::try_from(dice(4)).expect("it is small"));
                 gate.charge(count, now);
                 starts.extend(std::iter::repeat_n(now, count as usize));
                 let within = starts.iter().filter(|at| now < at.plus_ms(rate.window_ms)).count();
                 assert!(within <= rate.starts as usize, "seed {seed}: {rate:?} at {now:?}");
                 assert!(gate.starts.len() <= 34, "{:?}", gate.starts);
-                if gate.room(now) == 0 {
+                if gate.available(now) == 0 {
                     let opens_at = gate.opens_at(now).expect("time frees it");
-                    assert!(gate.room(opens_at) > 0 && now < opens_at);
+                    assert!(gate.available(opens_at) > 0 && now < opens_at);
                     let latest = now.plus_ms(rate.window_ms + rate.window_ms / 32 + 1);
                     assert!(opens_at <= latest, "seed {seed}: too late by more than a slice");
                 }

@@ -3,7 +3,7 @@ use crate::digest::Digester;
 use crate::effect::{Effect, EffectAnswer, EffectOwner};
 use crate::event::{Change, Event};
 use crate::payload::Payload;
-use crate::primitive::call;
+use crate::primitive::load_effect;
 use crate::rejection::Rejection;
 use crate::world::World;
 
@@ -19,22 +19,22 @@ pub struct SettleEffect {
 impl SettleEffect {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         self.answer.check()?;
-        let call = call(world, &self.caller, &self.provider, &self.name)?;
-        let Some(known) = call.known else { return Err(Rejection::EffectNotClaimed.into()) };
+        let access = load_effect(world, &self.caller, &self.provider, &self.name)?;
+        let Some(effect) = access.effect else { return Err(Rejection::EffectNotClaimed.into()) };
         let digest = Payload::digest(Some(&self.answer), Digester::new("effect")).finish();
         let answer = EffectAnswer { bytes: self.answer.bytes.len() as u64, digest };
-        match known.answer {
+        match effect.answer {
             Some(before) if before == answer => return Ok(Outcome::EffectSettled),
             Some(_) => return Err(Rejection::AlreadySettled.into()),
             None => {}
         }
-        if let Some(task) = call.task {
+        if let Some(task) = access.task {
             let (provider, name) = (self.provider.clone(), self.name.clone());
             let change = Change::EffectSettled { provider, name };
             world.emit(Event::of_task(&task, world.now(), change));
         }
-        world.attach(known.payload_key(), self.answer.clone());
-        world.put::<Effect>(Effect { answer: Some(answer), ..(*known).clone() });
+        world.attach(effect.payload_key(), self.answer.clone());
+        world.put::<Effect>(Effect { answer: Some(answer), ..(*effect).clone() });
         Ok(Outcome::EffectSettled)
     }
 }
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(stage.run(settle(1, "2")), Err(Rejection::AlreadySettled));
         stage.must(Release { fence: fence(1) });
         stage.must(Claim { worker: "v".into(), ..claim() });
-        let Outcome::EffectClaimed { answer: Some(answer), known: true, .. } =
+        let Outcome::EffectClaimed { answer: Some(answer), existed: true, .. } =
             stage.must(claim_effect(2))
         else {
             panic!("the stored result is returned")

@@ -2,7 +2,7 @@ use crate::command::Transition;
 use crate::digest::Digester;
 use crate::event::Change;
 use crate::limits;
-use crate::primitive::{Late, settle};
+use crate::primitive::{LateSettle, settle};
 use crate::task::{Fence, Settled};
 use crate::world::World;
 
@@ -18,7 +18,7 @@ impl Snooze {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::DELAY_MS.check(self.delay_ms)?;
         let digest = Digester::new("delay").json(&self.delay_ms).finish();
-        settle(world, &self.fence, digest, Late::Never, |_, task, now| {
+        settle(world, &self.fence, digest, LateSettle::Never, |_, task, now| {
             let until = now.plus_ms(self.delay_ms);
             task.snooze(until, now);
             (Settled::DelayedUntil(until), Change::Delayed { until })

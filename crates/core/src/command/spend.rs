@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use crate::command::{Outcome, Transition};
 use crate::limits;
 use crate::name::{IdempotencyKey, Tenant};
-use crate::primitive::{Spending, spend};
+use crate::primitive::{LimiterCharge, spend};
 use crate::rate::Rate;
 use crate::rejection::{Problem, Rejection};
 use crate::world::World;
@@ -28,22 +28,23 @@ pub struct Charge {
 impl Spend {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
-        limits::CHARGES.check(self.charges.len())?;
-        let wishes: Vec<Spending<'_>> = self.charges.iter().map(|c| self.wish(c)).collect();
-        wishes.iter().try_for_each(Spending::check)?;
+        limits::SPEND_LIMITERS.check(self.charges.len())?;
+        let charges: Vec<LimiterCharge<'_>> =
+            self.charges.iter().map(|c| self.limiter_charge(c)).collect();
+        charges.iter().try_for_each(LimiterCharge::check)?;
         let mut named = BTreeSet::new();
         if !self.charges.iter().all(|charge| named.insert(&charge.limiter)) {
             let (field, problem) = (limits::LIMITER.field, Problem::Repeated);
             return Err(Rejection::Invalid { field, problem }.into());
         }
-        wishes.iter().for_each(|wish| wish.prefetch(world));
-        wishes.iter().try_for_each(|wish| spend(world, wish))?;
+        charges.iter().for_each(|charge| charge.prefetch(world));
+        charges.iter().try_for_each(|charge| spend(world, charge))?;
         Ok(Outcome::Spent)
     }
 
-    fn wish<'a>(&'a self, charge: &'a Charge) -> Spending<'a> {
+    fn limiter_charge<'a>(&'a self, charge: &'a Charge) -> LimiterCharge<'a> {
         let Charge { limiter, units, rate } = charge;
-        Spending { tenant: &self.tenant, limiter, key: &self.key, units: *units, rate: *rate }
+        LimiterCharge { tenant: &self.tenant, limiter, key: &self.key, units: *units, rate: *rate }
     }
 }
 

@@ -9,8 +9,9 @@ use crate::event::{Change, Event};
 use crate::limits;
 use crate::name::WaitpointId;
 use crate::primitive::{
-    activate, answered, check_waitpoint, end_lease, make_waitpoint, met, prefetch_waitpoints,
-    require_lease, require_task, signed_waitpoint, take, transition_to,
+    activate, check_waitpoint, create_waitpoint, earlier_settle, end_lease, mark_consumed,
+    matching_messages, prefetch_waitpoints, require_lease, require_task, signed_waitpoint,
+    transition_to,
 };
 use crate::rejection::{Problem, Rejection};
 use crate::task::{
@@ -51,20 +52,20 @@ impl Suspend {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         self.check()?;
         let digest = self.digest();
-        let known = require_task(world, &self.fence.task)?;
-        prefetch_waitpoints(world, &known, &self.named().into_iter().collect::<Vec<_>>());
-        if answered(&known, self.fence.epoch, digest)?.is_some() {
+        let task = require_task(world, &self.fence.task)?;
+        prefetch_waitpoints(world, &task, &self.named().into_iter().collect::<Vec<_>>());
+        if earlier_settle(&task, self.fence.epoch, digest)?.is_some() {
             return self.again(world);
         }
-        let (known, lease) = require_lease(world, &self.fence)?;
+        let (task, lease) = require_lease(world, &self.fence)?;
         let request = SuspendRequest { epoch: self.fence.epoch, nth: self.nth, digest };
-        if let Some(resumption) = satisfied_before(&known, request)? {
+        if let Some(resumption) = satisfied_before(&task, request)? {
             return Ok(Outcome::AlreadySatisfied(resumption));
         }
         let run = lease.run.ok_or(Rejection::NotBegun)?;
-        match met(world, &known, &self.condition, run.began_at)? {
-            Some(seqs) => keep_lease(world, &known, &run, request, seqs),
-            None => self.suspend(world, &known, &run, digest),
+        match matching_messages(world, &task, &self.condition, run.began_at)? {
+            Some(seqs) => keep_lease(world, &task, &run, request, seqs),
+            None => self.suspend(world, &task, &run, digest),
         }
     }
 
@@ -104,8 +105,8 @@ impl Suspend {
         let signed = |new: &NewWaitpoint| {
             let key = Waitpoint::key_of(&self.fence.task.tenant, &new.id);
             let missing = Rejection::WaitpointNotFound { id: new.id.clone() };
-            let known = world.get::<Waitpoint>(&key)?.ok_or(missing)?;
-            signed_waitpoint(world, &known)
+            let waitpoint = world.get::<Waitpoint>(&key)?.ok_or(missing)?;
+            signed_waitpoint(world, &waitpoint)
         };
         let waitpoints: Result<Vec<CreatedWaitpoint>, Halt> =
             self.waitpoints.iter().map(signed).collect();
@@ -115,21 +116,21 @@ impl Suspend {
     fn suspend(
         &self,
         world: &mut World,
-        known: &Task,
+        current: &Task,
         run: &ActiveAttempt,
         digest: Digest,
     ) -> Transition {
         let now = world.now();
-        let mut task = known.clone();
+        let mut task = current.clone();
         let make =
-            |new: &NewWaitpoint| make_waitpoint(world, &mut task, new, WaitpointState::Active);
+            |new: &NewWaitpoint| create_waitpoint(world, &mut task, new, WaitpointState::Active);
         let waitpoints: Result<Vec<CreatedWaitpoint>, Halt> =
             self.waitpoints.iter().map(make).collect();
         let waitpoints = waitpoints?;
         for id in self.named() {
             activate(world, &task, id)?;
         }
-        end_lease(world, known)?;
+        end_lease(world, current)?;
         let timeout = self
             .timeout
             .map(|timeout| Timeout { at: now.plus_ms(timeout.after_ms), then: timeout.then });
@@ -139,7 +140,7 @@ impl Suspend {
             condition: self.condition.clone(),
             timeout,
             escalated_at: None,
-            paused: run.paused(now),
+            paused: run.to_suspended(now),
         });
         let answer = Settled::Suspended;
         task.last_settle = Some(Settle { epoch: self.fence.epoch, digest, answer });
@@ -152,11 +153,11 @@ impl Suspend {
 
 /// The response to the same request, if the condition was met then. A request older than the last
 /// one is rejected: its holder has resumed since.
-fn satisfied_before(task: &Task, asked: SuspendRequest) -> Result<Option<Resumption>, Rejection> {
+fn satisfied_before(task: &Task, request: SuspendRequest) -> Result<Option<Resumption>, Rejection> {
     let Some(resumption) = &task.resumption else { return Ok(None) };
-    match resumption.request.filter(|last| last.epoch == asked.epoch) {
-        Some(last) if last == asked => Ok(Some(resumption.clone())),
-        Some(last) if asked.nth <= last.nth => Err(Rejection::AlreadySettled),
+    match resumption.request.filter(|last| last.epoch == request.epoch) {
+        Some(last) if last == request => Ok(Some(resumption.clone())),
+        Some(last) if request.nth <= last.nth => Err(Rejection::AlreadySettled),
         _ => Ok(None),
     }
 }
@@ -164,17 +165,17 @@ fn satisfied_before(task: &Task, asked: SuspendRequest) -> Result<Option<Resumpt
 /// Keeps the lease and records the messages that met the condition.
 fn keep_lease(
     world: &mut World,
-    known: &Arc<Task>,
+    task: &Arc<Task>,
     run: &ActiveAttempt,
     request: SuspendRequest,
     messages: Vec<u64>,
 ) -> Transition {
     let (now, cause) = (world.now(), ResumeCause::Signals);
-    take(world, known, &messages, run.began_at)?;
+    mark_consumed(world, task, &messages, run.began_at)?;
     let change = Change::Resumed { cause, messages: messages.clone(), by: None };
-    world.emit(Event::of_task(known, now, change));
+    world.emit(Event::of_task(task, now, change));
     let resumption = Resumption { at: now, cause, messages, request: Some(request) };
-    world.put::<Task>(Task { resumption: Some(resumption.clone()), ..(**known).clone() });
+    world.put::<Task>(Task { resumption: Some(resumption.clone()), ..(**task).clone() });
     Ok(Outcome::AlreadySatisfied(resumption))
 }
 
@@ -439,7 +440,7 @@ mod tests {
         let command = Command::from(until("go"));
         let mut world = World::new(stage.now, Hints::default());
         while let Decided::Parked = decide(&mut world, &command) {
-            let wanted = world.wanted().unwrap();
+            let wanted = world.take_load_request().unwrap();
             let loaded = stage.tables.load(&wanted);
             world.absorb(&wanted, loaded);
         }

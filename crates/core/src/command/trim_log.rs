@@ -49,7 +49,7 @@ mod tests {
                 match crate::command::decide(&mut world, &trim) {
                     crate::Decided::Ready(answer) => break trimmed.push(answer.unwrap()),
                     crate::Decided::Parked => {
-                        let wanted = world.wanted().unwrap();
+                        let wanted = world.take_load_request().unwrap();
                         let loaded = stage.tables.load(&wanted);
                         world.absorb(&wanted, loaded);
                     }

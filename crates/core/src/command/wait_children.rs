@@ -2,7 +2,9 @@ use crate::children::Children;
 use crate::command::{Outcome, Transition};
 use crate::digest::Digester;
 use crate::event::Change;
-use crate::primitive::{Late, begin, children_of, require_lease, require_task, settle};
+use crate::primitive::{
+    LateSettle, begin_attempt, children_of, require_lease, require_task, settle,
+};
 use crate::task::{Fence, Lifecycle, Settled};
 use crate::world::World;
 
@@ -22,20 +24,22 @@ impl WaitChildren {
         let settled = require_task(world, key)?.last_settle.as_ref().map(|settle| settle.epoch);
         let mut open = 0;
         if settled != Some(self.fence.epoch) {
-            let (known, _) = require_lease(world, &self.fence)?;
-            let counts = children_of(world, &known)?;
+            let (task, _) = require_lease(world, &self.fence)?;
+            let counts = children_of(world, &task)?;
             if counts.open == 0 {
                 return Ok(Outcome::ChildrenDone(counts));
             }
             open = counts.open;
         }
-        settle(world, &self.fence, digest, Late::Never, |_, task, now| {
+        settle(world, &self.fence, digest, LateSettle::Never, |_, task, now| {
             let Lifecycle::Active(mut lease) = task.lifecycle.clone() else {
                 unreachable!("only the lease holder settles a task")
             };
             // Begins the attempt if it has not begun, so that the next claim can resume it.
-            let run = begin(task, &mut lease, now).expect("a claimed task has attempts left");
-            task.lifecycle = Lifecycle::WaitingChildren { since: now, paused: run.paused(now) };
+            let run =
+                begin_attempt(task, &mut lease, now).expect("a claimed task has attempts left");
+            task.lifecycle =
+                Lifecycle::WaitingChildren { since: now, paused: run.to_suspended(now) };
             (Settled::WaitingChildren, Change::WaitingChildren { epoch: task.epoch, open })
         })
     }
@@ -244,7 +248,7 @@ mod tests {
                 match decide(&mut world, command) {
                     Decided::Ready(answer) => break drop(answer.expect("it is accepted")),
                     Decided::Parked => {
-                        let wanted = world.wanted().unwrap();
+                        let wanted = world.take_load_request().unwrap();
                         let loaded = stage.tables.load(&wanted);
                         world.absorb(&wanted, loaded);
                     }

@@ -8,7 +8,7 @@ use crate::command::{Claim, Create, NewMessage, NewTask};
 use crate::event::{Change, Event};
 use crate::limits;
 use crate::name::TaskId;
-use crate::primitive::{refuse_step, transition_to};
+use crate::primitive::{reject_step, transition_to};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task};
 use crate::workflow_property::WorkflowProperty;
@@ -34,11 +34,11 @@ pub(super) fn make(
     let parent = Some(workflow.id.clone());
     let new = NewTask { parent, idempotency: None, ..new.clone() };
     let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
-    match create.make(world, &new, Some(step)) {
+    match create.create_for_workflow(world, &new, Some(step)) {
         Ok(Some(made)) => {
             if let (Some(claim), None, Lifecycle::Waiting(_)) = (eager, &made.gate, &made.lifecycle)
             {
-                match claim.lease_kept(world, &Arc::new(made.clone()), true) {
+                match claim.lease_one(world, &Arc::new(made.clone()), true) {
                     Err(Halt::Rejected(_)) => {}
                     leased => return leased.map(Started::Leased),
                 }
@@ -63,7 +63,7 @@ pub(super) fn start(
 ) -> Result<(), Halt> {
     let new = NewTask { parent: None, idempotency: None, ..new.clone() };
     let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
-    match create.make(world, &new, None) {
+    match create.create_for_workflow(world, &new, None) {
         Ok(made) => made.map_or(Ok(()), |made| transition_to(world, made)),
         Err(Halt::Rejected(refusal)) => refuse_task(world, workflow, step, &new.id, &refusal),
         Err(Halt::Parked) => Err(Halt::Parked),
@@ -77,7 +77,7 @@ fn refuse_task(
     id: &TaskId,
     refusal: &Rejection,
 ) -> Result<(), Halt> {
-    refuse_step(world, workflow, step, id, format!("{id} could not be made: {refusal}"))
+    reject_step(world, workflow, step, id, format!("{id} could not be made: {refusal}"))
 }
 
 /// Sends a message. A message that is invalid in itself rejects the turn in any case.
@@ -92,7 +92,7 @@ pub(super) fn send_message(
         (Err(Halt::Rejected(rejection)), OnReject::FailStep { step }) => {
             let NewMessage { task: to, name, .. } = message;
             let reason = format!("{name} could not be sent to {to}: {rejection}");
-            refuse_step(world, workflow, step, to, reason)
+            reject_step(world, workflow, step, to, reason)
         }
         (sent, _) => sent.map(drop),
     }
@@ -105,9 +105,10 @@ pub(super) fn note(
     name: &str,
     text: Option<&str>,
 ) -> Result<(), Halt> {
-    let limit = if name == WorkflowProperty::STATUS { limits::STATUS } else { limits::NOTE };
+    let limit =
+        if name == WorkflowProperty::STATUS { limits::STATUS } else { limits::PROPERTY_VALUE };
     if name != WorkflowProperty::STATUS {
-        limits::NOTE_NAME.check(name)?;
+        limits::PROPERTY_NAME.check(name)?;
     }
     let key = WorkflowProperty::key_of(&known.tenant, &known.id, name);
     let before = world.get::<WorkflowProperty>(&key)?;

@@ -9,7 +9,9 @@ use crate::mailbox::{KeptKey, Mailbox, Message};
 use crate::name::Tenant;
 use crate::new_message::NewMessage;
 use crate::primitive::mailbox::{append, emit_signaled};
-use crate::primitive::{are_neighbours_readable, hand_over_key, open, prefetch_key, resume_if_met};
+use crate::primitive::{
+    are_related_records_readable, hand_over_key, open, prefetch_key, resume_if_met,
+};
 use crate::record::{Record, StoredRecord};
 use crate::rejection::Rejection;
 use crate::task::{Task, TaskKey};
@@ -38,7 +40,7 @@ pub(crate) fn buffer(
     let all = world.get::<Mailbox>(&Mailbox::key_of(tenant, &tenant_buffer))?;
     let mut mailbox = mailbox.map_or_else(|| Mailbox::empty(tenant, &to.id), |it| (*it).clone());
     let mut all = all.map_or_else(|| Mailbox::empty(tenant, &tenant_buffer), |it| (*it).clone());
-    if mailbox.held >= limits::BUFFERED_MESSAGES {
+    if mailbox.held >= limits::BUFFERED_MESSAGES_PER_ID {
         let (messages, bytes) = (mailbox.held, mailbox.bytes);
         return Err(Rejection::MailboxFull { messages, bytes }.into());
     }
@@ -165,7 +167,7 @@ pub(crate) fn sweep_buffered(world: &mut World, message: &Message) -> Result<(),
         task.workflow.is_some() && task.lifecycle.ended_at().is_none()
     };
     if let Some(task) = task.as_ref().filter(open_workflow) {
-        if !are_neighbours_readable(world, task)? {
+        if !are_related_records_readable(world, task)? {
             world.put::<Message>(again(now.plus_ms(POSTPONED_MS)));
             return Ok(());
         }
@@ -459,19 +461,19 @@ mod tests {
         stage.later(TTL_MS);
         for command in [Command::from(workflow()), Sweep::default().into()] {
             let admission = message_admission(&"default".into(), &"t".into(), &"k".into());
-            assert_eq!(stage.looked_too_early(admission, command), Err(VersionConflict));
+            assert_eq!(stage.decide_with_stale_absence(admission, command), Err(VersionConflict));
         }
     }
 
     #[test]
     fn buffered_messages_are_limited_per_id_and_per_tenant() {
         let mut stage = Stage::new();
-        for _ in 0..limits::BUFFERED_MESSAGES {
+        for _ in 0..limits::BUFFERED_MESSAGES_PER_ID {
             send(&mut stage, early("go")).unwrap();
         }
         assert_eq!(send(&mut stage, early("go")), Err("mailbox_full"));
         let to = |n: u32| NewMessage { task: format!("u{}", n / 100).into(), ..early("go") };
-        for n in limits::BUFFERED_MESSAGES..limits::TENANT_BUFFERED_MESSAGES {
+        for n in limits::BUFFERED_MESSAGES_PER_ID..limits::TENANT_BUFFERED_MESSAGES {
             send(&mut stage, to(n)).unwrap();
         }
         let before = stage.tables.clone();

@@ -1,5 +1,5 @@
 use crate::event::{Change, Event};
-use crate::primitive::{end_lease, tell_holder, transition_to};
+use crate::primitive::{end_lease, notify_holder, transition_to};
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, World};
 
@@ -7,7 +7,7 @@ use crate::world::{Halt, World};
 pub(crate) fn cancel(world: &mut World, task: &Task, reason: &str) -> Result<(), Halt> {
     let (now, reason) = (world.now(), reason.to_owned());
     end_lease(world, task)?;
-    tell_holder(world, task);
+    notify_holder(world, task);
     world.emit(Event::of_task(task, now, Change::Cancelled { reason: reason.clone() }));
     transition_to(
         world,

@@ -5,7 +5,7 @@ use crate::concurrency_limit::{ConcurrencyLimit, LimitKey, LimitKind, Owner};
 use crate::event::{Change, Event};
 use crate::lane::Lane;
 use crate::name::{Tenant, WorkerId};
-use crate::primitive::transition::{is_listable, save_and_wake};
+use crate::primitive::transition::{is_route_readable, save_and_wake};
 use crate::ready_route::ReadyRoute;
 use crate::row::Range;
 use crate::task::{Lease, Lifecycle, Readiness, Task};
@@ -14,56 +14,56 @@ use crate::world::{Halt, Wake, World, unless_quarantined};
 
 /// The maximum number of tasks that a limit moves at once, since many limits may open together. The
 /// rest is due immediately, for the next sweep.
-const PAGE: u32 = 32;
+const MAX_MOVED: u32 = 32;
 
 /// The maximum number of admitted tasks that are skipped to find the last ones.
-const LOOKED_PAST: u32 = 1_000;
+const MAX_SCANNED_ADMITTED: u32 = 1_000;
 
 /// The maximum number of blocked tasks that are skipped because they cannot be admitted.
-const PASSED_OVER: u32 = 32;
+const MAX_SKIPPED: u32 = 32;
 
 /// When to check a limit again that could not move its tasks, because this version cannot read some
 /// record.
-const POSTPONED_MS: u64 = 60_000;
+const RECHECK_MS: u64 = 60_000;
 
 /// The counter of a limit that a task is in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum Counter {
     Waiting,
     Admitted,
     Running,
 }
 
-fn stage(task: &Task) -> Option<Stage> {
+fn counter_of(task: &Task) -> Option<Counter> {
     match &task.lifecycle {
-        Lifecycle::Blocked(_) => Some(Stage::Waiting),
-        Lifecycle::Waiting(_) | Lifecycle::Granted { .. } => Some(Stage::Admitted),
-        Lifecycle::Active(_) => Some(Stage::Running),
+        Lifecycle::Blocked(_) => Some(Counter::Waiting),
+        Lifecycle::Waiting(_) | Lifecycle::Granted { .. } => Some(Counter::Admitted),
+        Lifecycle::Active(_) => Some(Counter::Running),
         _ => None,
     }
 }
 
 impl ConcurrencyLimit {
-    fn count(&mut self, stage: Option<Stage>) {
-        match stage {
-            Some(Stage::Waiting) => self.waiting += 1,
-            Some(Stage::Admitted) => self.admitted += 1,
-            Some(Stage::Running) => self.running += 1,
+    fn count(&mut self, counter: Option<Counter>) {
+        match counter {
+            Some(Counter::Waiting) => self.waiting += 1,
+            Some(Counter::Admitted) => self.admitted += 1,
+            Some(Counter::Running) => self.running += 1,
             None => {}
         }
     }
 
-    fn uncount(&mut self, stage: Option<Stage>) {
-        match stage {
-            Some(Stage::Waiting) => self.waiting = self.waiting.saturating_sub(1),
-            Some(Stage::Admitted) => self.admitted = self.admitted.saturating_sub(1),
-            Some(Stage::Running) => self.running = self.running.saturating_sub(1),
+    fn uncount(&mut self, counter: Option<Counter>) {
+        match counter {
+            Some(Counter::Waiting) => self.waiting = self.waiting.saturating_sub(1),
+            Some(Counter::Admitted) => self.admitted = self.admitted.saturating_sub(1),
+            Some(Counter::Running) => self.running = self.running.saturating_sub(1),
             None => {}
         }
     }
 
     /// The state of an admitted task: in the queue of its lane, or granted to the owner.
-    fn inside(&self, turn: Readiness, now: Timestamp) -> Lifecycle {
+    fn admitted_state(&self, turn: Readiness, now: Timestamp) -> Lifecycle {
         match self.owner(now) {
             Some(owner) => Lifecycle::Granted { turn, worker: owner.worker.clone(), until: None },
             None => Lifecycle::Waiting(turn),
@@ -71,10 +71,10 @@ impl ConcurrencyLimit {
     }
 
     /// Records the end of a lease. After a lost lease the session has no idle time left.
-    fn ended(&mut self, lease: &Lease, lost: bool, now: Timestamp) {
+    fn on_lease_end(&mut self, lease: &Lease, lost: bool, now: Timestamp) {
         if self.kind == LimitKind::Affinity {
             if !lost {
-                self.touch(now);
+                self.mark_active(now);
             }
             return;
         }
@@ -87,114 +87,121 @@ impl ConcurrencyLimit {
 /// The limit of a task. An absent row has no version to check. If the task is already counted by
 /// the limit, the load of the limit predates its insert: [`save`] then inserts it in any case, so
 /// that the commit conflicts with the existing row.
-fn of_task(
+fn load_or_default(
     world: &mut World,
     tenant: &Tenant,
     key: &LimitKey,
     is_counted: bool,
 ) -> Result<ConcurrencyLimit, Halt> {
-    if let Some(known) = world.get::<ConcurrencyLimit>(&key.row_key(tenant))? {
-        return Ok((*known).clone());
+    if let Some(limit) = world.get::<ConcurrencyLimit>(&key.row_key(tenant))? {
+        return Ok((*limit).clone());
     }
     if is_counted {
-        world.note_missed(key.row_key(tenant));
+        world.mark_stale_absence(key.row_key(tenant));
     }
     Ok(ConcurrencyLimit::new(tenant, key.kind(), key.name()))
 }
 
-/// Saves a limit, or deletes it if unused. If not all of its tasks could be moved (`whole` is
+/// Saves a limit, or deletes it if unused. If not all of its tasks could be moved (`moved_all` is
 /// false), the sweep checks it later, not immediately.
-pub(super) fn save(world: &mut World, mut gate: ConcurrencyLimit, whole: bool) -> Result<(), Halt> {
+pub(super) fn save(
+    world: &mut World,
+    mut limit: ConcurrencyLimit,
+    moved_all: bool,
+) -> Result<(), Halt> {
     let now = world.now();
-    let key = ConcurrencyLimit::key_of(&gate.tenant, gate.kind, &gate.name);
-    let known = world.get::<ConcurrencyLimit>(&key)?;
-    gate.due_at = gate.next_due(now);
-    if !whole {
-        gate.due_at = gate.due_at.map(|due_at| due_at.max(now.plus_ms(POSTPONED_MS)));
+    let key = ConcurrencyLimit::key_of(&limit.tenant, limit.kind, &limit.name);
+    let stored = world.get::<ConcurrencyLimit>(&key)?;
+    limit.due_at = limit.next_due(now);
+    if !moved_all {
+        limit.due_at = limit.due_at.map(|due_at| due_at.max(now.plus_ms(RECHECK_MS)));
     }
-    if gate.is_unused() && world.is_missed(&key) {
-        world.put::<ConcurrencyLimit>(ConcurrencyLimit { due_at: Some(now), ..gate });
-    } else if gate.is_unused() {
-        if known.is_some() {
+    if limit.is_unused() && world.is_stale_absence(&key) {
+        world.put::<ConcurrencyLimit>(ConcurrencyLimit { due_at: Some(now), ..limit });
+    } else if limit.is_unused() {
+        if stored.is_some() {
             world.remove(&key);
         }
-    } else if known.is_none_or(|known| *known != gate) {
-        world.put::<ConcurrencyLimit>(gate);
+    } else if stored.is_none_or(|stored| *stored != limit) {
+        world.put::<ConcurrencyLimit>(limit);
     }
     Ok(())
 }
 
 /// Updates the limit of a task for its change of state. A task that became ready is admitted,
-/// granted to the owner of its session, or blocked. The caller runs [`open`] after saving the task.
-pub(super) fn pass(
+/// granted to the owner of its session, or blocked. The caller runs [`rebalance`] after saving the
+/// task.
+pub(super) fn on_transition(
     world: &mut World,
     before: Option<&Task>,
     task: &mut Task,
 ) -> Result<bool, Halt> {
     let Some(key) = task.gate.clone() else { return Ok(false) };
-    let (now, was, is) = (world.now(), before.and_then(stage), stage(task));
+    let (now, was, is) = (world.now(), before.and_then(counter_of), counter_of(task));
     if was.is_none() && is.is_none() {
         return Ok(false);
     }
     world.prefetch(ReadyRoute::key_of(&task.tenant, &task.lane, &task.route));
     world.prefetch(Lane::key_of(&task.tenant, &task.lane));
-    let mut gate = of_task(world, &task.tenant, &key, was.is_some())?;
-    gate.uncount(was);
+    let mut limit = load_or_default(world, &task.tenant, &key, was.is_some())?;
+    limit.uncount(was);
     if let Some(before) = before
         && let Lifecycle::Active(lease) = &before.lifecycle
-        && is != Some(Stage::Running)
+        && is != Some(Counter::Running)
     {
-        gate.ended(lease, is_lost(before, task), now);
+        limit.on_lease_end(lease, lost_lease(before, task), now);
     }
     if let Lifecycle::Waiting(turn) = &task.lifecycle {
-        let admitted = was == Some(Stage::Admitted) || gate.waiting == 0 && gate.room(now) > 0;
+        let admitted =
+            was == Some(Counter::Admitted) || limit.waiting == 0 && limit.available(now) > 0;
         let turn = turn.clone();
-        task.lifecycle = if admitted { gate.inside(turn, now) } else { Lifecycle::Blocked(turn) };
+        task.lifecycle =
+            if admitted { limit.admitted_state(turn, now) } else { Lifecycle::Blocked(turn) };
         if let Lifecycle::Granted { worker, .. } = &task.lifecycle {
-            let kept = Change::SessionGranted { worker: worker.clone() };
-            world.emit(Event::of_task(task, now, kept));
+            let change = Change::SessionGranted { worker: worker.clone() };
+            world.emit(Event::of_task(task, now, change));
         }
     }
-    gate.count(stage(task));
-    save(world, gate, true)?;
+    limit.count(counter_of(task));
+    save(world, limit, true)?;
     Ok(true)
 }
 
 /// Whether the lease of a task was lost, not settled.
-fn is_lost(before: &Task, task: &Task) -> bool {
+fn lost_lease(before: &Task, task: &Task) -> bool {
     let settled = task.last_settle.as_ref().is_some_and(|last| last.epoch == before.epoch);
     !settled && task.lost_leases > before.lost_leases
 }
 
 /// Adjusts the admitted tasks of a limit, in queue order: frees the session of an idle owner,
 /// blocks tasks in excess of the limit, and admits the next ones.
-pub(crate) fn open(world: &mut World, tenant: &Tenant, key: &LimitKey) -> Result<(), Halt> {
-    let Some(known) = world.get::<ConcurrencyLimit>(&key.row_key(tenant))? else { return Ok(()) };
-    let (mut gate, now, mut whole) = ((*known).clone(), world.now(), true);
-    if gate.is_freed(now) {
-        gate.owner = None;
-        align(world, &gate, key)?;
+pub(crate) fn rebalance(world: &mut World, tenant: &Tenant, key: &LimitKey) -> Result<(), Halt> {
+    let Some(stored) = world.get::<ConcurrencyLimit>(&key.row_key(tenant))? else { return Ok(()) };
+    let (mut limit, now, mut moved_all) = ((*stored).clone(), world.now(), true);
+    if limit.has_ownership_ended(now) {
+        limit.owner = None;
+        reassign_admitted(world, &limit, key)?;
     }
-    if gate.is_overfull(now) {
-        whole &= recall(world, &mut gate, key)?;
+    if limit.is_over_limit(now) {
+        moved_all &= revoke_admission(world, &mut limit, key)?;
     }
-    whole &= admit(world, &mut gate, key)?;
-    save(world, gate, whole)
+    moved_all &= admit_next(world, &mut limit, key)?;
+    save(world, limit, moved_all)
 }
 
 /// Revokes a session: immediately, or when its running tasks end.
-pub(crate) fn release(world: &mut World, gate: &ConcurrencyLimit) -> Result<(), Halt> {
-    let (Some(owner), Some(key)) = (&gate.owner, gate.gate_key()) else { return Ok(()) };
+pub(crate) fn release_session(world: &mut World, limit: &ConcurrencyLimit) -> Result<(), Halt> {
+    let (Some(owner), Some(key)) = (&limit.owner, limit.limit_key()) else { return Ok(()) };
     let until = owner.until.min(world.now());
     // An affinity without a holder and without admitted tasks need not be retained.
     let owner = Owner { until, idle_ms: 0, ..owner.clone() };
-    let owner = Some(owner).filter(|_| gate.kind != LimitKind::Affinity || gate.admitted > 0);
-    let freed = ConcurrencyLimit { owner, ..gate.clone() };
+    let owner = Some(owner).filter(|_| limit.kind != LimitKind::Affinity || limit.admitted > 0);
+    let freed = ConcurrencyLimit { owner, ..limit.clone() };
     match freed.is_unused() {
         true => return save(world, freed, true),
         false => world.put::<ConcurrencyLimit>(freed),
     }
-    open(world, &gate.tenant, &key)
+    rebalance(world, &limit.tenant, &key)
 }
 
 /// Revokes up to `most` sessions of a dead worker. Returns whether there may be more.
@@ -206,10 +213,10 @@ pub(crate) fn release_sessions_of(
 ) -> Result<bool, Halt> {
     let owned =
         world.scan::<ConcurrencyLimit>(&ConcurrencyLimit::owned_by(tenant, worker), most)?;
-    let freed = world.each(&owned, |world, gate| {
-        let key = ConcurrencyLimit::key_of(&gate.tenant, gate.kind, &gate.name);
-        if let Some(gate) = world.get::<ConcurrencyLimit>(&key)? {
-            release(world, &gate)?;
+    let freed = world.for_each_collecting(&owned, |world, limit| {
+        let key = ConcurrencyLimit::key_of(&limit.tenant, limit.kind, &limit.name);
+        if let Some(limit) = world.get::<ConcurrencyLimit>(&key)? {
+            release_session(world, &limit)?;
         }
         let left = world.get::<ConcurrencyLimit>(&key)?;
         Ok(left.is_none_or(|left| left.owner.is_none()))
@@ -219,40 +226,44 @@ pub(crate) fn release_sessions_of(
 }
 
 /// Admits the next tasks. Returns whether as many were admitted as there are free slots.
-fn admit(world: &mut World, gate: &mut ConcurrencyLimit, key: &LimitKey) -> Result<bool, Halt> {
+fn admit_next(
+    world: &mut World,
+    limit: &mut ConcurrencyLimit,
+    key: &LimitKey,
+) -> Result<bool, Halt> {
     let now = world.now();
-    let waiting = u32::try_from(gate.waiting).unwrap_or(u32::MAX);
-    let wanted = gate.room(now).min(waiting).min(PAGE);
+    let waiting = u32::try_from(limit.waiting).unwrap_or(u32::MAX);
+    let wanted = limit.available(now).min(waiting).min(MAX_MOVED);
     if wanted == 0 {
         return Ok(true);
     }
-    let heads = heads(world, &gate.tenant, key, wanted)?;
-    for head in &heads {
-        let Lifecycle::Blocked(turn) = &head.lifecycle else { continue };
-        let lifecycle = gate.inside(turn.clone(), now);
+    let next = next_admissible(world, &limit.tenant, key, wanted)?;
+    for task in &next {
+        let Lifecycle::Blocked(turn) = &task.lifecycle else { continue };
+        let lifecycle = limit.admitted_state(turn.clone(), now);
         let change = match &lifecycle {
             Lifecycle::Granted { worker, .. } => Change::SessionGranted { worker: worker.clone() },
             _ => Change::Unblocked,
         };
-        gate.uncount(Some(Stage::Waiting));
-        gate.count(Some(Stage::Admitted));
-        world.emit(Event::of_task(head, now, change));
-        save_and_wake(world, Task { lifecycle, ..(**head).clone() })?;
+        limit.uncount(Some(Counter::Waiting));
+        limit.count(Some(Counter::Admitted));
+        world.emit(Event::of_task(task, now, change));
+        save_and_wake(world, Task { lifecycle, ..(**task).clone() })?;
     }
-    Ok(heads.len() == wanted as usize)
+    Ok(next.len() == wanted as usize)
 }
 
 /// The first blocked tasks that can be admitted. A few that cannot are skipped.
-fn heads(
+fn next_admissible(
     world: &mut World,
     tenant: &Tenant,
     key: &LimitKey,
     wanted: u32,
 ) -> Result<Vec<Arc<Task>>, Halt> {
-    let line = Task::behind(tenant, key);
+    let blocked = Task::blocked_by(tenant, key);
     let mut found = Vec::new();
-    for most in [wanted, wanted + PASSED_OVER] {
-        found = listable(world, &line, most)?;
+    for most in [wanted, wanted + MAX_SKIPPED] {
+        found = scan_readable(world, &blocked, most)?;
         if found.len() >= wanted as usize {
             break;
         }
@@ -261,55 +272,64 @@ fn heads(
     Ok(found)
 }
 
-fn listable(world: &mut World, line: &Range, most: u32) -> Result<Vec<Arc<Task>>, Halt> {
-    let mut found = world.scan::<Task>(line, most as usize)?;
+fn scan_readable(world: &mut World, list: &Range, most: u32) -> Result<Vec<Arc<Task>>, Halt> {
+    let mut found = world.scan::<Task>(list, most as usize)?;
     for task in &found {
         world.prefetch(ReadyRoute::key_of(&task.tenant, &task.lane, &task.route));
         world.prefetch(Lane::key_of(&task.tenant, &task.lane));
     }
-    let can = found.iter().map(|task| is_listable(world, task)).collect::<Vec<_>>();
+    let can = found.iter().map(|task| is_route_readable(world, task)).collect::<Vec<_>>();
     let mut can = can.into_iter().collect::<Result<Vec<bool>, Halt>>()?.into_iter();
     found.retain(|_| can.next() == Some(true));
     Ok(found)
 }
 
 /// Blocks the last admitted tasks that exceed the limit. Returns whether all could be blocked.
-fn recall(world: &mut World, gate: &mut ConcurrencyLimit, key: &LimitKey) -> Result<bool, Halt> {
+fn revoke_admission(
+    world: &mut World,
+    limit: &mut ConcurrencyLimit,
+    key: &LimitKey,
+) -> Result<bool, Halt> {
     let now = world.now();
-    let kept = ConcurrencyLimit { admitted: 0, ..gate.clone() }.room(now).min(gate.admitted);
-    let wanted = (gate.admitted - kept).min(PAGE);
+    let within =
+        ConcurrencyLimit { admitted: 0, ..limit.clone() }.available(now).min(limit.admitted);
+    let wanted = (limit.admitted - within).min(MAX_MOVED);
     // Tasks within the limit are skipped, unless they are too many to scan.
-    let past = if kept > LOOKED_PAST { 0 } else { kept };
-    let inside =
-        world.scan::<Task>(&Task::let_through(&gate.tenant, key), (past + wanted) as usize)?;
-    let mut recalled = 0;
-    for task in inside.iter().skip(past as usize) {
+    let skipped = if within > MAX_SCANNED_ADMITTED { 0 } else { within };
+    let admitted =
+        world.scan::<Task>(&Task::admitted_by(&limit.tenant, key), (skipped + wanted) as usize)?;
+    let mut revoked = 0;
+    for task in admitted.iter().skip(skipped as usize) {
         let (Lifecycle::Waiting(turn) | Lifecycle::Granted { turn, until: None, .. }) =
             &task.lifecycle
         else {
             continue;
         };
         let lifecycle = Lifecycle::Blocked(turn.clone());
-        gate.uncount(Some(Stage::Admitted));
-        gate.count(Some(Stage::Waiting));
-        recalled += 1;
+        limit.uncount(Some(Counter::Admitted));
+        limit.count(Some(Counter::Waiting));
+        revoked += 1;
         world.emit(Event::of_task(task, now, Change::BlockedAgain));
         // A claim may have skipped this task and those behind it.
         let (tenant, lane) = (task.tenant.clone(), task.lane.clone());
         world.wake(Wake { tenant, lane, route: Some(task.route.clone()) });
         save_and_wake(world, Task { lifecycle, ..(**task).clone() })?;
     }
-    Ok(recalled == wanted)
+    Ok(revoked == wanted)
 }
 
 /// Grants the admitted tasks to the owner of the session, or to no worker if it has none.
-fn align(world: &mut World, gate: &ConcurrencyLimit, key: &LimitKey) -> Result<(), Halt> {
-    if gate.admitted == 0 {
+fn reassign_admitted(
+    world: &mut World,
+    limit: &ConcurrencyLimit,
+    key: &LimitKey,
+) -> Result<(), Halt> {
+    if limit.admitted == 0 {
         return Ok(());
     }
     let now = world.now();
-    let inside = Task::let_through(&gate.tenant, key);
-    for task in listable(world, &inside, gate.admitted)? {
+    let admitted = Task::admitted_by(&limit.tenant, key);
+    for task in scan_readable(world, &admitted, limit.admitted)? {
         let (change, turn) = match &task.lifecycle {
             Lifecycle::Granted { turn, worker, until: None } => {
                 (Change::GrantReleased { worker: worker.clone() }, turn)
@@ -317,7 +337,7 @@ fn align(world: &mut World, gate: &ConcurrencyLimit, key: &LimitKey) -> Result<(
             Lifecycle::Waiting(turn) => (Change::Unblocked, turn),
             _ => continue,
         };
-        let lifecycle = gate.inside(turn.clone(), now);
+        let lifecycle = limit.admitted_state(turn.clone(), now);
         let change = match &lifecycle {
             same if *same == task.lifecycle => continue,
             Lifecycle::Granted { worker, .. } => Change::SessionGranted { worker: worker.clone() },
@@ -330,7 +350,7 @@ fn align(world: &mut World, gate: &ConcurrencyLimit, key: &LimitKey) -> Result<(
 }
 
 /// Whether the limits of these tasks let a worker start them, in this order.
-pub(crate) fn startable(
+pub(crate) fn may_start(
     world: &mut World,
     tasks: &[Arc<Task>],
     worker: &WorkerId,
@@ -348,25 +368,25 @@ pub(crate) fn startable(
             may.push(true);
             continue;
         };
-        let Some(gate) =
+        let Some(limit) =
             unless_quarantined(world.get::<ConcurrencyLimit>(&key.row_key(&task.tenant)))?
         else {
             may.push(false);
             continue;
         };
-        if let Some(gate) = &gate
-            && gate.kind.is_owned()
-            && gate.admitted > 1
-            && gate.owner(now).is_none()
+        if let Some(limit) = &limit
+            && limit.kind.is_owned()
+            && limit.admitted > 1
+            && limit.owner(now).is_none()
         {
             // The claim grants these to the new owner, too. One row more shows that these are all.
-            let inside = Task::let_through(&task.tenant, key);
-            world.prefetch_scan(&inside, gate.admitted as usize + 1);
+            let admitted = Task::admitted_by(&task.tenant, key);
+            world.prefetch_scan(&admitted, limit.admitted as usize + 1);
         }
         let count = counts.entry(key).or_default();
-        let starts = gate.is_none_or(|gate| {
-            gate.may_start(*count + 1, now)
-                && gate.owner(now).is_none_or(|owner| owner.worker == *worker)
+        let starts = limit.is_none_or(|limit| {
+            limit.may_start(*count + 1, now)
+                && limit.owner(now).is_none_or(|owner| owner.worker == *worker)
         });
         *count += u32::from(starts);
         may.push(starts);
@@ -375,56 +395,56 @@ pub(crate) fn startable(
 }
 
 /// Counts a leased task as started. The worker that claims the first task of a session owns it.
-pub(crate) fn start(world: &mut World, task: &Task, idle_ms: u64) -> Result<(), Halt> {
+pub(crate) fn on_lease(world: &mut World, task: &Task, idle_ms: u64) -> Result<(), Halt> {
     let (Some(key), Lifecycle::Active(lease)) = (&task.gate, &task.lifecycle) else {
         return Ok(());
     };
     let now = world.now();
-    let mut gate = of_task(world, &task.tenant, key, true)?;
-    gate.uncount(Some(Stage::Admitted));
-    gate.charge(1, now);
-    if gate.kind.is_owned() {
+    let mut limit = load_or_default(world, &task.tenant, key, true)?;
+    limit.uncount(Some(Counter::Admitted));
+    limit.charge(1, now);
+    if limit.kind.is_owned() {
         let worker = lease.worker.clone();
-        let changed = gate.owner(now).is_none();
-        let active_at = (gate.kind == LimitKind::Affinity).then_some(now);
-        gate.owner = Some(Owner { worker, until: now.plus_ms(idle_ms), idle_ms, active_at });
+        let changed = limit.owner(now).is_none();
+        let active_at = (limit.kind == LimitKind::Affinity).then_some(now);
+        limit.owner = Some(Owner { worker, until: now.plus_ms(idle_ms), idle_ms, active_at });
         if changed {
-            align(world, &gate, key)?;
+            reassign_admitted(world, &limit, key)?;
         }
     }
-    gate.count(Some(Stage::Running));
-    save(world, gate, true)
+    limit.count(Some(Counter::Running));
+    save(world, limit, true)
 }
 
 /// Records activity for the affinity of a task.
-pub(crate) fn touch(world: &mut World, task: &Task) -> Result<(), Halt> {
+pub(crate) fn mark_active(world: &mut World, task: &Task) -> Result<(), Halt> {
     let Some(key @ LimitKey::Affinity(_)) = &task.gate else { return Ok(()) };
-    let mut gate = of_task(world, &task.tenant, key, true)?;
-    gate.touch(world.now());
-    save(world, gate, true)
+    let mut limit = load_or_default(world, &task.tenant, key, true)?;
+    limit.mark_active(world.now());
+    save(world, limit, true)
 }
 
 /// Renews the lock of an affinity, if it has not expired and its holder was active within
 /// `idle_ms`. Returns whether it was renewed.
 pub(crate) fn renew_affinity(
     world: &mut World,
-    gate: &ConcurrencyLimit,
+    limit: &ConcurrencyLimit,
     lock_ms: u64,
     idle_ms: u64,
 ) -> Result<bool, Halt> {
     let now = world.now();
-    let known = world.get::<ConcurrencyLimit>(&ConcurrencyLimit::key_of(
-        &gate.tenant,
-        gate.kind,
-        &gate.name,
+    let stored = world.get::<ConcurrencyLimit>(&ConcurrencyLimit::key_of(
+        &limit.tenant,
+        limit.kind,
+        &limit.name,
     ))?;
-    let Some(known) = known.filter(|known| known.kind == LimitKind::Affinity) else {
+    let Some(stored) = stored.filter(|stored| stored.kind == LimitKind::Affinity) else {
         return Ok(false);
     };
     let active = |owner: &&Owner| owner.active_at.is_some_and(|at| now < at.plus_ms(idle_ms));
-    let Some(owner) = known.owner(now).filter(active) else { return Ok(false) };
+    let Some(owner) = stored.owner(now).filter(active) else { return Ok(false) };
     let owner = Some(Owner { until: now.plus_ms(lock_ms), ..owner.clone() });
-    save(world, ConcurrencyLimit { owner, ..(*known).clone() }, true)?;
+    save(world, ConcurrencyLimit { owner, ..(*stored).clone() }, true)?;
     Ok(true)
 }
 
@@ -681,7 +701,7 @@ mod tests {
         stage.must(complete("d", 1));
         let gate = &stage.gates()[0];
         assert_eq!((gate.waiting, gate.running, gate.admitted), (2, 0, 0));
-        assert_eq!(gate.due_at, Some(stage.now.plus_ms(POSTPONED_MS)), "not immediately");
+        assert_eq!(gate.due_at, Some(stage.now.plus_ms(RECHECK_MS)), "not immediately");
     }
 
     #[test]

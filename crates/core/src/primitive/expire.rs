@@ -1,5 +1,5 @@
 use crate::event::{Change, Event};
-use crate::primitive::{end_lease, tell_holder, transition_to};
+use crate::primitive::{end_lease, notify_holder, transition_to};
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, Wake, World};
 
@@ -7,7 +7,7 @@ use crate::world::{Halt, Wake, World};
 pub(crate) fn expire(world: &mut World, task: &Task) -> Result<(), Halt> {
     let now = world.now();
     end_lease(world, task)?;
-    tell_holder(world, task);
+    notify_holder(world, task);
     // A claim may have skipped this task and those behind it.
     if matches!(task.lifecycle, Lifecycle::Waiting { .. }) {
         let (tenant, lane) = (task.tenant.clone(), task.lane.clone());

@@ -173,8 +173,11 @@ mod tests {
     use crate::task::Condition;
     use crate::testing::{Stage, claim, fence, lane, message};
 
-    fn looked_too_early(stage: &Stage, command: impl Into<Command>) -> Result<(), VersionConflict> {
-        stage.looked_too_early(Mailbox::key_of(&Tenant::default(), &"t".into()), command)
+    fn decide_with_stale_absence(
+        stage: &Stage,
+        command: impl Into<Command>,
+    ) -> Result<(), VersionConflict> {
+        stage.decide_with_stale_absence(Mailbox::key_of(&Tenant::default(), &"t".into()), command)
     }
 
     fn workflow() -> Stage {
@@ -209,7 +212,7 @@ mod tests {
         }));
         stage.must(wait());
         stage.later(5);
-        assert_eq!(looked_too_early(&stage, Sweep::default()), Err(VersionConflict));
+        assert_eq!(decide_with_stale_absence(&stage, Sweep::default()), Err(VersionConflict));
         stage.must(Sweep::default());
         assert_eq!(stage.mailbox().map(|mailbox| mailbox.hidden), Some(0));
     }
@@ -218,12 +221,12 @@ mod tests {
     fn waiting_conflicts_if_the_mailbox_was_loaded_too_early() {
         let mut stage = workflow();
         stage.must(SendMessages::one(message("go")));
-        assert_eq!(looked_too_early(&stage, wait()), Err(VersionConflict));
+        assert_eq!(decide_with_stale_absence(&stage, wait()), Err(VersionConflict));
 
         let mut stage = Stage::with_task("active");
         stage.must(SendMessages::one(message("go")));
         let until = Suspend::new(fence(1), Condition::signal("go"));
-        assert_eq!(looked_too_early(&stage, until), Err(VersionConflict));
+        assert_eq!(decide_with_stale_absence(&stage, until), Err(VersionConflict));
     }
 
     #[test]
@@ -231,6 +234,6 @@ mod tests {
         let mut stage = Stage::with_task("active");
         stage.must(SendMessages::one(message("go")));
         let take = TakeMessages { fence: fence(1), seqs: vec![1] };
-        assert_eq!(looked_too_early(&stage, take), Err(VersionConflict));
+        assert_eq!(decide_with_stale_absence(&stage, take), Err(VersionConflict));
     }
 }

@@ -31,24 +31,26 @@ pub(crate) fn prefetch_purge(world: &mut World, task: &Task) {
 /// Deletes up to a page each of the messages, waitpoints, effects and history of an ended task.
 /// Returns whether nothing is left; then its mailbox is deleted as well.
 pub(crate) fn purge(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt> {
-    let called = purge_effects(world, task, page)?;
-    let told = purge_history(world, task, page)?;
-    Ok(purge_mail(world, task, page)? && called && told)
+    let effects_done = purge_effects(world, task, page)?;
+    let history_done = purge_history(world, task, page)?;
+    Ok(purge_mailbox(world, task, page)? && effects_done && history_done)
 }
 
-/// Deletes the history of a workflow: notes, past executions, and rows of the last execution.
+/// Deletes the history of a workflow: properties, past executions, and rows of the last execution.
 fn purge_history(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt> {
     let Some(workflow) = &task.workflow else { return Ok(true) };
-    let notes =
+    let properties =
         world.scan::<WorkflowProperty>(&WorkflowProperty::of_task(&task.tenant, &task.id), page)?;
     let executions = world.scan::<Execution>(&Execution::of_task(&task.tenant, &task.id), page)?;
-    notes.iter().for_each(|note| world.remove(&WorkflowProperty::row_key(note.key())));
-    let mut room = u32::try_from(page).unwrap_or(u32::MAX);
-    let mut done = notes.len() < page && executions.len() < page;
-    for execution in &executions {
-        done &= forget_execution(world, execution, &mut room);
+    for property in &properties {
+        world.remove(&WorkflowProperty::row_key(property.key()));
     }
-    let left = workflow.turns.saturating_sub(room);
+    let mut budget = u32::try_from(page).unwrap_or(u32::MAX);
+    let mut done = properties.len() < page && executions.len() < page;
+    for execution in &executions {
+        done &= delete_execution(world, execution, &mut budget);
+    }
+    let left = workflow.turns.saturating_sub(budget);
     world.drop_payloads((left..workflow.turns).map(|turn| task.turn_key(turn)));
     world.drop_payloads(task.carried_key().filter(|_| left == 0));
     if left > 0 {
@@ -58,10 +60,10 @@ fn purge_history(world: &mut World, task: &Task, page: usize) -> Result<bool, Ha
     Ok(done && left == 0)
 }
 
-/// Deletes an execution, up to `room` payloads. Returns whether it is deleted completely.
-pub(crate) fn forget_execution(world: &mut World, execution: &Execution, room: &mut u32) -> bool {
-    let (keys, left) = execution.shortened(*room);
-    *room = room.saturating_sub(u32::try_from(keys.len()).unwrap_or(u32::MAX));
+/// Deletes an execution, up to `budget` payloads. Returns whether it is deleted completely.
+pub(crate) fn delete_execution(world: &mut World, execution: &Execution, budget: &mut u32) -> bool {
+    let (keys, left) = execution.truncated(*budget);
+    *budget = budget.saturating_sub(u32::try_from(keys.len()).unwrap_or(u32::MAX));
     world.drop_payloads(keys);
     match left {
         Some(left) => {
@@ -87,7 +89,7 @@ fn purge_effects(world: &mut World, task: &Task, page: usize) -> Result<bool, Ha
     Ok(effects.len() < page)
 }
 
-fn purge_mail(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt> {
+fn purge_mailbox(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt> {
     if !task.has_mail {
         return Ok(true);
     }
@@ -101,9 +103,9 @@ fn purge_mail(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt>
         world.drop_payloads(message.own_payload_key());
         world.remove(&Message::row_key(message.key()));
     }
-    let early = || messages.iter().filter(|message| message.kept_until.is_some());
-    early().try_for_each(|message| hand_over_key(world, message, None))?;
-    uncount_buffered(world, &task.tenant, early().map(AsRef::as_ref))?;
+    let buffered = || messages.iter().filter(|message| message.kept_until.is_some());
+    buffered().try_for_each(|message| hand_over_key(world, message, None))?;
+    uncount_buffered(world, &task.tenant, buffered().map(AsRef::as_ref))?;
     for waitpoint in &waitpoints {
         left.waitpoints = left.waitpoints.saturating_sub(1);
         world.remove(&Waitpoint::row_key(waitpoint.key()));

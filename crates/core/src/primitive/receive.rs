@@ -54,7 +54,7 @@ pub(crate) fn redeliver(
     for &seq in received {
         world.prefetch(Message::key_of(&task.tenant, &task.id, seq));
     }
-    world.each(received, |world, seq| {
+    world.for_each_collecting(received, |world, seq| {
         let key = Message::key_of(&task.tenant, &task.id, *seq);
         let Some(known) = world.get::<Message>(&key)? else { return Ok(()) };
         let mut message = (*known).clone();

@@ -17,7 +17,7 @@ use crate::world::{Halt, World};
 ///
 /// The mailbox is read first. Every delivery or removal of a message writes it, so the scan after
 /// it is complete, or the commit conflicts.
-pub(crate) fn met(
+pub(crate) fn matching_messages(
     world: &mut World,
     task: &Task,
     condition: &Condition,
@@ -44,7 +44,7 @@ pub(crate) fn met(
 }
 
 /// Marks these messages as consumed by an attempt.
-pub(crate) fn take(
+pub(crate) fn mark_consumed(
     world: &mut World,
     task: &Task,
     seqs: &[u64],
@@ -64,10 +64,10 @@ pub(crate) fn take(
 pub(crate) fn resume_if_met(world: &mut World, task: &Task) -> Result<bool, Halt> {
     let Lifecycle::Suspended(suspension) = &task.lifecycle else { return Ok(false) };
     let paused = &suspension.paused;
-    let Some(seqs) = met(world, task, &suspension.condition, paused.began_at)? else {
+    let Some(seqs) = matching_messages(world, task, &suspension.condition, paused.began_at)? else {
         return Ok(false);
     };
-    take(world, task, &seqs, paused.began_at)?;
+    mark_consumed(world, task, &seqs, paused.began_at)?;
     resume(world, task, paused.clone(), ResumeCause::Signals, seqs, None)?;
     Ok(true)
 }
@@ -83,7 +83,7 @@ pub(crate) fn resume(
 ) -> Result<(), Halt> {
     let now = world.now();
     if task.workflow.is_some() {
-        return next_turn(world, task.clone(), paused);
+        return make_turn_ready(world, task.clone(), paused);
     }
     let change = Change::Resumed { cause, messages: messages.clone(), by };
     world.emit(Event::of_task(task, now, change));
@@ -93,7 +93,7 @@ pub(crate) fn resume(
 }
 
 /// Whether the mailbox of a task has visible messages.
-pub(crate) fn has_more(world: &mut World, task: &Task) -> Result<bool, Halt> {
+pub(crate) fn has_visible_messages(world: &mut World, task: &Task) -> Result<bool, Halt> {
     if !task.has_mail {
         return Ok(false);
     }
@@ -102,17 +102,21 @@ pub(crate) fn has_more(world: &mut World, task: &Task) -> Result<bool, Halt> {
 
 /// Ends the lease of a workflow: it is suspended until a message arrives, or ready for its next
 /// turn if one is visible.
-pub(crate) fn rest(world: &mut World, mut task: Task, run: &ActiveAttempt) -> Result<(), Halt> {
+pub(crate) fn await_messages(
+    world: &mut World,
+    mut task: Task,
+    run: &ActiveAttempt,
+) -> Result<(), Halt> {
     let now = world.now();
-    if has_more(world, &task)? {
-        return next_turn(world, task, run.paused(now));
+    if has_visible_messages(world, &task)? {
+        return make_turn_ready(world, task, run.to_suspended(now));
     }
     task.lifecycle = Lifecycle::Suspended(Suspension::until_mail(run, now));
     transition_to(world, task)
 }
 
 /// Makes a workflow ready for its next turn. Its sticky worker is preferred.
-pub(crate) fn next_turn(
+pub(crate) fn make_turn_ready(
     world: &mut World,
     mut task: Task,
     paused: SuspendedAttempt,

@@ -11,7 +11,7 @@ use crate::world::World;
 /// Whether a settle is accepted after its lease was swept, if the policy of the task allows it.
 /// Settles without a result are not: the task is already back in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Late {
+pub(crate) enum LateSettle {
     IfAllowed,
     Never,
 }
@@ -22,26 +22,26 @@ pub(crate) fn settle(
     world: &mut World,
     fence: &Fence,
     digest: Digest,
-    late: Late,
+    late: LateSettle,
     next: impl FnOnce(&mut World, &mut Task, Timestamp) -> (Settled, Change),
 ) -> Transition {
     let now = world.now();
-    let known = lease::require_task(world, &fence.task)?;
-    if let Some(answer) = answered(&known, fence.epoch, digest)? {
+    let current = lease::require_task(world, &fence.task)?;
+    if let Some(answer) = earlier_settle(&current, fence.epoch, digest)? {
         return Ok(Outcome::Settled(answer));
     }
-    if late == Late::Never || !lease::lost_without_new_claim(&known, fence.epoch) {
-        lease::lease(&known, fence.epoch, now)?;
+    if late == LateSettle::Never || !lease::lost_without_new_claim(&current, fence.epoch) {
+        lease::lease(&current, fence.epoch, now)?;
     }
-    if known.step.is_some() {
-        prefetch_step_completion(world, &known);
+    if current.step.is_some() {
+        prefetch_step_completion(world, &current);
     }
     match late {
-        Late::IfAllowed => end_lease(world, &known)?,
+        LateSettle::IfAllowed => end_lease(world, &current)?,
         // A lease that ends without a result does not count as a delivery of its messages.
-        Late::Never => end_lease(world, &without_in_flight(&known))?,
+        LateSettle::Never => end_lease(world, &without_in_flight(&current))?,
     }
-    let mut task = (*known).clone();
+    let mut task = (*current).clone();
     let (answer, change) = next(world, &mut task, now);
     task.last_settle = Some(Settle { epoch: fence.epoch, digest, answer: answer.clone() });
     world.emit(Event::of_task(&task, now, change));
@@ -50,7 +50,7 @@ pub(crate) fn settle(
 }
 
 /// The stored result of an identical settle; none if this lease was not settled yet.
-pub(crate) fn answered(
+pub(crate) fn earlier_settle(
     task: &Task,
     epoch: u64,
     digest: Digest,
@@ -70,7 +70,7 @@ pub(crate) fn fail(
     now: Timestamp,
 ) -> (Settled, Change) {
     let reason = reason.to_owned();
-    match task.next_try(class, retry, now) {
+    match task.next_attempt_at(class, retry, now) {
         Some(at) => {
             task.lifecycle = Lifecycle::ready_or_delayed(at, Some(class), now);
             (Settled::RetryAt(at), Change::RetryScheduled { class, reason, at })

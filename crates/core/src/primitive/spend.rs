@@ -3,14 +3,14 @@ use crate::digest::Digester;
 use crate::limiter::Limiter;
 use crate::limits;
 use crate::name::{IdempotencyKey, Tenant};
-use crate::primitive::{Reservation, Reserved, reserve};
+use crate::primitive::{KeyRequest, KeyReservation, reserve_key};
 use crate::rate::{self, Rate};
 use crate::rejection::{Problem, Rejection};
 use crate::request::REQUESTS;
 use crate::world::{Halt, World};
 
 /// Units to take from a rate limiter, once per key and window.
-pub(crate) struct Spending<'a> {
+pub(crate) struct LimiterCharge<'a> {
     pub(crate) tenant: &'a Tenant,
     pub(crate) limiter: &'a str,
     pub(crate) key: &'a IdempotencyKey,
@@ -18,7 +18,7 @@ pub(crate) struct Spending<'a> {
     pub(crate) rate: Rate,
 }
 
-impl Spending<'_> {
+impl LimiterCharge<'_> {
     fn scope(&self) -> String {
         format!("spend/{}", self.limiter)
     }
@@ -38,7 +38,7 @@ impl Spending<'_> {
         if self.units > most { Err(Rejection::Invalid { field, problem }) } else { Ok(()) }
     }
 
-    /// Prefetches all its records, so that several spendings need one load.
+    /// Prefetches all its records, so that several charges need one load.
     pub(crate) fn prefetch(&self, world: &mut World) {
         world.prefetch(Admission::key_of(self.tenant, &self.scope(), self.key));
         world.prefetch(Limiter::key_of(self.tenant, self.limiter));
@@ -47,38 +47,38 @@ impl Spending<'_> {
 
 /// Takes units from a rate limiter, or rejects with the time to retry. A rejection undoes the whole
 /// command.
-pub(crate) fn spend(world: &mut World, wish: &Spending<'_>) -> Result<(), Halt> {
-    wish.prefetch(world);
+pub(crate) fn spend(world: &mut World, charge: &LimiterCharge<'_>) -> Result<(), Halt> {
+    charge.prefetch(world);
     let now = world.now();
-    let reservation = Reservation {
-        tenant: wish.tenant,
-        scope: &wish.scope(),
-        key: wish.key,
-        fingerprint: Digester::new("spend").number(wish.units.into()).finish(),
-        window_ms: now.ms_until(wish.rate.counts_until(now)),
-        first: &wish.units.to_string(),
+    let request = KeyRequest {
+        tenant: charge.tenant,
+        scope: &charge.scope(),
+        key: charge.key,
+        fingerprint: Digester::new("spend").number(charge.units.into()).finish(),
+        window_ms: now.ms_until(charge.rate.counts_until(now)),
+        first: &charge.units.to_string(),
     };
-    if let Reserved::Before(_) = reserve(world, &reservation)? {
+    if let KeyReservation::Existing(_) = reserve_key(world, &request)? {
         return Ok(());
     }
-    let known = world.get::<Limiter>(&Limiter::key_of(wish.tenant, wish.limiter))?;
-    let mut limiter = known.map_or_else(
+    let existing = world.get::<Limiter>(&Limiter::key_of(charge.tenant, charge.limiter))?;
+    let mut limiter = existing.map_or_else(
         || Limiter {
-            tenant: wish.tenant.clone(),
-            name: wish.limiter.to_owned(),
-            rate: wish.rate,
+            tenant: charge.tenant.clone(),
+            name: charge.limiter.to_owned(),
+            rate: charge.rate,
             spent: Vec::new(),
         },
-        |known| (*known).clone(),
+        |existing| (*existing).clone(),
     );
-    limiter.rate = wish.rate;
-    let others = wish.units.saturating_sub(1);
-    if wish.units > limiter.left(now) {
-        let opens_at = rate::opens_at(&limiter.spent, wish.rate, others, now);
-        let retry_after_ms = opens_at.map_or(wish.rate.window_ms, |at| now.ms_until(at).max(1));
+    limiter.rate = charge.rate;
+    let others = charge.units.saturating_sub(1);
+    if charge.units > limiter.left(now) {
+        let opens_at = rate::opens_at(&limiter.spent, charge.rate, others, now);
+        let retry_after_ms = opens_at.map_or(charge.rate.window_ms, |at| now.ms_until(at).max(1));
         return Err(Rejection::RateLimited { retry_after_ms }.into());
     }
-    rate::charge(&mut limiter.spent, Some(wish.rate), wish.units, now);
+    rate::charge(&mut limiter.spent, Some(charge.rate), charge.units, now);
     world.put::<Limiter>(limiter);
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::event::{Change, Event};
 use crate::mailbox::Message;
 use crate::name::TaskId;
 use crate::primitive::{
-    cancel, end_lease, existing, open, post_internal, remove_activity, tell_holder, transition_to,
+    cancel, end_lease, existing, notify_holder, open, post_internal, remove_activity, transition_to,
 };
 use crate::rejection::Rejection;
 use crate::task::{FailureClass, Lifecycle, Task, TaskKey};
@@ -36,7 +36,7 @@ pub(crate) fn set_timer(
 }
 
 /// Reports to a workflow that its step for the task `id` was rejected.
-pub(crate) fn refuse_step(
+pub(crate) fn reject_step(
     world: &mut World,
     workflow: &Task,
     step: u64,
@@ -45,17 +45,17 @@ pub(crate) fn refuse_step(
 ) -> Result<(), Halt> {
     let now = world.now();
     let ended = Lifecycle::Failed { at: now, class: FailureClass::Permanent, reason };
-    let reporter = CompletedTask { id: id.clone(), generation: 0, is_workflow: false, ended };
+    let completed = CompletedTask { id: id.clone(), generation: 0, is_workflow: false, ended };
     let message = Message {
         seq: Message::of_step(step),
-        report: Some(StepCompletion { step, task: Some(reporter) }),
+        report: Some(StepCompletion { step, task: Some(completed) }),
         ..Message::of_engine(workflow, "report", now)
     };
     post_internal(world, workflow, message)
 }
 
 /// Removes a message from the mailbox of a workflow, unless it is absent or buffered.
-pub(crate) fn forget_message(world: &mut World, workflow: &Task, seq: u64) -> Result<(), Halt> {
+pub(crate) fn delete_message(world: &mut World, workflow: &Task, seq: u64) -> Result<(), Halt> {
     let key = Message::key_of(&workflow.tenant, &workflow.id, seq);
     let message = world.get::<Message>(&key)?.filter(|message| message.kept_until.is_none());
     let Some(message) = message else { return Ok(()) };
@@ -75,22 +75,22 @@ pub(crate) fn cancel_step(
     parent: &TaskId,
     step: u64,
 ) -> Result<(), Halt> {
-    let Some(known) = world.get::<Task>(&key.row_key())? else { return Ok(()) };
-    let is_it = known.parent.as_ref() == Some(parent) && known.step == Some(step);
-    if !is_it || known.lifecycle.ended_at().is_some() {
+    let Some(current) = world.get::<Task>(&key.row_key())? else { return Ok(()) };
+    let is_step = current.parent.as_ref() == Some(parent) && current.step == Some(step);
+    if !is_step || current.lifecycle.ended_at().is_some() {
         return Ok(());
     }
     let reason = "cancelled by its workflow";
-    if known.workflow.is_some() {
-        return ask_to_end(world, &known, reason);
+    if current.workflow.is_some() {
+        return request_cancel(world, &current, reason);
     }
-    end_lease(world, &known)?;
-    tell_holder(world, &known);
+    end_lease(world, &current)?;
+    notify_holder(world, &current);
     // Without `step` the workflow receives no completion; other waiting callers do.
     let (now, reason) = (world.now(), reason.to_owned());
-    world.emit(Event::of_task(&known, now, Change::Cancelled { reason: reason.clone() }));
+    world.emit(Event::of_task(&current, now, Change::Cancelled { reason: reason.clone() }));
     let lifecycle = Lifecycle::Cancelled { at: now, reason };
-    let mut task = Task { step: None, lifecycle, ..(*known).clone() };
+    let mut task = Task { step: None, lifecycle, ..(*current).clone() };
     task.policy.retention_ms = 0;
     transition_to(world, task.clone())?;
     remove_activity(world, &task)
@@ -98,15 +98,15 @@ pub(crate) fn cancel_step(
 
 /// Requests cancellation of a workflow, whose code may clean up first. A workflow that has not
 /// begun and has no messages is cancelled immediately: it may have no worker.
-pub(crate) fn ask_to_end(world: &mut World, known: &Task, reason: &str) -> Result<(), Halt> {
-    let Some(workflow) = &known.workflow else { return cancel(world, known, reason) };
-    if !has_begun(known, workflow) && !was_sent_anything(world, known, workflow)? {
-        return cancel(world, known, reason);
+pub(crate) fn request_cancel(world: &mut World, current: &Task, reason: &str) -> Result<(), Halt> {
+    let Some(workflow) = &current.workflow else { return cancel(world, current, reason) };
+    if !has_begun(current, workflow) && !has_messages(world, current, workflow)? {
+        return cancel(world, current, reason);
     }
     if workflow.cancelling.is_some() {
         return Ok(());
     }
-    let (mut task, now) = (known.clone(), world.now());
+    let (mut task, now) = (current.clone(), world.now());
     if let Some(workflow) = &mut task.workflow {
         workflow.cancelling = Some(reason.to_owned());
     }
@@ -126,11 +126,7 @@ fn has_begun(task: &Task, workflow: &WorkflowState) -> bool {
 }
 
 /// Whether the mailbox of a workflow has messages besides the cancellation request.
-fn was_sent_anything(
-    world: &mut World,
-    task: &Task,
-    workflow: &WorkflowState,
-) -> Result<bool, Halt> {
-    let asked = u32::from(workflow.cancelling.is_some());
-    Ok(task.has_mail && existing(world, &task.tenant, &task.id)?.held > asked)
+fn has_messages(world: &mut World, task: &Task, workflow: &WorkflowState) -> Result<bool, Halt> {
+    let requests = u32::from(workflow.cancelling.is_some());
+    Ok(task.has_mail && existing(world, &task.tenant, &task.id)?.held > requests)
 }

@@ -1,7 +1,7 @@
 use crate::children::Children;
 use crate::mailbox::{Mailbox, Message};
 use crate::name::TaskId;
-use crate::primitive::{forget_message, post_internal, resume_if_met};
+use crate::primitive::{delete_message, post_internal, resume_if_met};
 use crate::task::{Task, TaskKey};
 use crate::workflow::{CompletedTask, StepCompletion};
 use crate::world::{Halt, World};
@@ -10,7 +10,7 @@ use crate::world::{Halt, World};
 /// deleted with it; its result stays with the message.
 pub(super) fn complete_step(world: &mut World, task: &Task, step: u64) -> Result<(), Halt> {
     let Some(parent) = &task.parent else { return Ok(()) };
-    if !tell(world, task, parent, step)? && task.is_activity() {
+    if !send_completion(world, task, parent, step)? && task.is_activity() {
         world.drop_payloads(task.result_key());
     }
     if task.is_activity() { remove_activity(world, task) } else { Ok(()) }
@@ -28,20 +28,25 @@ pub(crate) fn prefetch_step_completion(world: &mut World, task: &Task) {
 }
 
 /// Returns whether the workflow received the message.
-fn tell(world: &mut World, task: &Task, parent: &TaskId, step: u64) -> Result<bool, Halt> {
+fn send_completion(
+    world: &mut World,
+    task: &Task,
+    parent: &TaskId,
+    step: u64,
+) -> Result<bool, Halt> {
     let parent = world.get::<Task>(&TaskKey::new(&task.tenant, parent).row_key())?;
-    let listens = |parent: &Task| {
+    let accepts_completion = |parent: &Task| {
         let workflow = parent.workflow.as_ref();
         parent.lifecycle.ended_at().is_none() && workflow.is_some_and(|w| w.first_step <= step)
     };
-    let Some(parent) = parent.filter(|parent| listens(parent)) else { return Ok(false) };
+    let Some(parent) = parent.filter(|parent| accepts_completion(parent)) else { return Ok(false) };
     let seq = Message::of_step(step);
     // A replayed child workflow reports its last end: it replaces the earlier message.
-    forget_message(world, &parent, seq)?;
+    delete_message(world, &parent, seq)?;
     let (parent, now) = (Task { has_mail: true, ..(*parent).clone() }, world.now());
     let message = Message {
         seq,
-        report: Some(StepCompletion { step, task: Some(reporter(task)) }),
+        report: Some(StepCompletion { step, task: Some(completed_task(task)) }),
         // Results do not count against the size limit of the mailbox.
         bytes: task.result_key().map(|_| 0),
         ..Message::of_engine(&parent, "report", now)
@@ -51,7 +56,7 @@ fn tell(world: &mut World, task: &Task, parent: &TaskId, step: u64) -> Result<bo
     Ok(true)
 }
 
-fn reporter(task: &Task) -> CompletedTask {
+fn completed_task(task: &Task) -> CompletedTask {
     CompletedTask {
         id: task.id.clone(),
         generation: task.generation,

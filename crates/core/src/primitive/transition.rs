@@ -1,31 +1,31 @@
 use crate::concurrency_limit::ConcurrencyLimit;
 use crate::lane::Lane;
 use crate::mailbox::Mailbox;
-use crate::primitive::{concurrency_limit, family, quota, redeliver};
+use crate::primitive::{children, concurrency_limit, quota, redeliver};
 use crate::ready_route::ReadyRoute;
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, Wake, World, unless_quarantined};
 
 /// The interval at which the sweep checks whether a ready route is still in use.
-pub(crate) const QUEUE_CHECK_MS: u64 = 3_600_000;
+pub(crate) const ROUTE_CHECK_MS: u64 = 3_600_000;
 
 /// Saves a task that changed its state: sets its due time, lists a waiting task under its ready
 /// route and wakes waiting claims. Updates its concurrency limit, its parent and its children.
 pub(crate) fn transition_to(world: &mut World, mut task: Task) -> Result<(), Halt> {
     let before = world.get::<Task>(&task.task_key().row_key())?;
-    let moved = concurrency_limit::pass(world, before.as_deref(), &mut task)?;
+    let moved = concurrency_limit::on_transition(world, before.as_deref(), &mut task)?;
     let had_ended = before.filter(|before| before.lifecycle.ended_at().is_some());
     let ends = had_ended.is_none() && task.lifecycle.ended_at().is_some();
     if let Some(before) = had_ended.filter(|_| task.lifecycle.ended_at().is_none()) {
-        family::revived(world, &before, &mut task)?;
+        children::on_replay(world, &before, &mut task)?;
     }
     save_and_wake(world, task.clone())?;
-    // Its family may share its concurrency limit, so the task must be saved first.
+    // Its parent and children may share its concurrency limit, so the task must be saved first.
     if ends {
-        family::ended(world, &task)?;
+        children::on_end(world, &task)?;
     }
     match task.gate.as_ref().filter(|_| moved) {
-        Some(key) => concurrency_limit::open(world, &task.tenant, key),
+        Some(key) => concurrency_limit::rebalance(world, &task.tenant, key),
         None => Ok(()),
     }
 }
@@ -36,21 +36,21 @@ pub(super) fn save_and_wake(world: &mut World, mut task: Task) -> Result<(), Hal
     let wake = |route| Wake { tenant: task.tenant.clone(), lane: task.lane.clone(), route };
     match task.lifecycle {
         Lifecycle::Waiting(_) => {
-            list(world, &task)?;
+            list_ready_route(world, &task)?;
             world.wake(wake(Some(task.route.clone())));
         }
         // Only the granted worker may claim it, and its claim is unknown here: wake the lane.
-        Lifecycle::Granted { .. } => world.wake_keeper(wake(None), task.task_key().row_key()),
+        Lifecycle::Granted { .. } => world.wake_granted(wake(None), task.task_key().row_key()),
         _ => {}
     }
     world.put::<Task>(task);
     Ok(())
 }
 
-fn list(world: &mut World, task: &Task) -> Result<(), Halt> {
-    let known =
+fn list_ready_route(world: &mut World, task: &Task) -> Result<(), Halt> {
+    let route =
         world.get::<ReadyRoute>(&ReadyRoute::key_of(&task.tenant, &task.lane, &task.route))?;
-    match known {
+    match route {
         Some(queue) if !queue.closing => return Ok(()),
         Some(_) => {}
         None => {
@@ -64,27 +64,27 @@ fn list(world: &mut World, task: &Task) -> Result<(), Halt> {
         lane: task.lane.clone(),
         route: task.route.clone(),
         closing: false,
-        due_at: world.now().plus_ms(QUEUE_CHECK_MS),
+        due_at: world.now().plus_ms(ROUTE_CHECK_MS),
     });
     Ok(())
 }
 
-/// Prefetches the records that [`are_neighbours_readable`] checks.
-pub(crate) fn prefetch_neighbours(world: &mut World, task: &Task) {
+/// Prefetches the records that [`are_related_records_readable`] checks.
+pub(crate) fn prefetch_related_records(world: &mut World, task: &Task) {
     if task.has_mail {
         world.prefetch(Mailbox::key_of(&task.tenant, &task.id));
     }
     world.prefetch(Lane::key_of(&task.tenant, &task.lane));
     world.prefetch(ReadyRoute::key_of(&task.tenant, &task.lane, &task.route));
     let gate = task.gate.iter().map(|key| key.row_key(&task.tenant));
-    for key in gate.chain(quota::keys(task)) {
+    for key in gate.chain(quota::keys_counting(task)) {
         world.prefetch(key);
     }
 }
 
 /// Whether this version can read all records that change with a task.
-pub(crate) fn are_neighbours_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
-    prefetch_neighbours(world, task);
+pub(crate) fn are_related_records_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
+    prefetch_related_records(world, task);
     if task.has_mail {
         let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id));
         if unless_quarantined(mailbox)?.is_none() {
@@ -95,16 +95,16 @@ pub(crate) fn are_neighbours_readable(world: &mut World, task: &Task) -> Result<
         return Ok(true);
     }
     let gate = task.gate.iter().map(|key| key.row_key(&task.tenant));
-    for key in gate.chain(quota::keys(task)) {
+    for key in gate.chain(quota::keys_counting(task)) {
         if unless_quarantined(world.get::<ConcurrencyLimit>(&key))?.is_none() {
             return Ok(false);
         }
     }
-    Ok(is_listable(world, task)? && family::is_readable(world, task)?)
+    Ok(is_route_readable(world, task)? && children::is_readable(world, task)?)
 }
 
 /// Whether this version can read the lane and the ready route of a task.
-pub(super) fn is_listable(world: &mut World, task: &Task) -> Result<bool, Halt> {
+pub(super) fn is_route_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
     let lane = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane));
     let queue = world.get::<ReadyRoute>(&ReadyRoute::key_of(&task.tenant, &task.lane, &task.route));
     Ok(unless_quarantined(lane)?.is_some() && unless_quarantined(queue)?.is_some())
@@ -129,13 +129,13 @@ pub(crate) fn end_lease(world: &mut World, task: &Task) -> Result<(), Halt> {
 }
 
 /// Notifies the lease holder of a task that its lease is revoked.
-pub(crate) fn tell_holder(world: &mut World, task: &Task) {
+pub(crate) fn notify_holder(world: &mut World, task: &Task) {
     if let Lifecycle::Active(_) = &task.lifecycle {
-        world.wake(Wake::for_holder(task));
+        world.wake(Wake::to_holder(task));
     }
 }
 
 fn lane(world: &mut World, task: &Task) -> Result<Lane, Halt> {
-    let known = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane))?;
-    Ok(known.map_or_else(|| Lane::new(&task.tenant, &task.lane), |lane| (*lane).clone()))
+    let existing = world.get::<Lane>(&Lane::key_of(&task.tenant, &task.lane))?;
+    Ok(existing.map_or_else(|| Lane::new(&task.tenant, &task.lane), |lane| (*lane).clone()))
 }

@@ -10,8 +10,8 @@ use crate::time::Timestamp;
 use crate::world::{Halt, World, unless_quarantined};
 
 /// Retains the lease of a workflow after a turn, and stores the digest of that turn.
-pub(crate) fn keep_lease(world: &mut World, known: &Task, turn: Option<Digest>) -> Arc<Task> {
-    let mut task = known.clone();
+pub(crate) fn keep_lease(world: &mut World, current: &Task, turn: Option<Digest>) -> Arc<Task> {
+    let mut task = current.clone();
     if let Some(workflow) = &mut task.workflow {
         workflow.last_kept_turn = turn;
     }
@@ -37,18 +37,18 @@ pub(crate) fn lease_kept(
 
 /// The activity of a step, if its eager lease to this worker is live. An activity that the worker
 /// claimed in the usual way is not returned.
-pub(crate) fn given_with_turn(
+pub(crate) fn eager_lease(
     world: &mut World,
     workflow: &TaskKey,
     (step, id): (u64, &TaskId),
     worker: &WorkerId,
 ) -> Result<Option<Arc<Task>>, Halt> {
     let now = world.now();
-    let known = world.get::<Task>(&TaskKey::new(&workflow.tenant, id).row_key());
-    let is_given = |known: &Arc<Task>| {
-        let is_step = known.step == Some(step) && known.parent.as_ref() == Some(&workflow.id);
-        let lease = lease::lease(known, known.epoch, now);
+    let task = world.get::<Task>(&TaskKey::new(&workflow.tenant, id).row_key());
+    let is_eager_lease = |task: &Arc<Task>| {
+        let is_step = task.step == Some(step) && task.parent.as_ref() == Some(&workflow.id);
+        let lease = lease::lease(task, task.epoch, now);
         is_step && lease.is_ok_and(|lease| lease.eager && lease.worker == *worker)
     };
-    Ok(unless_quarantined(known)?.flatten().filter(is_given))
+    Ok(unless_quarantined(task)?.flatten().filter(is_eager_lease))
 }

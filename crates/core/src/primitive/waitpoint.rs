@@ -28,7 +28,7 @@ pub(crate) fn prefetch(world: &mut World, task: &Task, ids: &[&WaitpointId]) {
 /// Creates a waitpoint of a task and signs its token. A repeat returns the existing one. An expired
 /// one, or one whose message was removed from the mailbox, is recreated: a suspension on it could
 /// never resume.
-pub(crate) fn make(
+pub(crate) fn create_waitpoint(
     world: &mut World,
     task: &mut Task,
     new: &NewWaitpoint,
@@ -36,15 +36,15 @@ pub(crate) fn make(
 ) -> Result<CreatedWaitpoint, Halt> {
     let now = world.now();
     prefetch(world, task, &[&new.id]);
-    let known = world.get::<Waitpoint>(&Waitpoint::key_of(&task.tenant, &new.id))?;
-    if let Some(known) = &known {
-        let of_use = is_of_use(world, known)?;
-        let same = known.created_at.plus_ms(new.expires_ms) == known.expires_at;
-        if known.task != task.id || of_use && !same {
+    let existing = world.get::<Waitpoint>(&Waitpoint::key_of(&task.tenant, &new.id))?;
+    if let Some(existing) = &existing {
+        let usable = is_usable(world, existing)?;
+        let same = existing.created_at.plus_ms(new.expires_ms) == existing.expires_at;
+        if existing.task != task.id || usable && !same {
             return Err(Rejection::Conflict.into());
         }
-        if of_use {
-            return signed(world, known);
+        if usable {
+            return signed(world, existing);
         }
     } else {
         let mut mailbox = mailbox::open(world, task)?;
@@ -77,11 +77,11 @@ pub(crate) fn make(
 
 /// Whether it is open, or its message is still stored. The sequence number of a removed message is
 /// not reused.
-fn is_of_use(world: &mut World, known: &Waitpoint) -> Result<bool, Halt> {
-    match known.state {
-        WaitpointState::Pending | WaitpointState::Active => Ok(world.now() < known.expires_at),
+fn is_usable(world: &mut World, waitpoint: &Waitpoint) -> Result<bool, Halt> {
+    match waitpoint.state {
+        WaitpointState::Pending | WaitpointState::Active => Ok(world.now() < waitpoint.expires_at),
         WaitpointState::Used { seq } => {
-            let key = Message::key_of(&known.tenant, &known.task, seq);
+            let key = Message::key_of(&waitpoint.tenant, &waitpoint.task, seq);
             Ok(world.get::<Message>(&key)?.is_some())
         }
     }
@@ -89,13 +89,13 @@ fn is_of_use(world: &mut World, known: &Waitpoint) -> Result<bool, Halt> {
 
 /// Marks a waitpoint as awaited by the suspension of its task.
 pub(crate) fn activate(world: &mut World, task: &Task, id: &WaitpointId) -> Result<(), Halt> {
-    let known = world.get::<Waitpoint>(&Waitpoint::key_of(&task.tenant, id))?;
-    match known.filter(|known| known.task == task.id) {
+    let waitpoint = world.get::<Waitpoint>(&Waitpoint::key_of(&task.tenant, id))?;
+    match waitpoint.filter(|waitpoint| waitpoint.task == task.id) {
         None => Err(Rejection::WaitpointNotFound { id: id.clone() }.into()),
-        Some(known) => {
-            if known.state == WaitpointState::Pending {
+        Some(waitpoint) => {
+            if waitpoint.state == WaitpointState::Pending {
                 let state = WaitpointState::Active;
-                world.put::<Waitpoint>(Waitpoint { state, ..(*known).clone() });
+                world.put::<Waitpoint>(Waitpoint { state, ..(*waitpoint).clone() });
             }
             Ok(())
         }
@@ -104,16 +104,19 @@ pub(crate) fn activate(world: &mut World, task: &Task, id: &WaitpointId) -> Resu
 
 /// The waitpoint with its token. Tokens are not stored: it is signed again with the same key or, if
 /// that key is not valid any more, with the present one.
-pub(crate) fn signed(world: &mut World, known: &Waitpoint) -> Result<CreatedWaitpoint, Halt> {
+pub(crate) fn signed(world: &mut World, waitpoint: &Waitpoint) -> Result<CreatedWaitpoint, Halt> {
     let now = world.now();
-    let ring = keyring(world, &known.tenant)?;
-    let key = ring.proving(&known.key_id, now).or(ring.signer()).ok_or(Rejection::NoSigningKey)?;
-    let token = Token::sign(key, known);
-    Ok(CreatedWaitpoint { id: known.id.clone(), token, expires_at: known.expires_at })
+    let ring = keyring(world, &waitpoint.tenant)?;
+    let key = ring
+        .verifying_key(&waitpoint.key_id, now)
+        .or(ring.signer())
+        .ok_or(Rejection::NoSigningKey)?;
+    let token = Token::sign(key, waitpoint);
+    Ok(CreatedWaitpoint { id: waitpoint.id.clone(), token, expires_at: waitpoint.expires_at })
 }
 
 fn keyring(world: &mut World, tenant: &Tenant) -> Result<Keyring, Halt> {
-    let known = world.get::<Keyring>(&Keyring::key_of(tenant))?;
+    let ring = world.get::<Keyring>(&Keyring::key_of(tenant))?;
     // Absence is not checked by the commit, but this rejection writes nothing.
-    known.map(|ring| (*ring).clone()).ok_or(Halt::Rejected(Rejection::NoSigningKey))
+    ring.map(|ring| (*ring).clone()).ok_or(Halt::Rejected(Rejection::NoSigningKey))
 }

@@ -107,7 +107,7 @@ impl Condition {
     ) -> Option<BTreeSet<u64>> {
         match self {
             Condition::Signal(matcher) => {
-                let first = messages.iter().find(|message| matcher.takes(message, began_at))?;
+                let first = messages.iter().find(|message| matcher.matches(message, began_at))?;
                 Some(BTreeSet::from([first.seq]))
             }
             Condition::All(parts) => {
@@ -118,8 +118,9 @@ impl Condition {
             Condition::Any(parts) => parts.iter().find_map(|part| part.met_by(messages, began_at)),
             Condition::Count { n, distinct, of } => {
                 let mut seen = BTreeSet::new();
-                let taken = messages.iter().filter(|message| of.takes(message, began_at));
-                let firsts = taken.filter(|m| distinct.of(m).is_some_and(|word| seen.insert(word)));
+                let taken = messages.iter().filter(|message| of.matches(message, began_at));
+                let firsts =
+                    taken.filter(|m| distinct.of(m).is_some_and(|value| seen.insert(value)));
                 let met: BTreeSet<u64> = firsts.take(*n as usize).map(|m| m.seq).collect();
                 (met.len() == *n as usize).then_some(met)
             }
@@ -141,12 +142,12 @@ impl Matcher {
 
     /// Rejects a count that cannot be reached. A waitpoint has only one message.
     fn check_count(&self, n: u32, distinct: Distinct) -> Result<(), Rejection> {
-        let alike = match distinct {
+        let is_fixed = match distinct {
             Distinct::Waitpoints => false,
             Distinct::Names => self.name.is_some(),
             Distinct::Sources => self.source.is_some(),
         };
-        if n > 1 && (alike || self.waitpoint.is_some()) {
+        if n > 1 && (is_fixed || self.waitpoint.is_some()) {
             let problem = Problem::OutOfRange { min: 1, max: 1 };
             return Err(Rejection::Invalid { field: limits::CONDITION_COUNT.field, problem });
         }
@@ -155,9 +156,9 @@ impl Matcher {
 
     /// Skips messages that the attempt has consumed. The exception is a match by waitpoint: a
     /// waitpoint has one message, and every wait for it by id finds it.
-    fn takes(&self, message: &Message, began_at: Timestamp) -> bool {
-        let heard = message.taken_by == Some(began_at);
-        if heard && self.waitpoint.is_none() {
+    fn matches(&self, message: &Message, began_at: Timestamp) -> bool {
+        let is_consumed = message.taken_by == Some(began_at);
+        if is_consumed && self.waitpoint.is_none() {
             return false;
         }
         let waitpoint = self.waitpoint.is_none() || self.waitpoint == message.waitpoint;
@@ -277,8 +278,8 @@ mod tests {
 
     #[test]
     fn a_consumed_message_matches_only_by_its_waitpoint() {
-        let mut heard = messages("go/ada/p");
-        heard[0].taken_by = Some(BEGAN_AT);
+        let mut is_consumed = messages("go/ada/p");
+        is_consumed[0].taken_by = Some(BEGAN_AT);
         let by = |waitpoint, name| of(waitpoint, name, None);
         for (condition, met) in [
             (signal("go"), false),
@@ -289,7 +290,7 @@ mod tests {
             (Condition::Signal(by(Some("p"), Some("no"))), false),
             (count(1, Distinct::Sources, by(Some("p"), None)), true),
         ] {
-            let found = condition.met_by(&[&heard[0]], BEGAN_AT);
+            let found = condition.met_by(&[&is_consumed[0]], BEGAN_AT);
             assert_eq!(found.is_some(), met, "{condition:?}");
         }
     }

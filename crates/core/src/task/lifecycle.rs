@@ -97,8 +97,8 @@ pub struct Lease {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gated: bool,
     /// The quotas that count this lease.
-    #[serde(default, skip_serializing_if = "Metered::is_default")]
-    pub metered: Metered,
+    #[serde(default, skip_serializing_if = "CountedByQuota::is_default")]
+    pub metered: CountedByQuota,
     /// The in-flight messages, if the claim requested them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub received: Vec<u64>,
@@ -115,12 +115,12 @@ pub struct Lease {
 
 /// The quotas that count a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Metered {
+pub struct CountedByQuota {
     pub lane: bool,
     pub tenant: bool,
 }
 
-impl Metered {
+impl CountedByQuota {
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -128,7 +128,7 @@ impl Metered {
 
 impl ActiveAttempt {
     /// The attempt without its lease.
-    pub(crate) fn paused(&self, now: Timestamp) -> SuspendedAttempt {
+    pub(crate) fn to_suspended(&self, now: Timestamp) -> SuspendedAttempt {
         SuspendedAttempt {
             attempt: self.attempt,
             began_at: self.began_at,
@@ -139,7 +139,7 @@ impl ActiveAttempt {
 
 impl SuspendedAttempt {
     /// The attempt under its next lease.
-    pub(crate) fn run(&self, now: Timestamp) -> ActiveAttempt {
+    pub(crate) fn to_active(&self, now: Timestamp) -> ActiveAttempt {
         ActiveAttempt {
             attempt: self.attempt,
             began_at: self.began_at,
@@ -266,7 +266,7 @@ impl Lifecycle {
     }
 
     /// Since when, and how, it became ready; none if it is not ready.
-    pub const fn turn(&self) -> Option<&Readiness> {
+    pub const fn readiness(&self) -> Option<&Readiness> {
         match self {
             Lifecycle::Waiting(turn)
             | Lifecycle::Blocked(turn)

@@ -8,8 +8,8 @@ mod route;
 mod suspension;
 
 pub use lifecycle::{
-    ActiveAttempt, Lease, Lifecycle, Metered, Progress, PublicState, Readiness, Settle, Settled,
-    SuspendedAttempt,
+    ActiveAttempt, CountedByQuota, Lease, Lifecycle, Progress, PublicState, Readiness, Settle,
+    Settled, SuspendedAttempt,
 };
 pub use policy::{Backoff, FailureClass, Policy, Retry, RetryPolicy};
 pub use record::{Fence, Task, TaskKey};

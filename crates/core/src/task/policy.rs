@@ -103,7 +103,7 @@ impl Default for Policy {
 impl Policy {
     /// The policy of a stored body without one. Part of the format: unlike the default for new
     /// tasks, it must never change.
-    pub(crate) fn unwritten() -> Self {
+    pub(crate) fn stored_default() -> Self {
         Self {
             retry: None,
             attempt_timeout_ms: None,
@@ -114,30 +114,30 @@ impl Policy {
         }
     }
 
-    pub(crate) fn is_unwritten(&self) -> bool {
-        *self == Self::unwritten()
+    pub(crate) fn is_stored_default(&self) -> bool {
+        *self == Self::stored_default()
     }
 }
 
 impl RetryPolicy {
     /// `max_attempts` attempts with a delay of `ms`, after failures that may be temporary.
     pub fn fixed(max_attempts: u32, ms: u64) -> Self {
-        Self { max_attempts, backoff: Backoff::Fixed { ms }, retry_on: Self::passing() }
+        Self { max_attempts, backoff: Backoff::Fixed { ms }, retry_on: Self::retryable_classes() }
     }
 
     /// Attempts with a delay that grows by `ms` each time, up to an hour.
     pub fn linear(max_attempts: u32, ms: u64) -> Self {
         let backoff = Backoff::Linear { step_ms: ms, cap_ms: HOUR_MS.max(ms) };
-        Self { max_attempts, backoff, retry_on: Self::passing() }
+        Self { max_attempts, backoff, retry_on: Self::retryable_classes() }
     }
 
     /// Attempts with a delay that doubles from one second up to an hour.
     pub fn exponential(max_attempts: u32) -> Self {
         let backoff = Backoff::Exponential { base_ms: 1_000, cap_ms: HOUR_MS, jitter_percent: 20 };
-        Self { max_attempts, backoff, retry_on: Self::passing() }
+        Self { max_attempts, backoff, retry_on: Self::retryable_classes() }
     }
 
-    fn passing() -> Vec<FailureClass> {
+    fn retryable_classes() -> Vec<FailureClass> {
         vec![FailureClass::Transient, FailureClass::Crash, FailureClass::Timeout]
     }
 
@@ -215,7 +215,7 @@ impl Task {
     }
 
     /// When the next attempt may start after a failure of this class; none if there is none.
-    pub(crate) fn next_try(
+    pub(crate) fn next_attempt_at(
         &self,
         class: FailureClass,
         retry: Retry,
@@ -236,12 +236,12 @@ impl Task {
         let Some(retry) = &self.policy.retry else { return 0 };
         let full_ms = retry.backoff.after(self.attempts);
         let Backoff::Exponential { jitter_percent, .. } = retry.backoff else { return full_ms };
-        let most_off_ms = full_ms.saturating_mul(u64::from(jitter_percent)) / 100;
-        full_ms - self.chance(most_off_ms)
+        let max_jitter_ms = full_ms.saturating_mul(u64::from(jitter_percent)) / 100;
+        full_ms - self.jitter(max_jitter_ms)
     }
 
     /// A pseudo-random number from 0 to `most` that depends on the task and the attempt.
-    fn chance(&self, most: u64) -> u64 {
+    fn jitter(&self, most: u64) -> u64 {
         let digest = Digester::new("jitter")
             .part(self.id.as_str().as_bytes())
             .number(i64::from(self.attempts))
@@ -292,7 +292,7 @@ mod tests {
     fn jitter_spreads() {
         let mut seen = std::collections::BTreeSet::new();
         for n in 0..50 {
-            seen.insert(task(&format!("t{n}")).chance(1_000));
+            seen.insert(task(&format!("t{n}")).jitter(1_000));
         }
         assert!(seen.len() > 40, "{seen:?}");
         assert!(seen.iter().all(|&ms| ms <= 1_000));
@@ -322,7 +322,7 @@ mod tests {
             let mut task = task("t");
             task.policy.retry = policy.clone();
             task.attempts = attempts;
-            let found = task.next_try(class, retry, now);
+            let found = task.next_attempt_at(class, retry, now);
             assert_eq!(found, expected, "{policy:?} attempt {attempts} {class:?} {retry:?}");
         }
     }

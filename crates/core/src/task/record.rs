@@ -36,7 +36,7 @@ pub struct Task {
     /// When its current generation started.
     pub started_at: Timestamp,
     pub fingerprint: Digest,
-    #[serde(default = "Policy::unwritten", skip_serializing_if = "Policy::is_unwritten")]
+    #[serde(default = "Policy::stored_default", skip_serializing_if = "Policy::is_stored_default")]
     pub policy: Policy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
@@ -149,7 +149,7 @@ impl Task {
     }
 
     /// The queue that it is in: that of its route, or of the worker it is granted to.
-    pub(crate) fn queue(&self) -> Route {
+    pub(crate) fn ready_route(&self) -> Route {
         match &self.lifecycle {
             Lifecycle::Granted { worker, .. } => Route::granted_to(worker),
             _ => self.route.clone(),
@@ -158,27 +158,27 @@ impl Task {
 
     /// Its secondary list, and since when: blocked by its concurrency limit, admitted by it, or
     /// held by a registered worker.
-    fn line(&self) -> Option<(String, Timestamp)> {
+    fn secondary_list(&self) -> Option<(String, Timestamp)> {
         match &self.lifecycle {
-            Lifecycle::Blocked(turn) => Some((self.gate.as_ref()?.line(), turn.ready_at)),
+            Lifecycle::Blocked(turn) => Some((self.gate.as_ref()?.blocked_list(), turn.ready_at)),
             Lifecycle::Waiting(turn) | Lifecycle::Granted { turn, .. } => {
-                Some((self.gate.as_ref()?.line_inside(), turn.ready_at))
+                Some((self.gate.as_ref()?.admitted_list(), turn.ready_at))
             }
             Lifecycle::Active(lease) if lease.registered => {
-                Some((Self::line_held(&lease.worker), Timestamp::default()))
+                Some((Self::held_list(&lease.worker), Timestamp::default()))
             }
             _ => None,
         }
     }
 
-    fn line_held(worker: &WorkerId) -> String {
+    fn held_list(worker: &WorkerId) -> String {
         format!("held/{worker}")
     }
 
     /// Whether it can be claimed. A ready task may be past its deadline and not swept yet. A task
     /// without attempts left is damaged and is skipped.
     pub(crate) fn is_claimable(&self, now: Timestamp) -> bool {
-        let lease_kept = self.lifecycle.turn().is_some_and(|turn| turn.paused.is_some());
+        let lease_kept = self.lifecycle.readiness().is_some_and(|ready| ready.paused.is_some());
         !self.is_past_deadline(now) && (lease_kept || self.attempts_left())
     }
 
@@ -218,7 +218,7 @@ impl Task {
     }
 
     /// Uncounts the current attempt, which was released without a result.
-    pub(crate) fn give_back_attempt(&mut self) {
+    pub(crate) fn uncount_attempt(&mut self) {
         if let Lifecycle::Active(Lease { run: Some(_), .. }) = &self.lifecycle {
             self.attempts -= 1;
         }
@@ -228,9 +228,11 @@ impl Task {
     /// earlier lease continues with the next one; any other attempt is discarded.
     pub(crate) fn snooze(&mut self, until: Timestamp, now: Timestamp) {
         let paused = match &self.lifecycle {
-            Lifecycle::Active(Lease { resumed: true, run: Some(run), .. }) => Some(run.paused(now)),
+            Lifecycle::Active(Lease { resumed: true, run: Some(run), .. }) => {
+                Some(run.to_suspended(now))
+            }
             _ => {
-                self.give_back_attempt();
+                self.uncount_attempt();
                 None
             }
         };
@@ -288,22 +290,22 @@ impl Task {
     }
 
     /// The tasks that a limit blocks, in the order of their admission.
-    pub(crate) fn behind(tenant: &Tenant, gate: &LimitKey) -> Range {
-        Self::in_line(tenant, gate.line())
+    pub(crate) fn blocked_by(tenant: &Tenant, gate: &LimitKey) -> Range {
+        Self::in_list(tenant, gate.blocked_list())
     }
 
     /// The tasks that a limit has admitted and that are not claimed yet.
-    pub(crate) fn let_through(tenant: &Tenant, gate: &LimitKey) -> Range {
-        Self::in_line(tenant, gate.line_inside())
+    pub(crate) fn admitted_by(tenant: &Tenant, gate: &LimitKey) -> Range {
+        Self::in_list(tenant, gate.admitted_list())
     }
 
     /// The tasks that a registered worker holds.
     pub(crate) fn held_by(tenant: &Tenant, worker: &WorkerId) -> Range {
-        Self::in_line(tenant, Self::line_held(worker))
+        Self::in_list(tenant, Self::held_list(worker))
     }
 
-    fn in_line(tenant: &Tenant, line: String) -> Range {
-        let prefix = vec![tenant.into(), line.as_str().into()];
+    fn in_list(tenant: &Tenant, list: String) -> Range {
+        let prefix = vec![tenant.into(), list.as_str().into()];
         Range { index: Index::TaskLine, prefix, until: None }
     }
 
@@ -375,21 +377,21 @@ impl Record for Task {
     }
 
     fn columns(&self) -> Vec<Value> {
-        let line = self.line();
+        let list = self.secondary_list();
         let open = self.lifecycle.ended_at().is_none();
         let asked = self.workflow.as_ref().is_some_and(|state| state.cancelling.is_some());
         vec![
             (&self.kind).into(),
             (&self.lane).into(),
-            (&self.queue()).into(),
+            (&self.ready_route()).into(),
             self.lifecycle.public().value(),
             self.rank().into(),
             self.ready_at().into(),
             self.due_at.into(),
             self.created_at.into(),
             self.lifecycle.ended_at().into(),
-            line.as_ref().map(|(line, _)| line.as_str()).into(),
-            line.as_ref().map(|(_, since)| *since).into(),
+            list.as_ref().map(|(name, _)| name.as_str()).into(),
+            list.as_ref().map(|(_, since)| *since).into(),
             self.parent.as_ref().into(),
             self.parent.as_ref().filter(|_| open && !asked).into(),
         ]

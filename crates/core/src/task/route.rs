@@ -41,7 +41,7 @@ impl Route {
 
     /// The wake address of the lease holder of a task. No task has this route and no worker offers
     /// it.
-    pub(crate) fn of_holder(task: &TaskId) -> Self {
+    pub(crate) fn holder_address(task: &TaskId) -> Self {
         Self(Arc::from(format!("!{task}")))
     }
 
@@ -51,9 +51,9 @@ impl Route {
     }
 
     /// The route with the capability `old` replaced by `new`, or with `new` added.
-    pub(crate) fn exchanged(&self, old: Option<&str>, new: String) -> Self {
-        let kept = self.capabilities().filter(|capability| Some(*capability) != old);
-        let capabilities = kept.map(str::to_owned).chain([new]).collect();
+    pub(crate) fn with_capability(&self, old: Option<&str>, new: String) -> Self {
+        let others = self.capabilities().filter(|capability| Some(*capability) != old);
+        let capabilities = others.map(str::to_owned).chain([new]).collect();
         Self::new(&capabilities, self.tag())
     }
 
@@ -171,7 +171,7 @@ pub enum TagFilter {
 }
 
 impl TagFilter {
-    fn takes(&self, tag: Option<&str>) -> bool {
+    fn accepts(&self, tag: Option<&str>) -> bool {
         match (self, tag) {
             (TagFilter::Any, _) => true,
             (TagFilter::None, _) => false,
@@ -192,12 +192,12 @@ impl TagFilter {
 
 impl WorkerCapabilities {
     /// Whether the worker can own sessions.
-    pub fn takes_sessions(&self) -> bool {
+    pub fn accepts_sessions(&self) -> bool {
         self.capabilities.contains(SESSIONS)
     }
 
     pub fn meets(&self, route: &Route) -> bool {
-        self.tags.takes(route.tag()) && self.missing(route).next().is_none()
+        self.tags.accepts(route.tag()) && self.missing(route).next().is_none()
     }
 
     /// The capabilities that the route requires and this offer lacks.

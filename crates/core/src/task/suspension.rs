@@ -13,7 +13,7 @@ pub struct Suspension {
     pub condition: Condition,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Timeout>,
-    /// When the timeout passed and an operator was asked to decide.
+    /// When the timeout passed and the decision was left to an operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalated_at: Option<Timestamp>,
     pub paused: SuspendedAttempt,
@@ -28,7 +28,7 @@ impl Suspension {
             condition: Condition::Mail,
             timeout: None,
             escalated_at: None,
-            paused: run.paused(now),
+            paused: run.to_suspended(now),
         }
     }
 }

@@ -67,7 +67,7 @@ impl Stage {
             Ok(Outcome::Created(_)) => "created".into(),
             Ok(Outcome::Claimed(tasks)) => format!("claimed {}", tasks.len()),
             Ok(Outcome::Renewed { expires_at }) => format!("until {}", plus(*expires_at)),
-            Ok(Outcome::Progressed) => "progressed".into(),
+            Ok(Outcome::ProgressReported) => "progressed".into(),
             Ok(Outcome::Begun(run)) => format!("attempt {}", run.attempt),
             Ok(Outcome::Settled(Settled::RetryAt(at))) => format!("retry {}", plus(*at)),
             Ok(Outcome::Settled(Settled::DelayedUntil(at))) => format!("delayed {}", plus(*at)),
@@ -75,17 +75,17 @@ impl Stage {
             Ok(Outcome::Cancelled) => "cancelled".into(),
             Ok(Outcome::PriorityChanged) => "changed".into(),
             Ok(Outcome::Replayed { generation }) => format!("generation {generation}"),
-            Ok(Outcome::Reaped) => "reaped".into(),
+            Ok(Outcome::TaskDeleted) => "reaped".into(),
             Ok(Outcome::LaneChanged) => "changed".into(),
             Ok(Outcome::Swept { swept, next_due }) => {
                 format!("swept {swept} next {}", next_due.map_or("none".into(), plus))
             }
             Ok(Outcome::Trimmed { trimmed, more }) => format!("trimmed {trimmed} more {more}"),
-            Ok(Outcome::Registered { joined, nodes, format }) => {
+            Ok(Outcome::NodeRegistered { joined, nodes, format }) => {
                 let joined = if *joined { "joined " } else { "" };
                 format!("{joined}{nodes} nodes format {format}")
             }
-            Ok(Outcome::Left) => "left".into(),
+            Ok(Outcome::NodeDeregistered) => "left".into(),
             Ok(Outcome::ChildrenDone(counts)) => {
                 format!("done {} of {}", counts.completed, counts.total())
             }
@@ -94,11 +94,11 @@ impl Stage {
             Ok(Outcome::SessionsRenewed { renewed }) => format!("renewed {renewed}"),
             Ok(Outcome::WorkerRegistered { joined: true, .. }) => "joined".into(),
             Ok(Outcome::WorkerRegistered { joined: false, .. }) => "registered".into(),
-            Ok(Outcome::WorkerRetired) => "retired".into(),
+            Ok(Outcome::WorkerDeregistered) => "retired".into(),
             Ok(Outcome::Granted { until }) => format!("until {}", plus(*until)),
             Ok(Outcome::Revoked) => "revoked".into(),
-            Ok(Outcome::BookmarkAt(cursor)) => format!("at {}", cursor.seq),
-            Ok(Outcome::BookmarkDropped { known }) => format!("dropped {known}"),
+            Ok(Outcome::SubscriptionCursorAt(cursor)) => format!("at {}", cursor.seq),
+            Ok(Outcome::SubscriptionDeleted { existed }) => format!("dropped {existed}"),
             Ok(Outcome::Sent(posted)) => posted.iter().map(posted_as).collect::<Vec<_>>().join(" "),
             Ok(Outcome::WaitpointCreated(made)) => {
                 format!("{} until {}", made.id, plus(made.expires_at))
@@ -110,8 +110,8 @@ impl Stage {
             Ok(Outcome::Resumed) => "resumed".into(),
             Ok(Outcome::Taken { taken }) => format!("taken {taken}"),
             Ok(Outcome::Admitted { until }) => format!("admitted {}", plus(*until)),
-            Ok(Outcome::Answered(_)) => "answered".into(),
-            Ok(Outcome::Withdrawn) => "withdrawn".into(),
+            Ok(Outcome::RequestCompleted(_)) => "answered".into(),
+            Ok(Outcome::RequestReleased) => "withdrawn".into(),
             Ok(Outcome::TurnCommitted { lease_kept, .. }) => {
                 format!("turned lease_kept={}", lease_kept.is_some())
             }
@@ -120,9 +120,9 @@ impl Stage {
             }
             Ok(Outcome::EffectSettled) => "settled".into(),
             Ok(Outcome::Pruned { pruned, .. }) => format!("pruned {pruned}"),
-            Ok(Outcome::Unstuck { workflows }) => format!("unstuck {workflows}"),
+            Ok(Outcome::StickyCleared { workflows }) => format!("cleared {workflows}"),
             Ok(Outcome::Spent) => "spent".into(),
-            Ok(Outcome::KeyRotated { known }) => format!("known {known}"),
+            Ok(Outcome::KeyRotated { unchanged }) => format!("unchanged {unchanged}"),
         }
     }
 }

@@ -70,16 +70,16 @@ impl Stage {
     }
 
     fn request_after(&self) -> String {
-        let Some(known) = self.record::<Admission>(&request().row_key()) else {
+        let Some(admission) = self.record::<Admission>(&request().row_key()) else {
             return "absent".into();
         };
-        let state = match known.request.as_ref().map(|request| request.state) {
+        let state = match admission.request.as_ref().map(|request| request.state) {
             None => "made",
             Some(RequestState::InFlight) => "in_flight",
             Some(RequestState::Answered { .. }) => "answered",
             Some(RequestState::Expired) => "expired",
         };
-        format!("{state} {} +{}", known.first, self.now.ms_until(known.expires_at))
+        format!("{state} {} +{}", admission.first, self.now.ms_until(admission.expires_at))
     }
 }
 

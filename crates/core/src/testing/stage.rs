@@ -58,17 +58,17 @@ impl Stage {
 
     /// Decides in a batch that loaded a record before it existed, and everything else afterwards,
     /// as a batch may that loads in several rounds beside others.
-    pub(crate) fn looked_too_early(
+    pub(crate) fn decide_with_stale_absence(
         &self,
         record: RowKey,
         command: impl Into<Command>,
     ) -> Result<(), VersionConflict> {
         let command = command.into();
         let mut world = World::new(self.now, Hints::default());
-        let early = LoadRequest { rows: vec![record], ..LoadRequest::default() };
-        world.absorb(&early, Loaded::default());
+        let request = LoadRequest { rows: vec![record], ..LoadRequest::default() };
+        world.absorb(&request, Loaded::default());
         while let Decided::Parked = decide(&mut world, &command) {
-            let wanted = world.wanted().expect("it lacks something");
+            let wanted = world.take_load_request().expect("it lacks something");
             let loaded = self.tables.load(&wanted);
             world.absorb(&wanted, loaded);
         }

@@ -71,8 +71,8 @@ impl Stage {
         self.later(then_ms);
     }
 
-    /// A stage on which bookmark `mailer` is in the named state: at 5, in incarnation `a` of the
-    /// log or in another one.
+    /// A stage on which the subscription `mailer` is in the named state: at 5, in incarnation `a`
+    /// of the log or in another one.
     pub(crate) fn with_bookmark(state: &str) -> Self {
         let mut stage = Self::new();
         let incarnation = match state {
@@ -92,7 +92,7 @@ impl Stage {
             .record::<SubscriptionCursor>(&SubscriptionCursor::key_of(&Tenant::default(), "mailer"))
         {
             None => "absent".into(),
-            Some(kept) => format!("{} {}", kept.cursor.incarnation, kept.cursor.seq),
+            Some(stored) => format!("{} {}", stored.cursor.incarnation, stored.cursor.seq),
         }
     }
 

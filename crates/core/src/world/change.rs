@@ -7,7 +7,7 @@ use crate::record::{AnyRecord, encode};
 use crate::row::{Row, RowKey, Value, Version};
 use crate::task::{Lifecycle, Route, Task, TaskKey};
 use crate::time::Timestamp;
-use crate::world::entry::{Entry, Slot};
+use crate::world::entry::{Entry, RecordState};
 use crate::world::{Hints, World};
 
 /// The net effects of one batch, committed atomically with an optimistic check.
@@ -16,7 +16,7 @@ pub struct ChangeSet {
     /// The time of the batch, as of which all of it was decided.
     pub at: Timestamp,
     /// The time of the batch or a little later. The clock of the store continues from here.
-    pub now: Timestamp,
+    pub commit_time: Timestamp,
     /// Read as absent. The commit conflicts if one of the keys exists.
     pub inserts: Vec<Row>,
     pub updates: Vec<Update>,
@@ -62,19 +62,19 @@ impl Wake {
     }
 
     /// Notifies the lease holder of a task that its lease was revoked.
-    pub(crate) fn for_holder(task: &Task) -> Self {
-        let route = Some(Route::of_holder(&task.id));
+    pub(crate) fn to_holder(task: &Task) -> Self {
+        let route = Some(Route::holder_address(&task.id));
         Self { tenant: task.tenant.clone(), lane: task.lane.clone(), route }
     }
 
     /// The task whose lease was revoked, if this wake notifies its lease holder.
-    pub fn taken_away(&self) -> Option<TaskKey> {
+    pub fn revoked_task(&self) -> Option<TaskKey> {
         let id = self.route.as_ref()?.held_task()?;
         Some(TaskKey { tenant: self.tenant.clone(), id })
     }
 
     /// Whether it covers this lane.
-    pub fn is_from(&self, lane: &LaneName) -> bool {
+    pub fn covers_lane(&self, lane: &LaneName) -> bool {
         self.lane == *lane || self.lane.as_str().is_empty()
     }
 }
@@ -93,7 +93,7 @@ impl ChangeSet {
 
     /// The next version: the time of the write in microseconds, but always a higher number.
     fn version_after(&self, expected: Version) -> Version {
-        expected.next().max(Version(self.now.micros()))
+        expected.next().max(Version(self.commit_time.micros()))
     }
 
     fn note_due(&mut self, row: &Row) {
@@ -101,41 +101,43 @@ impl ChangeSet {
         let present = index.spec().indexed_when;
         if let Value::Int(micros) = row.key.table.spec().value(row, present) {
             let due_at = Timestamp::from_micros(*micros);
-            self.next_due = Some(self.next_due.map_or(due_at, |known| known.min(due_at)));
+            self.next_due = Some(self.next_due.map_or(due_at, |earliest| earliest.min(due_at)));
         }
     }
 
-    fn note_left_ready(&mut self, slot: &Slot) {
-        let Slot::Here(AnyRecord::Task(task)) = slot else { return };
+    fn note_left_ready(&mut self, state: &RecordState) {
+        let RecordState::Present(AnyRecord::Task(task)) = state else { return };
         if task.ready_at().is_some() {
             let (tenant, lane) = (task.tenant.clone(), task.lane.clone());
-            let kept = matches!(task.lifecycle, Lifecycle::Granted { .. });
-            let route = (!kept).then(|| task.route.clone());
+            let granted = matches!(task.lifecycle, Lifecycle::Granted { .. });
+            let route = (!granted).then(|| task.route.clone());
             let wake = Wake { tenant, lane, route };
             *self.left_ready.entry(wake).or_default() += 1;
         }
     }
 
     fn add(&mut self, key: RowKey, entry: Entry) {
-        let Entry { base, extra, slot, read, changed } = entry;
+        let Entry { loaded_version, unknown_fields, state, read, changed } = entry;
         if !changed {
-            self.note_left_ready(&slot);
+            self.note_left_ready(&state);
         }
-        match (base, slot, changed) {
-            (None, Slot::Here(record), true) => {
-                let row = encode(&record, None, Version(self.now.micros()));
+        match (loaded_version, state, changed) {
+            (None, RecordState::Present(record), true) => {
+                let row = encode(&record, None, Version(self.commit_time.micros()));
                 self.note_due(&row);
                 self.inserts.push(row);
             }
-            (Some(expected), Slot::Here(record), true) => {
-                let row = encode(&record, extra.as_deref(), self.version_after(expected));
+            (Some(expected), RecordState::Present(record), true) => {
+                let row = encode(&record, unknown_fields.as_deref(), self.version_after(expected));
                 self.note_due(&row);
                 self.updates.push(Update { row, expected });
             }
-            (Some(version), Slot::Absent, true) => self.deletes.push((key, version)),
+            (Some(version), RecordState::Absent, true) => self.deletes.push((key, version)),
             (Some(version), _, false) if read => self.reads.push((key, version)),
             (None, _, _) | (Some(_), _, false) => {}
-            (Some(_), Slot::Unreadable, true) => unreachable!("unreadable records are not changed"),
+            (Some(_), RecordState::Unreadable, true) => {
+                unreachable!("unreadable records are not changed")
+            }
         }
     }
 }
@@ -148,7 +150,7 @@ impl World {
             let Some((id, _)) = &event.task else { continue };
             let key = TaskKey::new(&event.tenant, id).row_key();
             if let Some(entry) = self.entries.get_mut(&key) {
-                entry.changed |= matches!(entry.slot, Slot::Here(_));
+                entry.changed |= matches!(entry.state, RecordState::Present(_));
             }
         }
     }
@@ -159,7 +161,7 @@ impl World {
         let wakes = self.wakes_since(0);
         let mut changes = ChangeSet {
             at: self.now,
-            now: self.latest,
+            commit_time: self.commit_time,
             events: self.events,
             trim_through: self.trim_through,
             ..ChangeSet::default()

@@ -6,9 +6,9 @@ use crate::world::World;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
     /// The loaded version; none if the store has no such record.
-    pub(super) base: Option<Version>,
-    pub(super) extra: Option<Box<UnknownFields>>,
-    pub(super) slot: Slot,
+    pub(super) loaded_version: Option<Version>,
+    pub(super) unknown_fields: Option<Box<UnknownFields>>,
+    pub(super) state: RecordState,
     /// A finished command read it.
     pub(super) read: bool,
     /// A finished command changed it.
@@ -16,39 +16,39 @@ pub(super) struct Entry {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Slot {
+pub(super) enum RecordState {
     Absent,
-    Here(AnyRecord),
+    Present(AnyRecord),
     /// The record exists, but this version of core cannot decode it.
     Unreadable,
 }
 
 impl World {
     /// Replaces the record under a key, updates the index positions, and logs the undo.
-    pub(super) fn replace(&mut self, key: RowKey, slot: Slot) {
+    pub(super) fn replace(&mut self, key: RowKey, state: RecordState) {
         let entry = self.entries.get_mut(&key).expect("a record is read before it is written");
-        let old = std::mem::replace(&mut entry.slot, slot.clone());
+        let old = std::mem::replace(&mut entry.state, state.clone());
         let was_changed = std::mem::replace(&mut entry.changed, true);
-        self.unplace(&key, &old);
-        self.place(&key, &slot);
-        self.draft.undo.push((key, old, was_changed));
+        self.unindex(&key, &old);
+        self.index(&key, &state);
+        self.undo_log.undo.push((key, old, was_changed));
     }
 
-    pub(super) fn place(&mut self, key: &RowKey, slot: &Slot) {
-        for position in positions(key, slot) {
+    pub(super) fn index(&mut self, key: &RowKey, state: &RecordState) {
+        for position in positions(key, state) {
             self.positions.insert(position, key.clone());
         }
     }
 
-    pub(super) fn unplace(&mut self, key: &RowKey, slot: &Slot) {
-        for position in positions(key, slot) {
+    pub(super) fn unindex(&mut self, key: &RowKey, state: &RecordState) {
+        for position in positions(key, state) {
             self.positions.remove(&position);
         }
     }
 }
 
-fn positions(key: &RowKey, slot: &Slot) -> Vec<(Index, Vec<Value>)> {
-    let Slot::Here(record) = slot else { return Vec::new() };
+fn positions(key: &RowKey, state: &RecordState) -> Vec<(Index, Vec<Value>)> {
+    let RecordState::Present(record) = state else { return Vec::new() };
     let spec = key.table.spec();
     if spec.indexes.is_empty() {
         return Vec::new();

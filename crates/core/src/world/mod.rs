@@ -26,7 +26,7 @@ use crate::row::{Index, Range, RowKey, Value};
 use crate::task::{Lifecycle, Route};
 use crate::time::Timestamp;
 
-use entry::{Entry, Slot};
+use entry::{Entry, RecordState};
 use scan::Coverage;
 use undo_log::UndoLog;
 
@@ -62,33 +62,33 @@ pub struct Hints {
 
 /// A wake, and the task it is for if that task is granted to one worker.
 #[derive(Debug, PartialEq)]
-struct Call {
+struct PendingWake {
     wake: Wake,
-    kept: Option<RowKey>,
+    granted_task: Option<RowKey>,
 }
 
 #[derive(Debug, PartialEq)]
 pub struct World {
     now: Timestamp,
     /// The clock of the store must be past this time after the commit of this batch.
-    latest: Timestamp,
+    commit_time: Timestamp,
     /// A command with changes was accepted: its writes contain `now`.
     has_changes: bool,
     /// See [`World::is_late`].
     is_late: bool,
     entries: BTreeMap<RowKey, Entry>,
     positions: BTreeMap<(Index, Vec<Value>), RowKey>,
-    reaches: BTreeMap<Range, Coverage>,
+    coverage: BTreeMap<Range, Coverage>,
     log_head: Option<Vec<LogEntry>>,
-    wanted: load::Wants,
+    pending_loads: load::PendingLoads,
     picked: BTreeSet<RowKey>,
-    /// See [`World::note_missed`].
-    missed: BTreeSet<RowKey>,
-    draft: UndoLog,
+    /// See [`World::mark_stale_absence`].
+    stale_absences: BTreeSet<RowKey>,
+    undo_log: UndoLog,
     events: Vec<Event>,
     /// In order. An entry without a payload drops the key.
     payloads: Vec<(PayloadKey, Option<Payload>)>,
-    wakes: Vec<Call>,
+    wakes: Vec<PendingWake>,
     trim_through: Option<u64>,
     hints: Hints,
 }
@@ -97,17 +97,17 @@ impl World {
     pub fn new(now: Timestamp, hints: Hints) -> Self {
         Self {
             now,
-            latest: now,
+            commit_time: now,
             has_changes: false,
             is_late: false,
             entries: BTreeMap::new(),
             positions: BTreeMap::new(),
-            reaches: BTreeMap::new(),
+            coverage: BTreeMap::new(),
             log_head: None,
-            wanted: load::Wants::default(),
+            pending_loads: load::PendingLoads::default(),
             picked: BTreeSet::new(),
-            missed: BTreeSet::new(),
-            draft: UndoLog::default(),
+            stale_absences: BTreeSet::new(),
+            undo_log: UndoLog::default(),
             events: Vec::new(),
             payloads: Vec::new(),
             wakes: Vec::new(),
@@ -130,39 +130,41 @@ impl World {
     /// The epoch that the first claim of a task created here counts from. It is higher than every
     /// epoch of an earlier task with the same id, so that fences are never reused.
     pub(crate) fn first_epoch(&self) -> u64 {
-        u64::try_from(self.latest.micros()).unwrap_or(0)
+        u64::try_from(self.commit_time.micros()).unwrap_or(0)
     }
 
     /// Makes every task created from here on start above this epoch.
     pub(crate) fn raise_epoch_floor(&mut self, epoch: u64) {
         let epoch = Timestamp::from_micros(i64::try_from(epoch).unwrap_or(i64::MAX));
-        self.latest = self.latest.max(epoch);
+        self.commit_time = self.commit_time.max(epoch);
     }
 
     /// Reads a record. The commit checks its version, whether the command is accepted or rejected.
     pub(crate) fn get<R: StoredRecord>(&mut self, key: &RowKey) -> Result<Option<Arc<R>>, Halt> {
         let Some(entry) = self.entries.get(key) else {
-            self.wanted.rows.insert(key.clone());
+            self.pending_loads.rows.insert(key.clone());
             return Err(Halt::Parked);
         };
         if !entry.read {
-            self.draft.touched.push(key.clone());
+            self.undo_log.reads.push(key.clone());
         }
-        match &entry.slot {
-            Slot::Absent => Ok(None),
-            Slot::Here(any) => Ok(Some(R::from_any(any).clone())),
-            Slot::Unreadable => Err(Rejection::Quarantined { table: key.table.spec().name }.into()),
+        match &entry.state {
+            RecordState::Absent => Ok(None),
+            RecordState::Present(any) => Ok(Some(R::from_any(any).clone())),
+            RecordState::Unreadable => {
+                Err(Rejection::Quarantined { table: key.table.spec().name }.into())
+            }
         }
     }
 
     /// Notes that a record was loaded as absent, which another record contradicts: the load
     /// predates the insert of both.
-    pub(crate) fn note_missed(&mut self, key: RowKey) {
-        self.missed.insert(key);
+    pub(crate) fn mark_stale_absence(&mut self, key: RowKey) {
+        self.stale_absences.insert(key);
     }
 
-    pub(crate) fn is_missed(&self, key: &RowKey) -> bool {
-        self.missed.contains(key)
+    pub(crate) fn is_stale_absence(&self, key: &RowKey) -> bool {
+        self.stale_absences.contains(key)
     }
 
     /// Notes a record that will be read, so that several are loaded together. Returns whether it
@@ -170,7 +172,7 @@ impl World {
     pub(crate) fn prefetch(&mut self, key: RowKey) -> bool {
         let missing = !self.entries.contains_key(&key);
         if missing {
-            self.wanted.rows.insert(key);
+            self.pending_loads.rows.insert(key);
         }
         missing
     }
@@ -179,9 +181,9 @@ impl World {
     /// record that this command has read. If the key exists after all, the INSERT conflicts.
     pub(crate) fn assume_absent(&mut self, key: RowKey) {
         self.entries.entry(key).or_insert(Entry {
-            base: None,
-            extra: None,
-            slot: Slot::Absent,
+            loaded_version: None,
+            unknown_fields: None,
+            state: RecordState::Absent,
             read: false,
             changed: false,
         });
@@ -191,11 +193,11 @@ impl World {
     pub(crate) fn put<R: StoredRecord>(&mut self, record: impl Into<Arc<R>>) {
         let record = record.into();
         let key = R::row_key(record.key());
-        self.replace(key, Slot::Here(R::into_any(record)));
+        self.replace(key, RecordState::Present(R::into_any(record)));
     }
 
     pub(crate) fn remove(&mut self, key: &RowKey) {
-        self.replace(key.clone(), Slot::Absent);
+        self.replace(key.clone(), RecordState::Absent);
     }
 
     pub(crate) fn emit(&mut self, event: Event) {
@@ -222,12 +224,12 @@ impl World {
 
     /// Wakes waiting claims that may find a task in this lane.
     pub(crate) fn wake(&mut self, wake: Wake) {
-        self.wakes.push(Call { wake, kept: None });
+        self.wakes.push(PendingWake { wake, granted_task: None });
     }
 
     /// Wakes the worker that a task is granted to, if the grant outlives the batch.
-    pub(crate) fn wake_keeper(&mut self, wake: Wake, kept: RowKey) {
-        self.wakes.push(Call { wake, kept: Some(kept) });
+    pub(crate) fn wake_granted(&mut self, wake: Wake, granted_task: RowKey) {
+        self.wakes.push(PendingWake { wake, granted_task: Some(granted_task) });
     }
 
     /// The number of wakes so far.
@@ -237,15 +239,15 @@ impl World {
 
     /// The wakes since `seen`. Claims that wait for them can be decided in the same batch.
     pub fn wakes_since(&self, seen: usize) -> Vec<Wake> {
-        let calls = self.wakes[seen..].iter().filter(|call| self.holds(call));
-        calls.map(|call| call.wake.clone()).collect()
+        let due = self.wakes[seen..].iter().filter(|pending| self.is_wake_due(pending));
+        due.map(|pending| pending.wake.clone()).collect()
     }
 
     /// Whether the wake is still due: the task is not granted to one worker, or still reserved.
-    fn holds(&self, call: &Call) -> bool {
-        let Some(key) = &call.kept else { return true };
-        let slot = self.entries.get(key).map(|entry| &entry.slot);
-        matches!(slot, Some(Slot::Here(AnyRecord::Task(task)))
+    fn is_wake_due(&self, pending: &PendingWake) -> bool {
+        let Some(key) = &pending.granted_task else { return true };
+        let state = self.entries.get(key).map(|entry| &entry.state);
+        matches!(state, Some(RecordState::Present(AnyRecord::Task(task)))
             if matches!(task.lifecycle, Lifecycle::Granted { .. }))
     }
 
@@ -256,20 +258,20 @@ impl World {
     /// The oldest log events that this batch has not trimmed, at most `limit`.
     pub(crate) fn log_head(&mut self, limit: usize) -> Result<Vec<LogEntry>, Halt> {
         let Some(head) = &self.log_head else {
-            self.wanted.log_head = self.wanted.log_head.max(limit);
+            self.pending_loads.log_head = self.pending_loads.log_head.max(limit);
             return Err(Halt::Parked);
         };
         let left = head.iter().filter(|entry| Some(entry.seq) > self.trim_through);
         Ok(left.take(limit).copied().collect())
     }
 
-    pub(crate) fn guess_routes(&self, tenant: &Tenant, lane: &LaneName) -> Vec<Route> {
+    pub(crate) fn hinted_routes(&self, tenant: &Tenant, lane: &LaneName) -> Vec<Route> {
         self.hints.routes.get(&(tenant.clone(), lane.clone())).cloned().unwrap_or_default()
     }
 
-    pub(crate) fn remember_routes(&mut self, tenant: &Tenant, lane: &LaneName, routes: Vec<Route>) {
-        const MOST_LANES: usize = 1_024;
-        if self.hints.routes.len() >= MOST_LANES {
+    pub(crate) fn hint_routes(&mut self, tenant: &Tenant, lane: &LaneName, routes: Vec<Route>) {
+        const MAX_HINTED_LANES: usize = 1_024;
+        if self.hints.routes.len() >= MAX_HINTED_LANES {
             self.hints.routes.clear();
         }
         self.hints.routes.insert((tenant.clone(), lane.clone()), routes);

@@ -4,11 +4,11 @@ use crate::limits;
 use crate::ready_route::ReadyRoute;
 use crate::record::StoredRecord;
 use crate::row::{Range, RowKey, Value};
-use crate::world::entry::Slot;
+use crate::world::entry::RecordState;
 use crate::world::{Halt, World};
 
 /// Twice the limit per lane: closing routes are still listed, and retries may exceed the limit.
-const DIRECTORY_PAGE: usize = 2 * limits::ROUTES_PER_LANE as usize;
+const READY_ROUTES_PAGE: usize = 2 * limits::ROUTES_PER_LANE as usize;
 
 /// The loaded part of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,81 +35,85 @@ impl World {
         range: &Range,
         limit: usize,
     ) -> Result<Vec<Arc<R>>, Halt> {
-        let Some(reach) = self.reaches.get(range) else {
-            return Err(self.want_scan(range, limit));
+        let Some(covered) = self.coverage.get(range) else {
+            return Err(self.request_scan(range, limit));
         };
         let mut found = Vec::new();
-        let mut held_back = false;
+        let mut skipped_picked = false;
         for (position, key) in self.positions.range((range.index, range.prefix.clone())..) {
             let (index, position) = position;
-            let inside = *index == range.index && range.contains(position);
-            if !inside || !reach.covers(position) || found.len() == limit {
+            let in_range = *index == range.index && range.contains(position);
+            if !in_range || !covered.covers(position) || found.len() == limit {
                 break;
             }
             if self.picked.contains(key) {
-                held_back = true;
+                skipped_picked = true;
                 continue;
             }
-            if let Some(Slot::Here(any)) = self.entries.get(key).map(|entry| &entry.slot) {
+            if let Some(RecordState::Present(any)) = self.entries.get(key).map(|entry| &entry.state)
+            {
                 found.push(R::from_any(any).clone());
             }
         }
         if found.len() == limit {
             return Ok(found);
         }
-        if reach.last.is_some() {
-            return Err(self.want_scan(range, limit - found.len()));
+        if covered.last.is_some() {
+            return Err(self.request_scan(range, limit - found.len()));
         }
         // A row picked by a parked command may be released in the next round: the result is open.
-        if held_back { Err(Halt::Parked) } else { Ok(found) }
+        if skipped_picked { Err(Halt::Parked) } else { Ok(found) }
     }
 
     /// All ready routes of a lane. Claims share one load of them.
-    pub(crate) fn scan_directory(&mut self, range: &Range) -> Result<Vec<Arc<ReadyRoute>>, Halt> {
-        self.prefetch_directory(range);
-        match self.reaches.get(range) {
+    pub(crate) fn scan_ready_routes(
+        &mut self,
+        range: &Range,
+    ) -> Result<Vec<Arc<ReadyRoute>>, Halt> {
+        self.prefetch_ready_routes(range);
+        match self.coverage.get(range) {
             None => return Err(Halt::Parked),
-            Some(reach) if reach.last.is_some() => {
-                return Err(self.want_scan(range, DIRECTORY_PAGE));
+            Some(covered) if covered.last.is_some() => {
+                return Err(self.request_scan(range, READY_ROUTES_PAGE));
             }
             Some(_) => {}
         }
         let listed = self.positions.range((range.index, range.prefix.clone())..);
         let listed = listed
             .take_while(|((index, position), _)| *index == range.index && range.contains(position));
-        let queue = |(_, key)| match self.entries.get(key).map(|entry| &entry.slot) {
-            Some(Slot::Here(any)) => Some(ReadyRoute::from_any(any).clone()),
+        let ready_route = |(_, key)| match self.entries.get(key).map(|entry| &entry.state) {
+            Some(RecordState::Present(any)) => Some(ReadyRoute::from_any(any).clone()),
             _ => None,
         };
-        Ok(listed.filter_map(queue).collect())
+        Ok(listed.filter_map(ready_route).collect())
     }
 
-    pub(crate) fn prefetch_directory(&mut self, range: &Range) {
-        if !self.reaches.contains_key(range) {
-            self.wanted.scans.insert(range.clone(), DIRECTORY_PAGE);
+    pub(crate) fn prefetch_ready_routes(&mut self, range: &Range) {
+        if !self.coverage.contains_key(range) {
+            self.pending_loads.scans.insert(range.clone(), READY_ROUTES_PAGE);
         }
     }
 
     /// Notes a range that will be scanned, so that several are loaded together.
     pub(crate) fn prefetch_scan(&mut self, range: &Range, limit: usize) {
-        if !self.reaches.contains_key(range) {
-            self.want_scan(range, limit);
+        if !self.coverage.contains_key(range) {
+            self.request_scan(range, limit);
         }
     }
 
     /// Requests more rows of a range: at least as many as are loaded, so that a long run of
     /// unreadable rows takes few rounds.
-    fn want_scan(&mut self, range: &Range, more: usize) -> Halt {
-        let known = self.reaches.get(range).map_or(0, |reach| reach.rows);
-        let asked = self.draft.asked.entry(range.clone()).or_default();
-        let noted = self.wanted.scans.entry(range.clone()).or_insert(known);
-        *noted = noted.saturating_add(more.saturating_sub(*asked));
-        *asked = more.max(*asked);
+    fn request_scan(&mut self, range: &Range, more: usize) -> Halt {
+        let loaded = self.coverage.get(range).map_or(0, |covered| covered.rows);
+        let requested = self.undo_log.requested.entry(range.clone()).or_default();
+        let noted = self.pending_loads.scans.entry(range.clone()).or_insert(loaded);
+        *noted = noted.saturating_add(more.saturating_sub(*requested));
+        *requested = more.max(*requested);
         Halt::Parked
     }
 
     /// Picks a scanned record: if this command is parked, later commands of this round skip it.
     pub(crate) fn pick(&mut self, key: RowKey) {
-        self.draft.picked.push(key);
+        self.undo_log.picked.push(key);
     }
 }

@@ -2,52 +2,52 @@ use std::collections::BTreeMap;
 
 use crate::row::{Range, RowKey};
 use crate::time::Timestamp;
-use crate::world::entry::Slot;
+use crate::world::entry::RecordState;
 use crate::world::{Halt, World};
 
 /// Undo log of the current command, and the lengths of the shared lists before it.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct UndoLog {
-    pub(super) undo: Vec<(RowKey, Slot, bool)>,
-    pub(super) touched: Vec<RowKey>,
+    pub(super) undo: Vec<(RowKey, RecordState, bool)>,
+    pub(super) reads: Vec<RowKey>,
     pub(super) picked: Vec<RowKey>,
     events: usize,
     payloads: usize,
     wakes: usize,
     trim_through: Option<u64>,
-    latest: Timestamp,
+    commit_time: Timestamp,
     /// How many rows of each range this command has requested.
-    pub(super) asked: BTreeMap<Range, usize>,
+    pub(super) requested: BTreeMap<Range, usize>,
 }
 
 /// A savepoint of a command.
 #[derive(Clone, Copy)]
-struct Mark {
+struct Savepoint {
     undo: usize,
     events: usize,
     payloads: usize,
     wakes: usize,
     trim_through: Option<u64>,
-    latest: Timestamp,
+    commit_time: Timestamp,
 }
 
 impl World {
     /// Runs `work` for each item. An item that parks is undone and the next items still run, so
     /// that all missing records are loaded together.
-    pub(crate) fn each<I, T>(
+    pub(crate) fn for_each_collecting<I, T>(
         &mut self,
         items: impl IntoIterator<Item = I>,
         mut work: impl FnMut(&mut World, I) -> Result<T, Halt>,
     ) -> Result<Vec<T>, Halt> {
         let (mut done, mut parked) = (Vec::new(), false);
         for item in items {
-            let mark = self.mark();
+            let savepoint = self.savepoint();
             match work(self, item) {
                 Ok(one) => done.push(one),
                 // A rejection after a parked item is not final: the parked item may change it.
                 Err(Halt::Rejected(rejection)) if !parked => return Err(rejection.into()),
                 Err(_) => {
-                    self.undo(mark);
+                    self.roll_back_to(savepoint);
                     parked = true;
                 }
             }
@@ -56,48 +56,49 @@ impl World {
     }
 
     /// Starts a command and its undo log.
-    pub(crate) fn open(&mut self) {
-        self.draft.undo.clear();
-        self.draft.touched.clear();
-        self.draft.picked.clear();
-        self.draft.events = self.events.len();
-        self.draft.payloads = self.payloads.len();
-        self.draft.wakes = self.wakes.len();
-        self.draft.trim_through = self.trim_through;
-        self.draft.latest = self.latest;
-        self.draft.asked.clear();
+    pub(crate) fn begin_command(&mut self) {
+        self.undo_log.undo.clear();
+        self.undo_log.reads.clear();
+        self.undo_log.picked.clear();
+        self.undo_log.events = self.events.len();
+        self.undo_log.payloads = self.payloads.len();
+        self.undo_log.wakes = self.wakes.len();
+        self.undo_log.trim_through = self.trim_through;
+        self.undo_log.commit_time = self.commit_time;
+        self.undo_log.requested.clear();
     }
 
     /// Ends an accepted command. Its changes are visible to later commands.
     pub(crate) fn accept(&mut self) {
-        self.has_changes |= !self.draft.undo.is_empty() || self.events.len() > self.draft.events;
-        self.keep_reads();
-        self.open();
+        self.has_changes |=
+            !self.undo_log.undo.is_empty() || self.events.len() > self.undo_log.events;
+        self.check_reads_at_commit();
+        self.begin_command();
     }
 
     /// Ends a rejected command. The commit checks its reads as it does for an accepted one.
     pub(crate) fn reject(&mut self) {
-        self.undo(self.start());
-        self.keep_reads();
-        self.open();
+        self.roll_back_to(self.command_start());
+        self.check_reads_at_commit();
+        self.begin_command();
     }
 
     /// Ends a command that lacks records. Its picked rows stay reserved for the rest of the round.
     /// Otherwise each later claim would pick the same rows and be delayed by a round.
     pub(crate) fn park(&mut self) {
-        self.undo(self.start());
-        self.picked.extend(self.draft.picked.drain(..));
-        self.open();
+        self.roll_back_to(self.command_start());
+        self.picked.extend(self.undo_log.picked.drain(..));
+        self.begin_command();
     }
 
     /// Ends a command that panicked, or that only ran to find out which records it needs.
     pub fn abandon(&mut self) {
-        self.undo(self.start());
-        self.open();
+        self.roll_back_to(self.command_start());
+        self.begin_command();
     }
 
-    fn keep_reads(&mut self) {
-        for key in self.draft.touched.drain(..) {
+    fn check_reads_at_commit(&mut self) {
+        for key in self.undo_log.reads.drain(..) {
             if let Some(entry) = self.entries.get_mut(&key) {
                 entry.read = true;
             }
@@ -105,42 +106,42 @@ impl World {
     }
 
     /// A savepoint at the present state of the command.
-    fn mark(&self) -> Mark {
-        Mark {
-            undo: self.draft.undo.len(),
+    fn savepoint(&self) -> Savepoint {
+        Savepoint {
+            undo: self.undo_log.undo.len(),
             events: self.events.len(),
             payloads: self.payloads.len(),
             wakes: self.wakes.len(),
             trim_through: self.trim_through,
-            latest: self.latest,
+            commit_time: self.commit_time,
         }
     }
 
     /// The savepoint before the command.
-    fn start(&self) -> Mark {
-        Mark {
+    fn command_start(&self) -> Savepoint {
+        Savepoint {
             undo: 0,
-            events: self.draft.events,
-            payloads: self.draft.payloads,
-            wakes: self.draft.wakes,
-            trim_through: self.draft.trim_through,
-            latest: self.draft.latest,
+            events: self.undo_log.events,
+            payloads: self.undo_log.payloads,
+            wakes: self.undo_log.wakes,
+            trim_through: self.undo_log.trim_through,
+            commit_time: self.undo_log.commit_time,
         }
     }
 
-    fn undo(&mut self, mark: Mark) {
-        while self.draft.undo.len() > mark.undo {
-            let Some((key, old, was_changed)) = self.draft.undo.pop() else { break };
+    fn roll_back_to(&mut self, savepoint: Savepoint) {
+        while self.undo_log.undo.len() > savepoint.undo {
+            let Some((key, old, was_changed)) = self.undo_log.undo.pop() else { break };
             let entry = self.entries.get_mut(&key).expect("a changed record is loaded");
-            let made = std::mem::replace(&mut entry.slot, old.clone());
+            let made = std::mem::replace(&mut entry.state, old.clone());
             entry.changed = was_changed;
-            self.unplace(&key, &made);
-            self.place(&key, &old);
+            self.unindex(&key, &made);
+            self.index(&key, &old);
         }
-        self.events.truncate(mark.events);
-        self.payloads.truncate(mark.payloads);
-        self.wakes.truncate(mark.wakes);
-        self.trim_through = mark.trim_through;
-        self.latest = mark.latest;
+        self.events.truncate(savepoint.events);
+        self.payloads.truncate(savepoint.payloads);
+        self.wakes.truncate(savepoint.wakes);
+        self.trim_through = savepoint.trim_through;
+        self.commit_time = savepoint.commit_time;
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn run(
         let fresh = |at: &usize| answers[*at].is_some() && !decided.contains(at);
         decided.extend((0..commands.len()).filter(fresh).collect::<Vec<_>>());
         if decided.len() < commands.len() {
-            let wanted = world.wanted().expect("a parked command lacks something");
+            let wanted = world.take_load_request().expect("a parked command lacks something");
             let loaded = tables.load(&wanted);
             world.absorb(&wanted, loaded);
         }

@@ -31,7 +31,7 @@ fn decided(
             return (answer, rows, rounds);
         }
         rounds += 1;
-        let wanted = world.wanted().expect("a parked claim lacks something");
+        let wanted = world.take_load_request().expect("a parked claim lacks something");
         let loaded = tables.load(&wanted);
         let of_tasks = wanted
             .scans

@@ -499,7 +499,7 @@ impl Node {
         // Time rises with every commit. It matters only where a task is deleted, and states that
         // differ only by time would never be equal.
         if changes.deletes.iter().any(|(key, _)| key.table == Table::Task) {
-            view.now = changes.now.next();
+            view.now = changes.commit_time.next();
         }
         whole.then(|| Node { view, ghost, path: self.path.clone() })
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use windlass_core::{
-    Command, ConcurrencyLimit, Lane, Lifecycle, LimitKind, Metered, Outcome, Task, TaskId,
+    Command, ConcurrencyLimit, CountedByQuota, Lane, Lifecycle, LimitKind, Outcome, Task, TaskId,
     Timestamp,
 };
 
@@ -11,7 +11,7 @@ use crate::invariants::{Held, View, ensure};
 use crate::steps::Step;
 
 fn is_of(task: &Task, gate: &ConcurrencyLimit) -> bool {
-    task.tenant == gate.tenant && task.gate.is_some() && task.gate == gate.gate_key()
+    task.tenant == gate.tenant && task.gate.is_some() && task.gate == gate.limit_key()
 }
 
 fn own<'v>(view: &'v View, gate: &'v ConcurrencyLimit) -> impl Iterator<Item = &'v Task> {
@@ -31,7 +31,7 @@ pub(crate) fn a_limit_counts_its_tasks(view: &View) -> Held {
         let known = view.gates.iter().any(|gate| is_of(task, gate));
         ensure(known || !is_counted, || format!("nothing counts {task:?}"))?;
     }
-    view.gates.iter().filter(|gate| gate.gate_key().is_some()).try_for_each(|gate| {
+    view.gates.iter().filter(|gate| gate.limit_key().is_some()).try_for_each(|gate| {
         let count = |fits: fn(&Lifecycle) -> bool| {
             own(view, gate).filter(|task| fits(&task.lifecycle)).count() as u64
         };
@@ -48,14 +48,14 @@ pub(crate) fn a_limit_counts_its_tasks(view: &View) -> Held {
 pub(crate) fn a_quota_counts_its_leases(view: &View) -> Held {
     let metered = |task: &Task| match &task.lifecycle {
         Lifecycle::Active(lease) => lease.metered,
-        _ => Metered::default(),
+        _ => CountedByQuota::default(),
     };
     let counts = |gate: &ConcurrencyLimit, task: &Task| match gate.kind {
         LimitKind::Lane => metered(task).lane && task.lane.as_str() == gate.name,
         LimitKind::Tenant => metered(task).tenant,
         LimitKind::Concurrency | LimitKind::Session | LimitKind::Affinity => false,
     };
-    for gate in view.gates.iter().filter(|gate| gate.gate_key().is_none()) {
+    for gate in view.gates.iter().filter(|gate| gate.limit_key().is_none()) {
         let leases = view.tasks.values().filter(|task| counts(gate, task)).count();
         ensure(gate.running as usize == leases, || format!("{leases} leases of {gate:?}"))?;
     }
@@ -215,7 +215,7 @@ pub(crate) fn waiting_tasks_are_in_order(step: &Step<'_>) -> Held {
         return Ok(());
     }
     let place = |task: &Task| {
-        let since = task.lifecycle.turn().map(|turn| turn.ready_at);
+        let since = task.lifecycle.readiness().map(|ready| ready.ready_at);
         (-task.priority, since, task.id.clone())
     };
     let gated = |task: &Task| matches!(task.lifecycle, Lifecycle::Blocked(_));

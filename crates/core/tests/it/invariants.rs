@@ -209,7 +209,7 @@ fn attempts_stay_within_the_maximum(view: &View) -> Held {
         let max = max_attempts(task);
         let ready_or_delayed = match &task.lifecycle {
             Lifecycle::Delayed { paused, .. } => paused.is_none(),
-            other => other.turn().is_some_and(|turn| turn.paused.is_none()),
+            other => other.readiness().is_some_and(|ready| ready.paused.is_none()),
         };
         let most = if ready_or_delayed { max - 1 } else { max };
         ensure(task.attempts <= most, || format!("{} of {max} attempts: {task:?}", task.attempts))

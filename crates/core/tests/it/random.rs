@@ -124,7 +124,7 @@ impl Dice {
         claim.limit = self.pick(&[1, 1, 2, 4]);
         claim.begin = !self.one_in(3);
         claim.registered = self.one_in(2);
-        claim.turn = u32::try_from(self.below(3)).expect("it is below 3");
+        claim.rotation = u32::try_from(self.below(3)).expect("it is below 3");
         let only = TagFilter::Only(BTreeSet::from(["x".to_owned()]));
         claim.session_idle_ms = 4_000;
         if self.one_in(2) {
@@ -364,7 +364,7 @@ fn check(seed: u64, order: Order, payload_odds: u64) -> usize {
         leased_once(&batch.answers, &repro);
         dice.tokens.extend(tokens(&batch.answers));
         // A recreated id starts at an epoch that the commands one by one never reach.
-        if batch.overtook || batch.changes.now != now {
+        if batch.overtook || batch.changes.commit_time != now {
             apart = together.clone();
         } else {
             compared += 1;

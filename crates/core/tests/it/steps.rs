@@ -187,7 +187,7 @@ fn an_ended_task_is_frozen(step: &Step<'_>) -> Held {
             (_, Some(is)) if seen(Some(is)) == seen(Some(was)) => true,
             (Command::Replay(_), Some(is)) => {
                 is.generation == was.generation + 1
-                    && is.lifecycle.turn().is_some()
+                    && is.lifecycle.readiness().is_some()
                     && is.results == was.results
             }
             (Command::DeleteTask(reap), None) => reap.task.id == *id,
@@ -210,14 +210,14 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
         // A failure before the attempt has begun counts as an attempt too.
         let failed = lease(was).is_some() && ran.is_none() && is.last_settle != was.last_settle;
         let failed = failed && matches!(step.command, Command::Fail(_));
-        let resumed = was.lifecycle.turn().and_then(|turn| turn.paused.as_ref());
+        let resumed = was.lifecycle.readiness().and_then(|ready| ready.paused.as_ref());
         let resumed = resumed.is_some_and(|paused| runs.is_some_and(|run| lease_kept(paused, run)));
         let waits = matches!(is.lifecycle, Lifecycle::WaitingChildren { .. });
         let waits_unbegun = waits && lease(was).is_some() && ran.is_none();
         let began = failed
             || waits_unbegun
             || runs.is_some() && !resumed && (ran.is_none() || is.epoch != was.epoch);
-        let kept = is.lifecycle.turn().is_some_and(|turn| turn.paused.is_some())
+        let kept = is.lifecycle.readiness().is_some_and(|ready| ready.paused.is_some())
             || matches!(is.lifecycle, Lifecycle::Delayed { paused: Some(_), .. });
         let gave_back = runs.is_none()
             && ran.is_some()

@@ -126,7 +126,7 @@ fn loaded_for(tables: &ReferenceTables, commands: &[Command]) -> World {
     let mut world = World::new(START, Hints::default());
     for _ in 0..4 {
         commands.iter().for_each(|command| probe(&mut world, command));
-        let Some(wanted) = world.wanted() else { break };
+        let Some(wanted) = world.take_load_request() else { break };
         let loaded = tables.load(&wanted);
         world.absorb(&wanted, loaded);
     }
@@ -165,7 +165,7 @@ fn a_parked_command_leaves_nothing() {
         let mut world = loaded_for(&tables, &about);
         accept(&mut world, &first);
         assert_eq!(decide(&mut world, &middle), Decided::Parked, "{middle:?}");
-        world.wanted().expect("it lacks something");
+        world.take_load_request().expect("it lacks something");
         accept(&mut world, &last);
         assert_eq!(world.finish().0, expected, "{middle:?}");
     }
@@ -182,7 +182,7 @@ fn picks_of_a_parked_claim_stay_reserved_for_the_round() {
     let mut world = loaded_for(&tables, &[Claim { lanes: near, ..claim(9) }.into()]);
     assert_eq!(decide(&mut world, &Claim { lanes: far, ..claim(9) }.into()), Decided::Parked);
     assert_eq!(decide(&mut world, &one), Decided::Parked);
-    world.wanted().expect("the first claim lacks a lane");
+    world.take_load_request().expect("the first claim lacks a lane");
     let Decided::Ready(answer) = decide(&mut world, &one) else { panic!("it lacks nothing") };
     assert_eq!(claimed(&answer), ["w1"]);
 }
@@ -368,7 +368,7 @@ fn an_unreadable_record_does_not_stop_the_sweep() {
 /// Decides a command with as many loads as it takes.
 fn decide_with(world: &mut World, tables: &ReferenceTables, command: &Command) {
     while let Decided::Parked = decide(world, command) {
-        let wanted = world.wanted().expect("a parked command lacks something");
+        let wanted = world.take_load_request().expect("a parked command lacks something");
         let loaded = tables.load(&wanted);
         world.absorb(&wanted, loaded);
     }
@@ -451,12 +451,12 @@ fn a_task_starts_above_every_version_seen() {
     let mut world = World::new(now, Hints::default());
     let create = Create::one(NewTask::new("t", "k")).into();
     while decide(&mut world, &create) == Decided::Parked {
-        let wanted = world.wanted().unwrap();
+        let wanted = world.take_load_request().unwrap();
         let loaded = Loaded { as_of, ..tables.load(&wanted) };
         world.absorb(&wanted, loaded);
     }
     let changes = world.finish().0;
-    assert!(changes.now > as_of, "the clock of the store continues from there");
+    assert!(changes.commit_time > as_of, "the clock of the store continues from there");
     assert!(changes.inserts.iter().all(|row| row.version.0 > as_of.micros()));
     let task = changes.inserts.iter().find(|row| row.key.table == Table::Task).unwrap();
     let task = read_row::<Task>(task.schema, &task.body).unwrap();
@@ -477,7 +477,7 @@ fn a_batch_that_sees_a_later_write_is_late() {
         let other = Create { tenant: Tenant::new("other"), tasks: vec![NewTask::new("t", "k")] };
         for command in [other.into(), create("new")] {
             while decide(&mut world, &command) == Decided::Parked {
-                let wanted = world.wanted().unwrap();
+                let wanted = world.take_load_request().unwrap();
                 let loaded = tables.load(&wanted);
                 world.absorb(&wanted, loaded);
             }

@@ -279,7 +279,9 @@ async fn a_lost_response_is_reported_as_unknown() {
         ttls: RequestTtls::default(),
         rate_limit: None,
     };
-    let Outcome::Answered(key) = stage.engine.submit(admit).await.unwrap() else { panic!() };
+    let Outcome::RequestCompleted(key) = stage.engine.submit(admit).await.unwrap() else {
+        panic!()
+    };
     let lost = ChangeSet { dropped_payloads: vec![key], ..ChangeSet::default() };
     stage.memory.begin().await.unwrap().commit(Arc::new(lost)).await.unwrap();
     assert_eq!(code(pay(&stage.engine, 1).await), "outcome_unknown");

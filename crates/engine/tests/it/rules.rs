@@ -52,7 +52,7 @@ async fn a_rejection_requires_unchanged_reads() {
     claim_now(&stage.engine).await;
     stage.engine.submit(complete(&stage.engine, "t", 1).await).await.unwrap();
     held.release();
-    assert_eq!(reaping.await.unwrap().unwrap(), Outcome::Reaped, "the task had ended by then");
+    assert_eq!(reaping.await.unwrap().unwrap(), Outcome::TaskDeleted, "the task had ended by then");
 }
 
 #[tokio::test]

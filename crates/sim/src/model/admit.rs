@@ -388,7 +388,7 @@ impl Model {
                 self.requests.given_up.contains(&(key.to_owned(), giver))
                     || self.stages(key, asked.moment).iter().flatten().any(own)
             }
-            (Command::Admit(admit), Outcome::Answered(_)) => {
+            (Command::Admit(admit), Outcome::RequestCompleted(_)) => {
                 let own = |stage: &Stage| {
                     stage.hand == Hand::Answered
                         && stage.fingerprint == admit.fingerprint
@@ -396,7 +396,7 @@ impl Model {
                 };
                 self.stages(admit.request.key.reveal(), asked.moment).iter().flatten().any(own)
             }
-            (Command::CompleteRequest(answer), Outcome::Answered(_)) => {
+            (Command::CompleteRequest(answer), Outcome::RequestCompleted(_)) => {
                 let key = answer.request.key.reveal();
                 let text = String::from_utf8_lossy(&answer.answer.bytes).into_owned();
                 let own = self.stages(key, asked.moment).into_iter().flatten();
@@ -410,7 +410,7 @@ impl Model {
                     _ => false,
                 })
             }
-            (Command::ReleaseRequest(withdraw), Outcome::Withdrawn) => {
+            (Command::ReleaseRequest(withdraw), Outcome::RequestReleased) => {
                 let key = withdraw.request.key.reveal();
                 let other = |stage: &Option<Stage>| {
                     stage.as_ref().is_none_or(|stage| stage.owner != withdraw.owner)

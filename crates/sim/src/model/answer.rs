@@ -146,7 +146,7 @@ impl Model {
                 let seen = self.begun.get(&fenced).filter(|attempt| **attempt == run.attempt);
                 self.in_effect(asked, &fenced, seen.map(|_| 0))
             }
-            (Command::ReportProgress(report), Outcome::Progressed) => {
+            (Command::ReportProgress(report), Outcome::ProgressReported) => {
                 let fenced = (report.fence.task.id.clone(), report.fence.epoch);
                 let seen = self.progress.get(&(fenced.clone(), report.percent)).copied();
                 self.in_effect(asked, &fenced, seen.filter(|seq| *seq > asked.seq))
@@ -255,7 +255,7 @@ impl Model {
                     && self.tasks[&replay.task.id]
                         .was(asked.seq, |facts| facts.generation == *generation)
             }
-            (Command::DeleteTask(reap), Outcome::Reaped) => since(&reap.task.id, "deleted"),
+            (Command::DeleteTask(reap), Outcome::TaskDeleted) => since(&reap.task.id, "deleted"),
             (Command::SetLaneState(set), Outcome::LaneChanged) => {
                 self.lanes[&set.lane].was(asked.seq, |lane| lane.state == set.state)
             }
@@ -266,7 +266,7 @@ impl Model {
                 self.are_done(asked, &wait.fence, counts)
             }
             (Command::RegisterWorker(_), Outcome::WorkerRegistered { .. })
-            | (Command::DeregisterWorker(_), Outcome::WorkerRetired) => true,
+            | (Command::DeregisterWorker(_), Outcome::WorkerDeregistered) => true,
             (Command::Grant(grant), Outcome::Granted { until }) => {
                 self.is_granted(asked, grant, *until)
             }

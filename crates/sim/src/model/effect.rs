@@ -287,7 +287,10 @@ impl Model {
         outcome: &Outcome,
     ) -> Option<Result<(), Breach>> {
         let judged = match (asked.command, outcome) {
-            (Command::ClaimEffect(claim), Outcome::EffectClaimed { request_id, known, answer }) => {
+            (
+                Command::ClaimEffect(claim),
+                Outcome::EffectClaimed { request_id, existed: known, answer },
+            ) => {
                 let ClaimEffect { caller, name, fingerprint, .. } = claim;
                 let own = |is: &Known| {
                     is.id == request_id.reveal()

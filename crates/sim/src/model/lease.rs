@@ -183,7 +183,7 @@ impl Model {
 fn serves(claim: &Claim, spec: &TaskSpec) -> bool {
     let of_session = matches!(spec.gate, Some(LimitKey::Session(_)));
     (!spec.special || claim.offer.capabilities.contains(CAPABILITY))
-        && (!of_session || claim.offer.takes_sessions())
+        && (!of_session || claim.offer.accepts_sessions())
 }
 
 /// The queue order of a ready task.

@@ -117,7 +117,7 @@ async fn a_heartbeat_costs_the_same_for_any_number_of_nodes() {
     let (statements, round_trips) = alone;
     assert!(statements <= 12 && round_trips <= 3, "{alone:?}");
     let told = execute(&store, &beat(7)).await.unwrap().unwrap();
-    assert_eq!(told, Outcome::Registered { joined: false, nodes: 50, format: 2 });
+    assert_eq!(told, Outcome::NodeRegistered { joined: false, nodes: 50, format: 2 });
 }
 
 /// Lets the server count the writes of each node.
@@ -181,6 +181,6 @@ async fn concurrent_heartbeats_see_each_other() {
     }
     let one = crate::stage::prepare(&store, beat(0)).await;
     let told = execute(&store, &beat(1)).await.unwrap().unwrap();
-    assert_eq!(told, Outcome::Registered { joined: false, nodes: 3, format: 2 });
+    assert_eq!(told, Outcome::NodeRegistered { joined: false, nodes: 3, format: 2 });
     one.commit().await.unwrap();
 }

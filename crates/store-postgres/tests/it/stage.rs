@@ -54,7 +54,7 @@ pub(crate) async fn prepare(store: &dyn Store, command: impl Into<Command>) -> P
         if let Decided::Ready(answer) = decide(&mut world, &command) {
             return Prepared { tx, answer, changes: Arc::new(world.finish().0) };
         }
-        let wanted = Arc::new(world.wanted().unwrap());
+        let wanted = Arc::new(world.take_load_request().unwrap());
         let loaded = tx.load(wanted.clone()).await.unwrap();
         world.absorb(&wanted, loaded);
     }

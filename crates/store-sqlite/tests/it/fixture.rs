@@ -76,7 +76,7 @@ pub(crate) async fn prepare(
         if let Decided::Ready(answer) = decide(&mut world, command) {
             return Ok((tx, answer, Arc::new(world.finish().0)));
         }
-        let wanted = Arc::new(world.wanted().expect("a parked command needs a record"));
+        let wanted = Arc::new(world.take_load_request().expect("a parked command needs a record"));
         let loaded = tx.load(wanted.clone()).await?;
         world.absorb(&wanted, loaded);
     }

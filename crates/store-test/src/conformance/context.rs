@@ -87,7 +87,7 @@ impl<'f> Context<'f> {
 /// Commits a prepared change set in its own transaction.
 pub(super) async fn commit(store: &dyn Store, mut changes: ChangeSet) -> Result<(), StoreError> {
     let tx = store.begin().await?;
-    changes.now = tx.now();
+    changes.commit_time = tx.now();
     tx.commit(Arc::new(changes)).await
 }
 

@@ -92,7 +92,8 @@ pub(super) async fn a_wait_based_on_a_stale_count_conflicts(context: &Context<'_
         let mut tx = context.store.begin().await?;
         let mut world = World::new(tx.now(), Hints::default());
         while decide(&mut world, &wait.clone().into()) == Decided::Parked {
-            let wanted = Arc::new(world.wanted().expect("a parked command needs a record"));
+            let wanted =
+                Arc::new(world.take_load_request().expect("a parked command needs a record"));
             let loaded = tx.load(wanted.clone()).await?;
             world.absorb(&wanted, loaded);
         }

@@ -176,9 +176,9 @@ pub(super) async fn a_signing_key_expires_after_its_grace(context: &Context<'_>)
     context.must(rotation("k1", "07")).await?;
     let (old, older) = (made(context, "p").await?, made(context, "q").await?);
     let rotated = context.must(rotation("k2", "08")).await?;
-    same("a fresh key", &rotated, &Outcome::KeyRotated { known: false })?;
+    same("a fresh key", &rotated, &Outcome::KeyRotated { unchanged: false })?;
     let again = context.must(rotation("k1", "07")).await?;
-    same("a known key", &again, &Outcome::KeyRotated { known: true })?;
+    same("a known key", &again, &Outcome::KeyRotated { unchanged: true })?;
     refused(context, "another secret", rotation("k2", "09").into(), "conflict").await?;
     let fresh = made(context, "r").await?;
     context.must(signal(&old.token)).await?;

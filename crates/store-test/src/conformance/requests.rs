@@ -47,12 +47,16 @@ pub(super) async fn a_request_is_answered_once(context: &Context<'_>) -> Verdict
     let refused = context.run(admit("o2", b"2")).await?;
     same("another", &refused, &Err(Rejection::IdempotencyConflict))?;
     same("wrong owner", &context.run(answer("o2", "2")).await?, &Err(Rejection::RequestLost))?;
-    let Outcome::Answered(key) = context.must(answer("o1", "\"\u{1f4b6}\"")).await? else {
+    let Outcome::RequestCompleted(key) = context.must(answer("o1", "\"\u{1f4b6}\"")).await? else {
         return Err(Wrong("unexpected outcome of an answer".into()));
     };
     let kept = payload(context, key.clone()).await?;
     same("kept", &kept, &Some(Payload::json("\"\u{1f4b6}\"")))?;
-    same("again", &context.must(admit("o3", b"1")).await?, &Outcome::Answered(key.clone()))?;
+    same(
+        "again",
+        &context.must(admit("o3", b"1")).await?,
+        &Outcome::RequestCompleted(key.clone()),
+    )?;
     context.clock.advance_ms(DAY_MS + 1);
     context.must(Sweep::default()).await?;
     same("afterwards", &payload(context, key).await?, &None)?;
@@ -76,7 +80,8 @@ pub(super) async fn a_call_is_claimed_before_it_is_made(context: &Context<'_>) -
         fingerprint: fingerprint("charge", b"1", &[]),
         request_id: request_id.into(),
     };
-    let claimed = |known, answer| Outcome::EffectClaimed { request_id: "r1".into(), known, answer };
+    let claimed =
+        |known, answer| Outcome::EffectClaimed { request_id: "r1".into(), existed: known, answer };
     same("first", &context.must(claim("r1")).await?, &claimed(false, None))?;
     same("again", &context.must(claim("r2")).await?, &claimed(true, None))?;
     let ClaimEffect { caller, provider, name, .. } = claim("r3");

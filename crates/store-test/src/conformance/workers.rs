@@ -145,7 +145,7 @@ pub(super) async fn a_durable_subscription_keeps_its_cursor(context: &Context<'_
         cursor: at(seq),
     };
     context.must(move_to(7)).await?;
-    same("moved back", &context.must(move_to(3)).await?, &Outcome::BookmarkAt(at(7)))?;
+    same("moved back", &context.must(move_to(3)).await?, &Outcome::SubscriptionCursorAt(at(7)))?;
     context.must(move_to(i64::MAX as u64)).await?;
     let row = context.row(&SubscriptionCursor::key_of(&tenant, &name)).await?;
     let kept = row.and_then(|row| read_row::<SubscriptionCursor>(row.schema, &row.body));

@@ -271,7 +271,7 @@ fn claim(random: &mut Random, live: &Live) -> Command {
         lease_ms: if random.percent(BAD) { 99 } else { *random.pick(&[100, 2_500, 30_000]) },
         limit: u32::from(!random.percent(BAD)) * (1 + u32::from(random.percent(40)) * 3),
         begin: random.percent(65),
-        turn: u32::try_from(random.below(4)).expect("the value is below four"),
+        rotation: u32::try_from(random.below(4)).expect("the value is below four"),
         session_idle_ms: *random.pick(&[100, 5_000]),
         registered: random.percent(40),
         request: random.percent(40).then_some(LeaseRequest { instance: 0, number: 0 }),

@@ -39,14 +39,14 @@ impl Oracle {
         };
         let wrote = !batch.changes.is_empty();
         if wrote {
-            self.last_commit_at = now.max(batch.changes.now);
+            self.last_commit_at = now.max(batch.changes.commit_time);
         }
         self.payloads.extend(batch.changes.payloads.iter().map(|(key, _)| key.clone()));
         Ok(Expected { batch, snapshot: Snapshot::of_tables(&self.tables), wrote })
     }
 
     fn plant(&mut self, now: Timestamp, row: &Row) -> Batch {
-        let changes = ChangeSet { now, ..inserts([row.clone()]) };
+        let changes = ChangeSet { commit_time: now, ..inserts([row.clone()]) };
         self.tables.commit(&changes).expect("the planted key is absent");
         Batch { now, answers: Vec::new(), changes, hints: Default::default() }
     }
@@ -60,7 +60,7 @@ impl Oracle {
         let before = self.tables.clone();
         let batch = execute_on_tables(&mut self.tables, now, commands, order);
         // A recreated id starts its epochs at a different time.
-        let plain = batch.changes.now == now;
+        let plain = batch.changes.commit_time == now;
         if order == Order::Strict && commands.len() > 1 && plain {
             self.check_one_by_one(before, &batch, commands)?;
         }

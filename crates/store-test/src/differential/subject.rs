@@ -62,7 +62,7 @@ impl Subject {
             Operation::Plant(row) => {
                 let tx = store.begin().await?;
                 let (now, hints) = (tx.now(), Hints::default());
-                let changes = ChangeSet { now, ..inserts([row.clone()]) };
+                let changes = ChangeSet { commit_time: now, ..inserts([row.clone()]) };
                 tx.commit(Arc::new(changes.clone())).await?;
                 Ok(Batch { now, answers: Vec::new(), changes, hints })
             }

@@ -58,7 +58,7 @@ fn retire(random: &mut Random) -> Command {
 }
 
 fn waits(task: &Task) -> bool {
-    task.lifecycle.turn().is_some()
+    task.lifecycle.readiness().is_some()
 }
 
 fn kept(task: &Task) -> bool {

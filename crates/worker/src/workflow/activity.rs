@@ -170,7 +170,7 @@ fn check(task: &NewTask) -> Result<(), Rejection> {
     task.policy.retry.as_ref().map_or(Ok(()), RetryPolicy::check)?;
     match &task.gate {
         None => Ok(()),
-        Some(LimitKey::Concurrency(key)) => limits::KEY.check(key),
+        Some(LimitKey::Concurrency(key)) => limits::CONCURRENCY_KEY.check(key),
         Some(LimitKey::Session(name) | LimitKey::Affinity(name)) => limits::SESSION.check(name),
     }
 }

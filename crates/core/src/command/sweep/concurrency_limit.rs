@@ -1,6 +1,6 @@
 use crate::command::sweep::Sweepable;
 use crate::concurrency_limit::ConcurrencyLimit;
-use crate::primitive::{open_gate, wake_starved};
+use crate::primitive::{rebalance_limit, wake_starved};
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
@@ -14,8 +14,8 @@ impl Sweepable for ConcurrencyLimit {
     /// Admits tasks that the rate allows by then, or wakes claims that wait for a quota; releases a
     /// session whose owner was idle for too long.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
-        match self.gate_key() {
-            Some(key) => open_gate(world, &self.tenant, &key),
+        match self.limit_key() {
+            Some(key) => rebalance_limit(world, &self.tenant, &key),
             None => wake_starved(world, self.clone()),
         }
     }

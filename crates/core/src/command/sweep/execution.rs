@@ -1,6 +1,6 @@
 use crate::command::sweep::Sweepable;
 use crate::execution::Execution;
-use crate::primitive::forget_execution;
+use crate::primitive::delete_execution;
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
@@ -8,7 +8,7 @@ use crate::world::{Halt, World};
 const PAGE: u32 = 256;
 
 impl Sweepable for Execution {
-    const AT_ONCE: usize = 4;
+    const MAX_PER_SWEEP: usize = 4;
 
     fn due_at(&self) -> Option<Timestamp> {
         Some(self.due_at)
@@ -18,8 +18,8 @@ impl Sweepable for Execution {
 
     /// Deletes an execution at the end of its retention, page by page.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
-        let mut room = PAGE;
-        forget_execution(world, self, &mut room);
+        let mut budget = PAGE;
+        delete_execution(world, self, &mut budget);
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ impl Sweepable for Keyring {
     /// Deletes keys whose grace period has ended.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         let mut keys = self.keys.clone();
-        keys.retain(|key| key.proves(world.now()));
+        keys.retain(|key| key.verifies(world.now()));
         world.put::<Self>(Self { keys, ..self.clone() });
         Ok(())
     }

@@ -1,8 +1,8 @@
 use crate::command::sweep::Sweepable;
-use crate::command::sweep::task::POSTPONED_MS;
+use crate::command::sweep::task::UNREADABLE_RECHECK_MS;
 use crate::mailbox::{Mailbox, Message};
 use crate::primitive::{
-    are_neighbours_readable, existing, prefetch_buffered, resume_if_met, sweep_buffered,
+    are_related_records_readable, existing, prefetch_buffered, resume_if_met, sweep_buffered,
 };
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::time::Timestamp;
@@ -30,9 +30,9 @@ impl Sweepable for Message {
         let task = unless_quarantined(world.get::<Task>(&key))?;
         let waits = |task: &&Task| matches!(task.lifecycle, Lifecycle::Suspended(_));
         let due_at = match &task {
-            None => Some(world.now().plus_ms(POSTPONED_MS)),
-            Some(Some(task)) if waits(&&**task) && !are_neighbours_readable(world, task)? => {
-                Some(world.now().plus_ms(POSTPONED_MS))
+            None => Some(world.now().plus_ms(UNREADABLE_RECHECK_MS)),
+            Some(Some(task)) if waits(&&**task) && !are_related_records_readable(world, task)? => {
+                Some(world.now().plus_ms(UNREADABLE_RECHECK_MS))
             }
             Some(_) => None,
         };

@@ -1,6 +1,6 @@
 use crate::command::sweep::Sweepable;
 use crate::lane::Lane;
-use crate::primitive::QUEUE_CHECK_MS;
+use crate::primitive::ROUTE_CHECK_MS;
 use crate::ready_route::ReadyRoute;
 use crate::task::Task;
 use crate::time::Timestamp;
@@ -29,15 +29,15 @@ fn sweep(world: &mut World, queue: &ReadyRoute) -> Result<(), Halt> {
     let now = world.now();
     let waiting = Task::ready_in(&queue.tenant, &queue.lane, &queue.route);
     if !world.scan::<Task>(&waiting, 1)?.is_empty() {
-        let due_at = now.plus_ms(QUEUE_CHECK_MS);
+        let due_at = now.plus_ms(ROUTE_CHECK_MS);
         world.put::<ReadyRoute>(ReadyRoute { due_at, ..queue.clone() });
     } else if !queue.closing {
         let due_at = now.plus_ms(CLOSING_MS);
         world.put::<ReadyRoute>(ReadyRoute { closing: true, due_at, ..queue.clone() });
     } else {
-        let known = world.get::<Lane>(&Lane::key_of(&queue.tenant, &queue.lane));
-        let Some(lane) = unless_quarantined(known)? else {
-            let due_at = now.plus_ms(QUEUE_CHECK_MS);
+        let lane = world.get::<Lane>(&Lane::key_of(&queue.tenant, &queue.lane));
+        let Some(lane) = unless_quarantined(lane)? else {
+            let due_at = now.plus_ms(ROUTE_CHECK_MS);
             world.put::<ReadyRoute>(ReadyRoute { due_at, ..queue.clone() });
             return Ok(());
         };

@@ -34,14 +34,14 @@ impl Default for Sweep {
 /// A record with a due time, at which the sweep processes it.
 pub(super) trait Sweepable: StoredRecord {
     /// The most that one sweep processes.
-    const AT_ONCE: usize = usize::MAX;
+    const MAX_PER_SWEEP: usize = usize::MAX;
 
     fn due_at(&self) -> Option<Timestamp>;
 
     /// Requests the rows that its sweep may need, so that a page needs one load.
     fn prefetch(&self, world: &mut World);
 
-    /// Does what is due.
+    /// Applies the action that is due.
     fn sweep(&self, world: &mut World) -> Result<(), Halt>;
 }
 
@@ -49,11 +49,11 @@ pub(super) trait Sweepable: StoredRecord {
 macro_rules! sweep_each {
     ($world:ident, $page:ident, $($pages:ident: $Type:ident),*) => {{
         $(prefetch_page::<$Type>($world, $page);)*
-        $(let $pages = page_of::<$Type>($world, $page)?;)*
-        $(look_ahead(&$pages, $world);)*
+        $(let $pages = due_page::<$Type>($world, $page)?;)*
+        $(prefetch_records(&$pages, $world);)*
         let swept = [$(sweep_page(&$pages, $world)),*];
         swept.into_iter().collect::<Result<(), Halt>>()?;
-        let next_due = [$(next_of::<$Type>($world)?),*].into_iter().flatten().min();
+        let next_due = [$(next_due_of::<$Type>($world)?),*].into_iter().flatten().min();
         Outcome::Swept { swept: 0 $(+ $pages.len())*, next_due }
     }};
 }
@@ -82,21 +82,21 @@ impl Sweep {
 }
 
 fn prefetch_page<R: Sweepable>(world: &mut World, page: usize) {
-    world.prefetch_scan(&due::<R>(Some(world.now())), page.min(R::AT_ONCE));
+    world.prefetch_scan(&due_range::<R>(Some(world.now())), page.min(R::MAX_PER_SWEEP));
 }
 
-fn page_of<R: Sweepable>(world: &mut World, page: usize) -> Result<Vec<Arc<R>>, Halt> {
-    world.scan::<R>(&due::<R>(Some(world.now())), page.min(R::AT_ONCE))
+fn due_page<R: Sweepable>(world: &mut World, page: usize) -> Result<Vec<Arc<R>>, Halt> {
+    world.scan::<R>(&due_range::<R>(Some(world.now())), page.min(R::MAX_PER_SWEEP))
 }
 
-fn look_ahead<R: Sweepable>(page: &[Arc<R>], world: &mut World) {
-    world.prefetch_scan(&due::<R>(None), page.len() + 1);
+fn prefetch_records<R: Sweepable>(page: &[Arc<R>], world: &mut World) {
+    world.prefetch_scan(&due_range::<R>(None), page.len() + 1);
     page.iter().for_each(|record| record.prefetch(world));
 }
 
 /// Each record is read again: the sweep of an earlier one may have changed it.
 fn sweep_page<R: Sweepable>(page: &[Arc<R>], world: &mut World) -> Result<(), Halt> {
-    let swept = world.each(page, |world, record| {
+    let swept = world.for_each_collecting(page, |world, record| {
         let current = world.get::<R>(&R::row_key(record.key()))?;
         let is_due = |at: Timestamp| at <= world.now();
         let due = current.filter(|current| current.due_at().is_some_and(is_due));
@@ -105,12 +105,12 @@ fn sweep_page<R: Sweepable>(page: &[Arc<R>], world: &mut World) -> Result<(), Ha
     swept.map(drop)
 }
 
-fn next_of<R: Sweepable>(world: &mut World) -> Result<Option<Timestamp>, Halt> {
-    let next = world.scan::<R>(&due::<R>(None), 1)?;
+fn next_due_of<R: Sweepable>(world: &mut World) -> Result<Option<Timestamp>, Halt> {
+    let next = world.scan::<R>(&due_range::<R>(None), 1)?;
     Ok(next.first().and_then(|next| next.due_at()))
 }
 
-pub(super) fn due<R: StoredRecord>(until: Option<Timestamp>) -> Range {
+pub(super) fn due_range<R: StoredRecord>(until: Option<Timestamp>) -> Range {
     let index = R::TABLE.due().expect("only tables with a due index are swept");
     Range { index, prefix: Vec::new(), until: until.map(Into::into) }
 }

@@ -3,7 +3,7 @@ use crate::limits;
 use crate::mailbox::Message;
 use crate::new_message::NewMessage;
 use crate::primitive::{
-    expire, fail, open, resume, resume_if_met, store_message, take, transition_to,
+    expire, fail, mark_consumed, open, resume, resume_if_met, store_message, transition_to,
 };
 use crate::task::{
     FailureClass, Lifecycle, OnTimeout, ResumeCause, Retry, SuspendReason, Suspension, Task,
@@ -13,18 +13,18 @@ use crate::world::{Halt, World};
 /// The reason recorded for a task whose suspension timed out.
 const REASON: &str = "the suspension timed out";
 
-/// Ends a suspension at its timeout, as it was asked to. Messages visible by then are checked
-/// first, even if the sweep has not shown them yet.
+/// Ends a suspension at its timeout with the configured action. Messages that are visible by then
+/// are checked first, even if the sweep has not marked them as visible yet.
 pub(super) fn time_out(
     world: &mut World,
-    known: &Task,
+    current: &Task,
     suspension: &Suspension,
 ) -> Result<(), Halt> {
-    if resume_if_met(world, known)? {
+    if resume_if_met(world, current)? {
         return Ok(());
     }
     let now = world.now();
-    let mut task = known.clone();
+    let mut task = current.clone();
     let change = match suspension.timeout.map(|timeout| timeout.then).unwrap_or_default() {
         OnTimeout::Fail => fail(&mut task, FailureClass::Timeout, REASON, Retry::Policy, now).1,
         OnTimeout::Cancel => {
@@ -32,7 +32,7 @@ pub(super) fn time_out(
             task.lifecycle = Lifecycle::Cancelled { at: now, reason: reason.clone() };
             Change::Cancelled { reason }
         }
-        OnTimeout::Expire => return expire(world, known),
+        OnTimeout::Expire => return expire(world, current),
         OnTimeout::Resume => return keep_lease(world, task, suspension),
         OnTimeout::Escalate => {
             task.lifecycle = Lifecycle::Suspended(Suspension {
@@ -55,18 +55,19 @@ fn keep_lease(world: &mut World, mut task: Task, suspension: &Suspension) -> Res
     let (mut mailbox, paused) = (open(world, &mut task)?, suspension.paused.clone());
     for seq in task.resumption.iter().flat_map(|last| &last.messages) {
         let key = Message::key_of(&task.tenant, &task.id, *seq);
-        if let Some(told) = world.get::<Message>(&key)?.filter(|told| !told.is_external()) {
-            mailbox.forget(&told);
+        if let Some(earlier) = world.get::<Message>(&key)?.filter(|earlier| !earlier.is_external())
+        {
+            mailbox.forget(&earlier);
             world.remove(&key);
         }
     }
-    let mut told = Vec::new();
+    let mut seqs = Vec::new();
     // In a full mailbox only the cause of the resumption names the timeout.
     if mailbox.held < limits::MAILBOX_MESSAGES {
-        told.push(store_message(world, &task, mailbox, &timeout, None).seq);
-        take(world, &task, &told, paused.began_at)?;
+        seqs.push(store_message(world, &task, mailbox, &timeout, None).seq);
+        mark_consumed(world, &task, &seqs, paused.began_at)?;
     }
-    resume(world, &task, paused, ResumeCause::Timeout, told, None)
+    resume(world, &task, paused, ResumeCause::Timeout, seqs, None)
 }
 
 #[cfg(test)]
@@ -100,7 +101,7 @@ mod tests {
             (OnTimeout::Resume, "resumable", &["signaled", "resumed"]),
             (OnTimeout::Escalate, "suspended", &["escalated"]),
         ];
-        for (then, state, told) in rows {
+        for (then, state, logged) in rows {
             let mut stage = suspended(new_task("t"), then);
             stage.later(4_999);
             stage.must(Sweep::default());
@@ -111,7 +112,7 @@ mod tests {
             let task = stage.task("t").unwrap();
             assert_eq!(task.lifecycle.public().as_str(), state, "{then:?}");
             assert_eq!((task.claims, task.attempts), (1, 1), "{then:?}");
-            assert_eq!(events(&stage, seen), told, "{then:?}");
+            assert_eq!(events(&stage, seen), logged, "{then:?}");
             let Outcome::Swept { swept, .. } = stage.must(Sweep::default()) else { panic!() };
             assert_eq!(swept, 0, "{then:?}: it is not swept again");
         }
@@ -135,8 +136,8 @@ mod tests {
         stage.must(Sweep::default());
         let resumption = stage.task("t").unwrap().resumption.unwrap();
         assert_eq!((resumption.cause, resumption.messages), (ResumeCause::Timeout, vec![1]));
-        let told = stage.message(1).unwrap();
-        assert_eq!((told.name.as_str(), told.source.as_str()), ("timeout", "engine"));
+        let sent = stage.message(1).unwrap();
+        assert_eq!((sent.name.as_str(), sent.source.as_str()), ("timeout", "engine"));
         stage.must(claim());
         assert_eq!(stage.task("t").unwrap().attempts, 1);
     }

@@ -1,16 +1,16 @@
 use crate::command::sweep::Sweepable;
 use crate::event::LeaseLoss;
-use crate::primitive::{lose, release_sessions_of};
+use crate::primitive::{lose_lease, release_sessions_of};
 use crate::task::Task;
 use crate::time::Timestamp;
 use crate::worker::Worker;
 use crate::world::{Halt, World};
 
 /// How many leases of one worker a sweep revokes: many workers may have died together.
-const LEASES_AT_ONCE: usize = 32;
+const MAX_REVOKED_LEASES: usize = 32;
 
 /// How many sessions of one worker a sweep releases.
-const SESSIONS_AT_ONCE: usize = 32;
+const MAX_RELEASED_SESSIONS: usize = 32;
 
 impl Sweepable for Worker {
     fn due_at(&self) -> Option<Timestamp> {
@@ -18,7 +18,7 @@ impl Sweepable for Worker {
     }
 
     fn prefetch(&self, world: &mut World) {
-        world.prefetch_scan(&Task::held_by(&self.tenant, &self.id), LEASES_AT_ONCE);
+        world.prefetch_scan(&Task::held_by(&self.tenant, &self.id), MAX_REVOKED_LEASES);
     }
 
     /// Marks a worker overdue that missed its heartbeats. If it is silent for one more interval,
@@ -31,12 +31,17 @@ impl Sweepable for Worker {
             world.put::<Worker>(Worker { missed_at: Some(now), due_at, ..self.clone() });
             return Ok(());
         }
-        let held = world.scan::<Task>(&Task::held_by(&self.tenant, &self.id), LEASES_AT_ONCE)?;
-        let lost = world.each(&held, |world, task| lose(world, task, LeaseLoss::WorkerDead))?;
+        let held =
+            world.scan::<Task>(&Task::held_by(&self.tenant, &self.id), MAX_REVOKED_LEASES)?;
+        let lost = world.for_each_collecting(&held, |world, task| {
+            lose_lease(world, task, LeaseLoss::WorkerDead)
+        })?;
         let ended = lost.into_iter().filter(|lost| *lost).count();
         // Leases that cannot be ended here would be found again by every sweep.
-        let leases_left = held.len() == LEASES_AT_ONCE && ended > 0;
-        if !leases_left && !release_sessions_of(world, &self.tenant, &self.id, SESSIONS_AT_ONCE)? {
+        let leases_left = held.len() == MAX_REVOKED_LEASES && ended > 0;
+        if !leases_left
+            && !release_sessions_of(world, &self.tenant, &self.id, MAX_RELEASED_SESSIONS)?
+        {
             world.remove(&Self::key_of(&self.tenant, &self.id));
             return Ok(());
         }
@@ -103,18 +108,18 @@ mod tests {
         }
         let task = stage.task("07").unwrap();
         assert_eq!((task.claims, task.attempts, task.lost_leases), (1, 1, 1));
-        let turn = task.lifecycle.turn().unwrap();
+        let turn = task.lifecycle.readiness().unwrap();
         assert_eq!((turn.ready_at, turn.lost), (stage.now, Some(task.epoch)));
     }
 
     /// It runs nothing, and does not return for its sessions.
     #[test]
     fn the_sessions_of_a_dead_or_retired_worker_are_released() {
-        type Go = fn(&mut Stage);
-        let goes: [(&str, Go); 2] = [
+        type End = fn(&mut Stage);
+        let ends: [(&str, End); 2] = [
             ("dead", |stage| {
                 stage.miss_worker(5_000);
-                while stage.record::<Worker>(&of_w()).is_some() {
+                while stage.record::<Worker>(&worker_key()).is_some() {
                     stage.must(Sweep::default());
                 }
             }),
@@ -122,7 +127,7 @@ mod tests {
                 stage.must(DeregisterWorker { tenant: Tenant::default(), id: "w".into() });
             }),
         ];
-        for (what, go) in goes {
+        for (what, end) in ends {
             let mut stage = Stage::new();
             stage.must(register());
             for n in 0..70 {
@@ -137,13 +142,13 @@ mod tests {
                 stage.must(Complete { fence: task.fence(), result: None });
             }
             assert_eq!(stage.must(all("v")), Outcome::Claimed(vec![]), "they are granted to w");
-            go(&mut stage);
+            end(&mut stage);
             let Outcome::Claimed(tasks) = stage.must(all("v")) else { panic!() };
             assert_eq!(tasks.len(), 70, "{what}");
         }
     }
 
-    fn of_w() -> RowKey {
+    fn worker_key() -> RowKey {
         Worker::key_of(&Tenant::default(), &"w".into())
     }
 

@@ -8,14 +8,14 @@ use crate::children::{ChildCounts, Children};
 use crate::event::{Change, Event};
 use crate::name::{TaskId, Tenant};
 use crate::primitive::{
-    are_neighbours_readable, complete_step, prefetch_step_completion, transition_to,
+    are_related_records_readable, complete_step, prefetch_step_completion, transition_to,
 };
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, ResumeCause, Resumption, SuspendedAttempt, Task, TaskKey};
 use crate::world::{Halt, World, unless_quarantined};
 
 /// Prefetches the records of a parent that its child needs.
-pub(crate) fn prefetch_family(world: &mut World, tenant: &Tenant, parent: &TaskId) {
+pub(crate) fn prefetch_parent(world: &mut World, tenant: &Tenant, parent: &TaskId) {
     if world.prefetch(Children::key_of(tenant, parent)) {
         world.prefetch(TaskKey::new(tenant, parent).row_key());
     }
@@ -23,17 +23,21 @@ pub(crate) fn prefetch_family(world: &mut World, tenant: &Tenant, parent: &TaskI
 
 /// Counts one more open child. The parent is read and written only for its first child; after that
 /// the `Children` record decides whether more may be created.
-pub(crate) fn join(world: &mut World, tenant: &Tenant, parent: &TaskId) -> Result<(), Halt> {
+pub(crate) fn count_open_child(
+    world: &mut World,
+    tenant: &Tenant,
+    parent: &TaskId,
+) -> Result<(), Halt> {
     let children = match world.get::<Children>(&Children::key_of(tenant, parent))? {
         Some(children) if children.closed => return Err(Rejection::ParentTerminal.into()),
         Some(children) => (*children).clone(),
-        None => first_of(world, tenant, parent)?,
+        None => open_first_child(world, tenant, parent)?,
     };
     world.put::<Children>(Children { open: children.open.saturating_add(1), ..children });
     Ok(())
 }
 
-fn first_of(world: &mut World, tenant: &Tenant, parent: &TaskId) -> Result<Children, Halt> {
+fn open_first_child(world: &mut World, tenant: &Tenant, parent: &TaskId) -> Result<Children, Halt> {
     let Some(task) = world.get::<Task>(&TaskKey::new(tenant, parent).row_key())? else {
         return Err(Rejection::ParentNotFound.into());
     };
@@ -41,48 +45,48 @@ fn first_of(world: &mut World, tenant: &Tenant, parent: &TaskId) -> Result<Child
         return Err(Rejection::ParentTerminal.into());
     }
     world.put::<Task>(Task { has_children: true, ..(*task).clone() });
-    Ok(Children::none_of(tenant, parent))
+    Ok(Children::empty(tenant, parent))
 }
 
 /// The counts of the children of a task.
 pub(crate) fn children_of(world: &mut World, task: &Task) -> Result<ChildCounts, Halt> {
-    let children = recorded(world, task)?;
+    let children = children_record(world, task)?;
     Ok(children.map_or_else(ChildCounts::default, |children| children.counts()))
 }
 
 /// The `Children` record of a task. An absent row has no version to check. If `task.has_children`
 /// says that it exists, the load predates the insert. Inserting an empty record then forces a key
 /// conflict, and the batch is retried.
-fn recorded(world: &mut World, task: &Task) -> Result<Option<Arc<Children>>, Halt> {
-    let known = world.get::<Children>(&Children::key_of(&task.tenant, &task.id))?;
-    if known.is_none() && task.has_children {
-        world.put::<Children>(Children::none_of(&task.tenant, &task.id));
+fn children_record(world: &mut World, task: &Task) -> Result<Option<Arc<Children>>, Halt> {
+    let children = world.get::<Children>(&Children::key_of(&task.tenant, &task.id))?;
+    if children.is_none() && task.has_children {
+        world.put::<Children>(Children::empty(&task.tenant, &task.id));
     }
-    Ok(known)
+    Ok(children)
 }
 
 /// Updates the parent and the children of a task that has ended.
-pub(super) fn ended(world: &mut World, task: &Task) -> Result<(), Halt> {
+pub(super) fn on_end(world: &mut World, task: &Task) -> Result<(), Halt> {
     if task.has_children {
-        close(world, task)?;
+        close_children(world, task)?;
     }
     let Some(parent) = &task.parent else { return Ok(()) };
-    prefetch_family(world, &task.tenant, parent);
+    prefetch_parent(world, &task.tenant, parent);
     if task.step.is_some() {
         prefetch_step_completion(world, task);
     }
-    let known = world.get::<Children>(&Children::key_of(&task.tenant, parent))?;
-    let Some(known) = known else {
+    let siblings = world.get::<Children>(&Children::key_of(&task.tenant, parent))?;
+    let Some(siblings) = siblings else {
         // Either its parent counts it, or its parent was deleted.
         let parent = world.get::<Task>(&TaskKey::new(&task.tenant, parent).row_key())?;
-        return parent.map_or(Ok(()), |parent| recorded(world, &parent).map(drop));
+        return parent.map_or(Ok(()), |parent| children_record(world, &parent).map(drop));
     };
-    let mut children = (*known).clone();
-    children.count_end(&task.lifecycle);
-    let was_last = children.open == 0;
-    world.put::<Children>(children);
+    let mut siblings = (*siblings).clone();
+    siblings.count_end(&task.lifecycle);
+    let was_last = siblings.open == 0;
+    world.put::<Children>(siblings);
     if was_last {
-        tell_parent(world, &TaskKey::new(&task.tenant, parent))?;
+        notify_parent(world, &TaskKey::new(&task.tenant, parent))?;
     }
     match task.step {
         Some(step) => complete_step(world, task, step),
@@ -91,18 +95,18 @@ pub(super) fn ended(world: &mut World, task: &Task) -> Result<(), Halt> {
 }
 
 /// Rejects further children. Open ones are cancelled, unless a plain task completed or failed.
-fn close(world: &mut World, task: &Task) -> Result<(), Halt> {
-    let Some(known) = recorded(world, task)? else { return Ok(()) };
-    let called_off = task.workflow.is_some()
+fn close_children(world: &mut World, task: &Task) -> Result<(), Halt> {
+    let Some(children) = children_record(world, task)? else { return Ok(()) };
+    let cancels_children = task.workflow.is_some()
         || matches!(task.lifecycle, Lifecycle::Cancelled { .. } | Lifecycle::Expired { .. });
-    let due_at = (called_off && known.open > 0).then(|| world.now());
-    world.put::<Children>(Children { closed: true, due_at, ..(*known).clone() });
+    let due_at = (cancels_children && children.open > 0).then(|| world.now());
+    world.put::<Children>(Children { closed: true, due_at, ..(*children).clone() });
     Ok(())
 }
 
 /// Resumes a parent that waits for its last child. An ended parent becomes due for deletion as if
 /// it had no children.
-fn tell_parent(world: &mut World, key: &TaskKey) -> Result<(), Halt> {
+fn notify_parent(world: &mut World, key: &TaskKey) -> Result<(), Halt> {
     let Some(parent) = world.get::<Task>(&key.row_key())? else { return Ok(()) };
     match &parent.lifecycle {
         Lifecycle::WaitingChildren { paused, .. } => resume(world, &parent, paused.clone()),
@@ -129,22 +133,23 @@ fn resume(world: &mut World, task: &Task, paused: SuspendedAttempt) -> Result<()
 /// Reopens the family of a replayed task. It may have children again; those that ended before are
 /// not counted. Its parent counts it as open again. If the parent was deleted, the task has no
 /// parent, even if another task has taken that id.
-pub(super) fn revived(world: &mut World, before: &Task, task: &mut Task) -> Result<(), Halt> {
+pub(super) fn on_replay(world: &mut World, before: &Task, task: &mut Task) -> Result<(), Halt> {
     if task.has_children
         && let Some(own) = world.get::<Children>(&Children::key_of(&task.tenant, &task.id))?
     {
-        let fresh = Children::none_of(&task.tenant, &task.id);
-        world.put::<Children>(Children { open: own.open, ..fresh });
+        let empty = Children::empty(&task.tenant, &task.id);
+        world.put::<Children>(Children { open: own.open, ..empty });
     }
     let Some(parent) = task.parent.take() else { return Ok(()) };
-    prefetch_family(world, &task.tenant, &parent);
+    prefetch_parent(world, &task.tenant, &parent);
     let siblings = world.get::<Children>(&Children::key_of(&task.tenant, &parent))?;
     let Some(siblings) = siblings else { return Ok(()) };
-    let known = world.get::<Task>(&TaskKey::new(&task.tenant, &parent).row_key())?;
-    if let Some(known) = known.filter(|known| known.created_at <= task.created_at) {
+    let stored = world.get::<Task>(&TaskKey::new(&task.tenant, &parent).row_key())?;
+    if let Some(stored) = stored.filter(|stored| stored.created_at <= task.created_at) {
         let mut siblings = (*siblings).clone();
-        let counted = known.generation == 0 || before.lifecycle.ended_at() > Some(known.started_at);
-        siblings.count_revival(counted.then_some(&before.lifecycle));
+        let counted =
+            stored.generation == 0 || before.lifecycle.ended_at() > Some(stored.started_at);
+        siblings.count_reopened(counted.then_some(&before.lifecycle));
         world.put::<Children>(siblings);
         task.parent = Some(parent);
     }
@@ -152,7 +157,7 @@ pub(super) fn revived(world: &mut World, before: &Task, task: &mut Task) -> Resu
 }
 
 /// Whether the sweep may delete an ended task: its children have ended, and so has its parent.
-pub(crate) fn is_done_with(world: &mut World, task: &Task) -> Result<bool, Halt> {
+pub(crate) fn is_deletable(world: &mut World, task: &Task) -> Result<bool, Halt> {
     let own = Children::key_of(&task.tenant, &task.id);
     if task.has_children {
         match unless_quarantined(world.get::<Children>(&own))? {
@@ -169,7 +174,7 @@ pub(crate) fn is_done_with(world: &mut World, task: &Task) -> Result<bool, Halt>
 }
 
 /// Deletes the `Children` record of a task; rejected while a child is open.
-pub(crate) fn forget_children(world: &mut World, task: &Task) -> Result<(), Halt> {
+pub(crate) fn delete_children_record(world: &mut World, task: &Task) -> Result<(), Halt> {
     if !task.has_children {
         return Ok(());
     }
@@ -193,7 +198,7 @@ pub(crate) fn is_readable(world: &mut World, task: &Task) -> Result<bool, Halt> 
         return Ok(false);
     }
     let Some(parent) = &task.parent else { return Ok(true) };
-    prefetch_family(world, &task.tenant, parent);
+    prefetch_parent(world, &task.tenant, parent);
     let siblings = world.get::<Children>(&Children::key_of(&task.tenant, parent));
     match unless_quarantined(siblings)? {
         None => Ok(false),
@@ -209,7 +214,7 @@ fn is_parent_readable(world: &mut World, key: &TaskKey) -> Result<bool, Halt> {
     if !matches!(parent.lifecycle, Lifecycle::WaitingChildren { .. }) {
         return Ok(true);
     }
-    are_neighbours_readable(world, &parent)
+    are_related_records_readable(world, &parent)
 }
 
 #[cfg(test)]
@@ -219,8 +224,11 @@ mod tests {
     use crate::reference_tables::VersionConflict;
     use crate::testing::{Stage, child, claim, fence, key};
 
-    fn looked_too_early(stage: &Stage, command: impl Into<Command>) -> Result<(), VersionConflict> {
-        stage.looked_too_early(Children::key_of(&Tenant::default(), &"t".into()), command)
+    fn decide_with_stale_absence(
+        stage: &Stage,
+        command: impl Into<Command>,
+    ) -> Result<(), VersionConflict> {
+        stage.decide_with_stale_absence(Children::key_of(&Tenant::default(), &"t".into()), command)
     }
 
     fn family() -> Stage {
@@ -233,14 +241,14 @@ mod tests {
     fn waiting_conflicts_if_children_were_loaded_too_early() {
         let stage = family();
         let wait = WaitChildren { fence: fence(1) };
-        assert_eq!(looked_too_early(&stage, wait), Err(VersionConflict));
+        assert_eq!(decide_with_stale_absence(&stage, wait), Err(VersionConflict));
     }
 
     #[test]
     fn cancel_conflicts_if_children_were_loaded_too_early() {
         let stage = family();
         let cancel = Cancel { task: key("t"), reason: "no".into() };
-        assert_eq!(looked_too_early(&stage, cancel), Err(VersionConflict));
+        assert_eq!(decide_with_stale_absence(&stage, cancel), Err(VersionConflict));
     }
 
     #[test]
@@ -249,6 +257,6 @@ mod tests {
         let claimed = stage.must(Claim { lanes: vec!["children".into()], ..claim() });
         let Outcome::Claimed(tasks) = claimed else { panic!("{claimed:?}") };
         let done = Complete { fence: tasks[0].fence(), result: None };
-        assert_eq!(looked_too_early(&stage, done), Err(VersionConflict));
+        assert_eq!(decide_with_stale_absence(&stage, done), Err(VersionConflict));
     }
 }

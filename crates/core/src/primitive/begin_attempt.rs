@@ -3,7 +3,7 @@ use crate::task::{ActiveAttempt, Lease, Task};
 use crate::time::Timestamp;
 
 /// Begins an attempt and counts it. An attempt that has begun is returned unchanged.
-pub(crate) fn begin(
+pub(crate) fn begin_attempt(
     task: &mut Task,
     lease: &mut Lease,
     now: Timestamp,

@@ -5,7 +5,7 @@ use crate::rejection::Rejection;
 use crate::world::{Halt, World};
 
 /// A request for an idempotency key.
-pub(crate) struct Reservation<'a> {
+pub(crate) struct KeyRequest<'a> {
     pub(crate) tenant: &'a Tenant,
     pub(crate) scope: &'a str,
     pub(crate) key: &'a IdempotencyKey,
@@ -15,33 +15,37 @@ pub(crate) struct Reservation<'a> {
     pub(crate) first: &'a str,
 }
 
-pub(crate) enum Reserved {
+pub(crate) enum KeyReservation {
     /// This request is the first.
-    First,
+    New,
     /// An identical request came first, with this reference.
-    Before(String),
+    Existing(String),
 }
 
 /// Inserts the key if absent. The same key with a different fingerprint is a conflict. The window
 /// counts from the first request and repeats do not extend it.
-pub(crate) fn reserve(world: &mut World, wish: &Reservation<'_>) -> Result<Reserved, Halt> {
-    let known = world.get::<Admission>(&Admission::key_of(wish.tenant, wish.scope, wish.key))?;
+pub(crate) fn reserve_key(
+    world: &mut World,
+    request: &KeyRequest<'_>,
+) -> Result<KeyReservation, Halt> {
+    let existing =
+        world.get::<Admission>(&Admission::key_of(request.tenant, request.scope, request.key))?;
     let now = world.now();
-    if let Some(known) = known.filter(|known| now < known.expires_at) {
-        if known.fingerprint != wish.fingerprint {
+    if let Some(existing) = existing.filter(|existing| now < existing.expires_at) {
+        if existing.fingerprint != request.fingerprint {
             return Err(Rejection::Conflict.into());
         }
-        return Ok(Reserved::Before(known.first.clone()));
+        return Ok(KeyReservation::Existing(existing.first.clone()));
     }
     world.put::<Admission>(Admission {
-        tenant: wish.tenant.clone(),
-        scope: wish.scope.to_owned(),
-        key: wish.key.clone(),
-        fingerprint: wish.fingerprint,
-        first: wish.first.to_owned(),
+        tenant: request.tenant.clone(),
+        scope: request.scope.to_owned(),
+        key: request.key.clone(),
+        fingerprint: request.fingerprint,
+        first: request.first.to_owned(),
         life: None,
-        expires_at: now.plus_ms(wish.window_ms),
+        expires_at: now.plus_ms(request.window_ms),
         request: None,
     });
-    Ok(Reserved::First)
+    Ok(KeyReservation::New)
 }

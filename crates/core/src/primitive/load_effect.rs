@@ -10,9 +10,9 @@ use crate::task::Task;
 use crate::time::Timestamp;
 use crate::world::{Halt, World};
 
-/// An effect that the caller may execute, and its record.
-pub(crate) struct Call {
-    pub(crate) known: Option<Arc<Effect>>,
+/// An effect that the owner may execute, and its record.
+pub(crate) struct EffectAccess {
+    pub(crate) effect: Option<Arc<Effect>>,
     /// When its record is deleted; none if that is with its task.
     pub(crate) due_at: Option<Timestamp>,
     /// The task it belongs to.
@@ -20,17 +20,17 @@ pub(crate) struct Call {
 }
 
 /// Loads an effect. Rejects callers that do not hold its task or request.
-pub(crate) fn call(
+pub(crate) fn load_effect(
     world: &mut World,
-    caller: &EffectOwner,
+    owner: &EffectOwner,
     provider: &str,
     name: &str,
-) -> Result<Call, Halt> {
+) -> Result<EffectAccess, Halt> {
     limits::PROVIDER.check(provider)?;
     limits::EFFECT.check(name)?;
-    let key = Effect::key_of(caller.tenant(), &caller.parent(), provider, name);
+    let key = Effect::key_of(owner.tenant(), &owner.parent(), provider, name);
     world.prefetch(key.clone());
-    let (task, due_at) = match caller {
+    let (task, due_at) = match owner {
         EffectOwner::Task(fence) => {
             let (task, lease) = require_lease(world, fence)?;
             if lease.run.is_none() {
@@ -38,16 +38,16 @@ pub(crate) fn call(
             }
             (Some(task), None)
         }
-        EffectOwner::Request { request, owner } => {
+        EffectOwner::Request { request, owner: name } => {
             request.check()?;
-            limits::OWNER.check(owner)?;
+            limits::OWNER.check(name)?;
             let now = world.now();
-            let known = world.get::<Admission>(&request.row_key())?;
-            let own = known.filter(|known| known.first == *owner);
+            let admission = world.get::<Admission>(&request.row_key())?;
+            let own = admission.filter(|admission| admission.first == *name);
             let in_flight = own.filter(|own| own.request(now) == Some(RequestState::InFlight));
             let Some(own) = in_flight else { return Err(Rejection::RequestLost.into()) };
             (None, own.request.as_ref().map(|request| request.forget_at))
         }
     };
-    Ok(Call { known: world.get::<Effect>(&key)?, due_at, task })
+    Ok(EffectAccess { effect: world.get::<Effect>(&key)?, due_at, task })
 }
