@@ -34,9 +34,9 @@ const EXAMPLES: &str = "Examples:
   windlass events --kind email --category completion --label customer=42
   windlass events --subscription audit --follow --json
 
-With --lane, --kind or --category given several times, events that match any are shown; with
---label, those that match all. The last line, and the field `cursor` of every JSON object, is the
-cursor for --after.";
+With --lane, --kind or --category given several times, events that match any are shown. With
+several --label, those that match all are shown. The last line, and the field `cursor` of every
+JSON object, is the cursor for --after.";
 
 /// Show the log, in commit order.
 #[derive(Debug, Args)]

@@ -44,7 +44,7 @@ async fn keys_are_listed_with_running_and_blocked_tasks() {
         "Concurrency key customer-7 runs one at a time.\n"
     );
     assert_eq!(counts(&place.one("quota show --concurrency-key customer-7")), (0, 1, 2));
-    assert_eq!(place.json("quota list --kind key").len(), 1);
+    assert_eq!(place.json("quota list --kind concurrency").len(), 1);
     assert_eq!(place.json("quota list --kind lane").len(), 0);
     engine.shutdown().await.unwrap();
 }

@@ -83,8 +83,8 @@ async fn every_attempt_is_reported_with_its_outcome() {
 #[tokio::test(start_paused = true)]
 async fn rejected_lost_and_released_attempts_are_reported() {
     for (cancelled, works, drained, expected) in [
-        (true, LEASE / 6, EVER, "t k 1: complete 6, refused ended"),
-        (true, EVER, EVER, "t k 1: nothing, lost ended"),
+        (true, LEASE / 6, EVER, "t k 1: complete 6, refused already_terminal"),
+        (true, EVER, EVER, "t k 1: nothing, lost already_terminal"),
         (false, EVER, Duration::ZERO, "t k 1: release,  settled"),
     ] {
         let stage = Stage::new().await;
