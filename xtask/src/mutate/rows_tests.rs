@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Guarded] = &[
         Mutation {
             rule: "a limit with free slots and blocked tasks is due",
             file: "crates/core/src/concurrency_limit.rs",
-            from: "true if self.room(now) > 0 => Some(now),",
+            from: "true if self.available(now) > 0 => Some(now),",
             to: "true if false => Some(now),",
         },
     ),
@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Guarded] = &[
         Mutation {
             rule: "an admission deletes the unswept response of the same key",
             file: "crates/core/src/command/admit.rs",
-            from: "        world.drop_payloads(before.and_then(Admission::kept_answer));\n",
+            from: "        world.drop_payloads(before.and_then(Admission::stored_answer_key));\n",
             to: "",
         },
     ),
@@ -55,8 +55,8 @@ pub(super) const EXTERNAL_RUNTIME: &[Guarded] = &[
         Mutation {
             rule: "an expired affinity lock is not renewed",
             file: "crates/core/src/primitive/concurrency_limit.rs",
-            from: "let Some(owner) = known.owner(now).filter(active) else",
-            to: "let Some(owner) = known.owner.as_ref().filter(active) else",
+            from: "let Some(owner) = stored.owner(now).filter(active) else",
+            to: "let Some(owner) = stored.owner.as_ref().filter(active) else",
         },
     ),
     guard(
@@ -64,7 +64,7 @@ pub(super) const EXTERNAL_RUNTIME: &[Guarded] = &[
         Mutation {
             rule: "a live affinity lock is not released",
             file: "crates/core/src/command/release_session.rs",
-            from: "if self.affinity && gate.owner(world.now()).is_some() {",
+            from: "if self.affinity && limit.owner(world.now()).is_some() {",
             to: "if false {",
         },
     ),
