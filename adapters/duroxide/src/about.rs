@@ -35,12 +35,13 @@ pub(crate) struct About {
 impl About {
     /// The facts of the current execution of an instance; none before its first ack.
     pub(crate) fn of(task: &Task) -> Option<Self> {
-        let about = task.workflow.as_ref()?.about.as_deref()?;
+        let about = task.workflow.as_ref()?.metadata.as_deref()?;
         serde_json::from_str(about).ok()
     }
 
     pub(crate) fn of_past(execution: &Execution) -> Self {
-        let about = execution.about.as_deref().and_then(|about| serde_json::from_str(about).ok());
+        let about =
+            execution.metadata.as_deref().and_then(|about| serde_json::from_str(about).ok());
         about.unwrap_or_default()
     }
 

@@ -44,7 +44,7 @@ impl WindlassProvider {
         const OPERATION: &str = "cleanup_orphaned_sessions";
         let (now, mut forgotten, mut after) = (self.engine.now(), 0, None);
         let is_orphan = |gate: &ConcurrencyLimit| {
-            gate.owner.as_ref().is_some_and(|owner| owner.until < now) && gate.is_empty()
+            gate.owner.as_ref().is_some_and(|owner| owner.expires_at < now) && gate.is_empty()
         };
         loop {
             let kind = Some(LimitKind::Affinity);

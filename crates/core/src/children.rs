@@ -76,8 +76,8 @@ impl Children {
             Lifecycle::Cancelled { .. } => Some(&mut self.cancelled),
             Lifecycle::Expired { .. } => Some(&mut self.expired),
             Lifecycle::Waiting(_)
-            | Lifecycle::Gated(_)
-            | Lifecycle::Reserved { .. }
+            | Lifecycle::Blocked(_)
+            | Lifecycle::Granted { .. }
             | Lifecycle::Delayed { .. }
             | Lifecycle::Active(_)
             | Lifecycle::Suspended(_)

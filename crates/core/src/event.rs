@@ -316,7 +316,7 @@ impl Change {
         serde_json::to_string(self).expect("core types serialize to JSON")
     }
 
-    pub const fn family(&self) -> EventCategory {
+    pub const fn category(&self) -> EventCategory {
         match self {
             Change::Created
             | Change::Progressed { .. }
@@ -411,7 +411,7 @@ pub struct LogEvent {
     pub task: Option<TaskId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
-    pub family: String,
+    pub category: String,
     pub name: String,
     /// The change, as JSON.
     pub body: String,
@@ -426,7 +426,7 @@ impl LogEvent {
             lane: event.lane.clone(),
             task: event.task.as_ref().map(|(id, _)| id.clone()),
             kind: event.task.as_ref().map(|(_, kind)| kind.clone()),
-            family: event.change.family().as_str().to_owned(),
+            category: event.change.category().as_str().to_owned(),
             name: event.change.name().to_owned(),
             body: event.body(),
         }

@@ -57,22 +57,22 @@ mod workflow;
 mod workflow_property;
 mod world;
 
-pub use admission::Admission;
+pub use admission::{Admission, Produced};
 pub use children::{ChildCounts, Children};
 pub use code_version::CodeVersion;
 pub use command::{Command, Decided, Outcome, decide, probe};
 pub use concurrency_limit::{ConcurrencyLimit, LimitKey, LimitKind, Owner};
 pub use digest::Digest;
-pub use effect::{Effect, EffectAnswer, EffectOwner};
+pub use effect::{Effect, EffectOwner, EffectResult};
 pub use event::{AfterTurn, Change, Event, EventCategory, LeaseLoss, LogEvent};
 pub use execution::Execution;
 pub use fingerprint::{EXCLUDED, fingerprint};
 pub use history::{HistoryPayload, RecordedCommand, StepOutcome, TurnRecord, WorkflowInput};
 pub use keyring::{Keyring, Secret, SigningKey};
-pub use lane::{Lane, LaneGate, LaneState};
+pub use lane::{Lane, LaneLimit, LaneState};
 pub use limiter::Limiter;
 pub use log::{Cursor, CursorExpired, Log};
-pub use mailbox::{KeptKey, Mailbox, Message};
+pub use mailbox::{BufferedKey, Mailbox, Message};
 pub use name::{IdempotencyKey, Kind, LaneName, NodeId, TaskId, Tenant, WaitpointId, WorkerId};
 pub use node::Node;
 pub use payload::{Payload, PayloadKey, Slot};
@@ -85,10 +85,11 @@ pub use request::{Request, RequestKey, RequestState, RequestTtls};
 pub use row::{Index, IndexSpec, Range, Row, RowKey, Scan, StoredRow, TableSpec, Value, Version};
 pub use subscription_cursor::SubscriptionCursor;
 pub use task::{
-    ActiveAttempt, Backoff, Condition, Distinct, FailureClass, Fence, Lease, Lifecycle, Matcher,
-    Metered, OnTimeout, Policy, Progress, PublicState, Readiness, ResumeCause, Resumption, Retry,
-    RetryPolicy, Route, SESSIONS, Settle, Settled, SuspendReason, SuspendRequest, SuspendedAttempt,
-    Suspension, TagFilter, Task, TaskKey, Timeout, VersionRange, WorkerCapabilities,
+    ActiveAttempt, Backoff, Condition, CountedByQuota, Distinct, FailureClass, Fence, Lease,
+    Lifecycle, Matcher, OnTimeout, Policy, Progress, PublicState, Readiness, ResumeCause,
+    Resumption, Retry, RetryPolicy, Route, SESSIONS, Settle, Settled, SuspendReason,
+    SuspendRequest, SuspendedAttempt, Suspension, TagFilter, Task, TaskKey, Timeout, VersionRange,
+    WorkerCapabilities,
 };
 pub use time::Timestamp;
 pub use token::Token;

@@ -2,7 +2,7 @@ use serde::Serialize;
 
 use crate::children::ChildCounts;
 use crate::concurrency_limit::{ConcurrencyLimit, LimitKey, LimitKind};
-use crate::lane::{Lane, LaneGate, LaneState};
+use crate::lane::{Lane, LaneLimit, LaneState};
 use crate::name::{LaneName, WorkerId};
 use crate::rate::Rate;
 use crate::task::{FailureClass, Lifecycle, PublicState, Suspension, Task, WorkerCapabilities};
@@ -99,8 +99,8 @@ pub struct WhyContext<'a> {
 pub fn why(task: &Task, around: &WhyContext<'_>) -> Why {
     match &task.lifecycle {
         Lifecycle::Waiting(_) => why_waiting(task, around),
-        Lifecycle::Gated(_) => why_gated(task, around),
-        Lifecycle::Reserved { worker, until, .. } => {
+        Lifecycle::Blocked(_) => why_gated(task, around),
+        Lifecycle::Granted { worker, until, .. } => {
             Why::KeptFor { worker: worker.clone(), until: *until }
         }
         Lifecycle::Suspended(suspension) => Why::Suspended(suspension.clone()),
@@ -123,9 +123,9 @@ pub fn why(task: &Task, around: &WhyContext<'_>) -> Why {
 }
 
 fn why_gated(task: &Task, around: &WhyContext<'_>) -> Why {
-    let own = around.gates.iter().find(|gate| gate.gate_key() == task.gate);
+    let own = around.gates.iter().find(|gate| gate.limit_key() == task.limit_key);
     Why::Gated {
-        gate: task.gate.clone(),
+        gate: task.limit_key.clone(),
         limit: own.and_then(|gate| gate.limit),
         rate: own.and_then(|gate| gate.rate),
         running: own.map_or(0, |gate| gate.running.saturating_add(gate.admitted)),
@@ -153,7 +153,7 @@ fn why_waiting(task: &Task, around: &WhyContext<'_>) -> Why {
         if !lane.state.hands_out() {
             return Why::LaneHandsNothingOut { lane: name, state: lane.state };
         }
-        if let Some(LaneGate { limit: Some(limit), running }) = lane.gate
+        if let Some(LaneLimit { limit: Some(limit), running }) = lane.concurrency
             && running >= limit
         {
             return Why::LaneFull { lane: name, limit, running };

@@ -12,8 +12,8 @@ pub struct WorkflowProperty {
     /// Empty for the status.
     pub name: String,
     pub text: String,
-    /// Rises with every change, even if the note was deleted in between.
-    pub change: u64,
+    /// Rises with every change, even if the property was deleted in between.
+    pub revision: u64,
 }
 
 impl WorkflowProperty {
@@ -24,21 +24,21 @@ impl WorkflowProperty {
         Self::row_key(vec![tenant.into(), task.into(), name.into()])
     }
 
-    /// The notes of a workflow.
+    /// The properties of a workflow.
     pub fn of_task(tenant: &Tenant, task: &TaskId) -> Range {
         let prefix = vec![tenant.into(), task.into()];
-        Range { index: Index::NoteOfTask, prefix, until: None }
+        Range { index: Index::WorkflowPropertyOfTask, prefix, until: None }
     }
 }
 
 impl Record for WorkflowProperty {
     const SPEC: TableSpec = TableSpec {
-        name: "note",
+        name: "workflow_property",
         key: &["tenant", "task", "name"],
         columns: &[],
         numbers: &[],
         indexes: &[IndexSpec {
-            index: Index::NoteOfTask,
+            index: Index::WorkflowPropertyOfTask,
             columns: &["tenant", "task", "name"],
             indexed_when: "name",
         }],

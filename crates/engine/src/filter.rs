@@ -18,7 +18,7 @@ pub struct Filter {
 
 impl Filter {
     pub fn takes(&self, event: &LogEvent) -> bool {
-        let of_family = |family: &EventCategory| family.as_str() == event.family;
+        let of_family = |family: &EventCategory| family.as_str() == event.category;
         (self.families.is_empty() || self.families.iter().any(of_family))
             && self.tenant.as_ref().is_none_or(|tenant| *tenant == event.tenant)
             && (self.lanes.is_empty() || self.lanes.contains(&event.lane))
@@ -49,7 +49,7 @@ mod tests {
             lane: "mail".into(),
             task: Some("t".into()),
             kind: Some("email".into()),
-            family: "lease".into(),
+            category: "lease".into(),
             name: "claimed".into(),
             body: body.into(),
         }
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn a_filter_takes_events_that_match_all_its_fields() {
         let labelled = event(r#"{"change":"claimed","labels":{"who":"me","region":"eu"}}"#);
-        let of_lane = LogEvent { task: None, kind: None, family: "lane".into(), ..event("{}") };
+        let of_lane = LogEvent { task: None, kind: None, category: "lane".into(), ..event("{}") };
         let any = Filter::default;
         let labels = |pairs: &[(&str, &str)]| Filter {
             labels: pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),

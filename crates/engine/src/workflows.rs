@@ -211,7 +211,7 @@ impl<O> WorkflowHandle<O> {
         let key =
             WorkflowProperty::key_of(&self.key().tenant, &self.key().id, WorkflowProperty::STATUS);
         let note = self.engine.one::<WorkflowProperty>(key).await?;
-        Ok(note.map(|note| Status { text: note.text.clone(), change: note.change }))
+        Ok(note.map(|note| Status { text: note.text.clone(), change: note.revision }))
     }
 
     /// Waits for a status with a change number above `after`, or for any status. None if the

@@ -384,7 +384,7 @@ pub enum Wish {
     /// One of a few workers sends a heartbeat, with its interval.
     Register {
         worker: u8,
-        every_ms: u64,
+        heartbeat_interval_ms: u64,
     },
     RetireWorker {
         worker: u8,

@@ -3,7 +3,7 @@
 use tokio_postgres::{Error, Row};
 use windlass_core::{LaneName, LogEvent, Payload, Tenant, Timestamp};
 
-/// A payload, with the index of its key in the request.
+/// A payload, with the index of its key in the statement.
 pub(crate) fn payload(row: &Row) -> Result<(usize, Payload), Error> {
     let content_type: &str = row.try_get(1)?;
     let bytes: &[u8] = row.try_get(2)?;
@@ -24,7 +24,7 @@ pub(crate) fn logged(row: &Row) -> Result<LogEvent, Error> {
         lane: LaneName::from(text(3)?),
         task: maybe(4)?.map(Into::into),
         kind: maybe(5)?.map(Into::into),
-        family: text(6)?.to_owned(),
+        category: text(6)?.to_owned(),
         name: text(7)?.to_owned(),
         body: text(8)?.to_owned(),
     })

@@ -142,7 +142,7 @@ fn logged(row: &Row<'_>) -> Result<LogEvent> {
         lane: LaneName::from(text(3)?),
         task: maybe(4)?.map(Into::into),
         kind: maybe(5)?.map(Into::into),
-        family: text(6)?,
+        category: text(6)?,
         name: text(7)?,
         body: text(8)?,
     })

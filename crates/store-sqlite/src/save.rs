@@ -34,8 +34,8 @@ pub(crate) struct Mark<'m> {
 
 pub(crate) fn mark(conn: &Connection, mark: &Mark<'_>) -> Result<()> {
     let at = mark.at.micros();
-    conn.prepare_cached(sql::KEEP_CLOCK)?.execute((at, mark.last_seq))?;
-    conn.prepare_cached(sql::KEEP_BATCH)?.execute((mark.id, number(mark.batch), at))?;
+    conn.prepare_cached(sql::SET_CLOCK)?.execute((at, mark.last_seq))?;
+    conn.prepare_cached(sql::SET_BATCH)?.execute((mark.id, number(mark.batch), at))?;
     Ok(())
 }
 
@@ -135,9 +135,9 @@ fn append(conn: &Connection, events: &[Event], last_seq: i64) -> Done {
         let Event { at, tenant, lane, task, change, .. } = event;
         let id = task.as_ref().map(|(id, _)| id.as_str());
         let kind = task.as_ref().map(|(_, kind)| kind.as_str());
-        let (family, name, body) = (change.family().as_str(), change.name(), event.body());
+        let (category, name, body) = (change.category().as_str(), change.name(), event.body());
         let (at, tenant, lane) = (at.micros(), tenant.as_str(), lane.as_str());
-        stmt.execute((seq, at, tenant, lane, id, kind, family, name, body))?;
+        stmt.execute((seq, at, tenant, lane, id, kind, category, name, body))?;
     }
     Ok(())
 }

@@ -310,7 +310,7 @@ mod tests {
             lane: "mail".into(),
             task: Some("t".into()),
             kind: Some("send".into()),
-            family: change.family().as_str().into(),
+            category: change.category().as_str().into(),
             name: change.name().into(),
             body: body.into(),
         }

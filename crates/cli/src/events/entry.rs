@@ -14,7 +14,7 @@ pub(super) fn line(entry: &LogEvent) -> String {
         (None, _) if entry.lane.as_str().is_empty() => format!("tenant {}", entry.tenant),
         (None, _) => format!("lane {}", entry.lane),
     };
-    let (at, family, name) = (entry.at, &entry.family, &entry.name);
+    let (at, family, name) = (entry.at, &entry.category, &entry.name);
     let line = format!("{:>6}  {at}  {family:<10}  {name:<18}  {subject}", entry.seq);
     let details = details(entry);
     if details.is_empty() { line } else { format!("{line}  {details}") }
@@ -134,7 +134,7 @@ pub(crate) fn entry_json(entry: &LogEvent, incarnation: &str) -> Value {
         "lane": entry.lane,
         "task": entry.task,
         "kind": entry.kind,
-        "family": entry.family,
+        "family": entry.category,
         "change": entry.name,
         "details": body(&entry.body),
     })
@@ -159,7 +159,7 @@ mod tests {
             lane: "mail".into(),
             task: Some("t".into()),
             kind: Some("send".into()),
-            family: "task".into(),
+            category: "task".into(),
             name: name.into(),
             body: body.into(),
         }

@@ -43,10 +43,10 @@ pub(crate) fn task_json(task: &Task) -> Value {
 /// The fields of the current state only.
 fn lifecycle(lifecycle: &Lifecycle) -> Value {
     match lifecycle {
-        Lifecycle::Waiting(turn) | Lifecycle::Gated(turn) => {
+        Lifecycle::Waiting(turn) | Lifecycle::Blocked(turn) => {
             json!({ "ready_at": time(turn.ready_at) })
         }
-        Lifecycle::Reserved { turn, worker, until } => json!({
+        Lifecycle::Granted { readiness: turn, worker, until } => json!({
             "ready_at": time(turn.ready_at),
             "kept_for": worker,
             "until": time(*until),
@@ -56,7 +56,7 @@ fn lifecycle(lifecycle: &Lifecycle) -> Value {
             "reason": suspension.reason,
             "condition": suspension.condition,
             "times_out_at": time(suspension.timeout.map(|timeout| timeout.at)),
-            "then": suspension.timeout.map(|timeout| timeout.then),
+            "then": suspension.timeout.map(|timeout| timeout.action),
             "escalated_at": time(suspension.escalated_at),
         } }),
         Lifecycle::WaitingChildren { since, .. } => json!({ "since": time(*since) }),

@@ -30,9 +30,9 @@ pub(crate) fn child_counts(counts: &ChildCounts) -> String {
 /// Since when the task is in its state, or until when.
 pub(crate) fn since(task: &Task, now: Timestamp) -> String {
     match &task.lifecycle {
-        Lifecycle::Waiting(turn) | Lifecycle::Gated(turn) | Lifecycle::Reserved { turn, .. } => {
-            distance(turn.ready_at, now)
-        }
+        Lifecycle::Waiting(turn)
+        | Lifecycle::Blocked(turn)
+        | Lifecycle::Granted { readiness: turn, .. } => distance(turn.ready_at, now),
         Lifecycle::Suspended(suspension) => distance(suspension.since, now),
         Lifecycle::WaitingChildren { since, .. } => distance(*since, now),
         Lifecycle::Delayed { until, .. } if *until > now => {
@@ -53,11 +53,13 @@ pub(crate) fn since(task: &Task, now: Timestamp) -> String {
 /// A one-line note on the current state.
 pub(crate) fn first_line(task: &Task) -> String {
     match &task.lifecycle {
-        Lifecycle::Waiting(turn) if turn.lost.is_some() => "its last lease expired".to_owned(),
-        Lifecycle::Gated(_) => task.gate.as_ref().map_or_else(String::new, |gate| {
+        Lifecycle::Waiting(turn) if turn.lost_epoch.is_some() => {
+            "its last lease expired".to_owned()
+        }
+        Lifecycle::Blocked(_) => task.limit_key.as_ref().map_or_else(String::new, |gate| {
             format!("blocked by {} {}", gate.kind().as_str(), gate.name())
         }),
-        Lifecycle::Reserved { worker, .. } => format!("granted to {worker}"),
+        Lifecycle::Granted { worker, .. } => format!("granted to {worker}"),
         Lifecycle::Suspended(suspension) => suspension.reason.as_str().replace('_', " "),
         Lifecycle::Delayed { after: Some(class), .. } => {
             format!("retry after a {} failure", class.as_str())

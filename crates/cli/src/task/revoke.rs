@@ -25,7 +25,7 @@ impl Revoke {
         let after = self.target.task(&engine, &self.id).await?;
         let holder = match &before.lifecycle {
             Lifecycle::Active(lease) => Some(&lease.worker),
-            Lifecycle::Reserved { worker, .. } => Some(worker),
+            Lifecycle::Granted { worker, .. } => Some(worker),
             _ => None,
         };
         if self.target.json {
@@ -34,7 +34,7 @@ impl Revoke {
         } else {
             let of = holder.map_or_else(String::new, |holder| format!(" from {holder}"));
             let then = match after.lifecycle {
-                Lifecycle::Gated(_) => ", and is blocked by its limit",
+                Lifecycle::Blocked(_) => ", and is blocked by its limit",
                 Lifecycle::Waiting(_) => ", and waits in its lane",
                 // Another worker has claimed it already.
                 _ => "",

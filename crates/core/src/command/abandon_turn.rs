@@ -28,7 +28,7 @@ impl AbandonTurn {
             return Ok(Outcome::Settled(answer));
         }
         let own = known.epoch == self.fence.epoch;
-        let lost = known.lifecycle.turn().and_then(|turn| turn.lost);
+        let lost = known.lifecycle.readiness().and_then(|turn| turn.lost_epoch);
         if own && known.workflow.is_some() && lost == Some(self.fence.epoch) {
             // The lease expired and was swept, which counted the delivery.
             return Ok(Outcome::Settled(Settled::Released));
@@ -42,11 +42,11 @@ impl AbandonTurn {
             return Err(Rejection::NotAWorkflow.into());
         }
         let run = lease.run.clone().ok_or(Rejection::NotBegun)?;
-        redeliver(world, &known, &lease.received, Some(self.delay_ms), self.counts)?;
+        redeliver(world, &known, &lease.in_flight, Some(self.delay_ms), self.counts)?;
         let mut task = without_in_flight(&known);
         end_lease(world, &task)?;
         let (epoch, answer) = (self.fence.epoch, Settled::Released);
-        task.last_settle = Some(Settle { epoch, digest, answer: answer.clone() });
+        task.last_settle = Some(Settle { epoch, digest, result: answer.clone() });
         world.emit(Event::of_task(&task, world.now(), Change::Released { epoch }));
         rest(world, task, &run)?;
         Ok(Outcome::Settled(answer))
@@ -120,14 +120,14 @@ mod tests {
     fn take(stage: &mut Stage) -> Vec<u64> {
         stage.must(Claim { receives: true, ..claim() });
         match stage.task("t").expect("it exists").lifecycle {
-            Lifecycle::Active(lease) => lease.received,
+            Lifecycle::Active(lease) => lease.in_flight,
             _ => Vec::new(),
         }
     }
 
     fn attempts(stage: &Stage, seq: u64) -> u32 {
         let key = Message::key_of(&Tenant::default(), &"t".into(), seq);
-        stage.record::<Message>(&key).expect("it exists").attempts
+        stage.record::<Message>(&key).expect("it exists").delivery_count
     }
 
     fn hidden(stage: &Stage) -> u32 {

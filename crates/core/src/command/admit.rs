@@ -1,4 +1,4 @@
-use crate::admission::Admission;
+use crate::admission::{Admission, Produced};
 use crate::command::{Outcome, Transition};
 use crate::digest::Digest;
 use crate::limits;
@@ -39,8 +39,10 @@ impl Admit {
             return Err(Rejection::IdempotencyConflict.into());
         }
         match state {
-            RequestState::Answered { .. } => Ok(Outcome::Answered(self.request.answer_key())),
-            _ if known.first == self.owner => Ok(Outcome::Admitted { until: known.expires_at }),
+            RequestState::Completed { .. } => Ok(Outcome::Answered(self.request.response_key())),
+            _ if known.is_owned_by(&self.owner) => {
+                Ok(Outcome::Admitted { until: known.expires_at })
+            }
             _ => {
                 let retry_after_ms = self.ttls.retry_after_ms;
                 Err(Rejection::IdempotencyInFlight { retry_after_ms }.into())
@@ -56,7 +58,7 @@ impl Admit {
             let (tenant, limiter) = (&self.request.tenant, &self.request.limiter());
             spend(world, &Spending { tenant, limiter, key, units: 1, rate })?;
         }
-        world.drop_payloads(before.and_then(Admission::kept_answer));
+        world.drop_payloads(before.and_then(Admission::stored_response));
         let now = world.now();
         let replay_until = now.plus_ms(self.ttls.replay_ms);
         let until = now.plus_ms(self.ttls.in_flight_ms);
@@ -65,13 +67,13 @@ impl Admit {
             scope: self.request.scope(),
             key: self.request.key.clone(),
             fingerprint: self.fingerprint,
-            first: self.owner.clone(),
-            life: None,
+            produced: Produced::Owner(self.owner.clone()),
+            task_created_at: None,
             expires_at: until,
             request: Some(Request {
                 accepted_at: now,
                 replay_until,
-                forget_at: replay_until.plus_ms(self.ttls.tombstone_ms),
+                tombstone_until: replay_until.plus_ms(self.ttls.tombstone_ms),
                 state: RequestState::InFlight,
             }),
         });
@@ -296,7 +298,7 @@ mod tests {
         let Err(refused) = stage.run(Admit { owner: "o2".into(), ..secret.clone() }) else {
             panic!("it is in flight")
         };
-        let (key, row) = (secret.request.answer_key(), secret.request.row_key());
+        let (key, row) = (secret.request.response_key(), secret.request.row_key());
         let told = format!("{secret:?} {known:?} {refused} {refused:?} {key:?} {row:?}");
         assert!(!told.contains("SECRET"), "{told}");
         assert!(told.contains("abcdefgh"), "{told}");

@@ -2,14 +2,14 @@ use std::sync::Arc;
 
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
-use crate::lane::{Lane, LaneGate};
+use crate::lane::{Lane, LaneLimit};
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
 use crate::primitive::{Quotas, begin, meters, receive, start, startable, tenant_key};
 use crate::ready_route::ReadyRoute;
 use crate::rejection::Rejection;
 use crate::row::Range;
-use crate::task::{Lease, Lifecycle, Metered, Route, Task, WorkerCapabilities};
+use crate::task::{CountedByQuota, Lease, Lifecycle, Route, Task, WorkerCapabilities};
 use crate::worker::LeaseRequest;
 use crate::world::{Halt, World, unless_quarantined};
 
@@ -133,7 +133,7 @@ impl Claim {
     /// The queue of tasks granted to this worker.
     fn kept(&self, lane: &LaneName) -> Option<Range> {
         let looks = self.grants || self.offer.takes_sessions();
-        let route = looks.then(|| Route::kept_for(&self.worker))?;
+        let route = looks.then(|| Route::granted_to(&self.worker))?;
         Some(Task::ready_in(&self.tenant, lane, &route))
     }
 
@@ -155,7 +155,7 @@ impl Claim {
         }
         self.count(world, &lane, tasks.len());
         let metered = meters.charge(world, tasks.len())?;
-        let gated = lane.gate.is_some();
+        let gated = lane.concurrency.is_some();
         let lease = |task: &Arc<Task>| self.lease(world, (**task).clone(), gated, metered, false);
         let leased: Vec<Arc<Task>> = tasks.iter().map(lease).collect();
         world.each(&leased, |world, task| start(world, task, self.session_idle_ms))?;
@@ -232,9 +232,9 @@ impl Claim {
         if leased == 0 {
             return;
         }
-        if let Some(mut gate) = lane.gate {
+        if let Some(mut gate) = lane.concurrency {
             gate.running += u32::try_from(leased).expect("a claim is limited");
-            world.put::<Lane>(Lane { gate: Some(gate), ..lane.clone() });
+            world.put::<Lane>(Lane { concurrency: Some(gate), ..lane.clone() });
         }
     }
 
@@ -251,7 +251,7 @@ impl Claim {
         if !lane.state.hands_out() {
             return Err(Rejection::LaneHandsOutNone { lane: lane.name.clone() }.into());
         }
-        if let Some(LaneGate { limit: Some(limit), .. }) = lane.gate
+        if let Some(LaneLimit { limit: Some(limit), .. }) = lane.concurrency
             && lane.remaining(1) == 0
         {
             return Err(Rejection::LaneFull { lane: lane.name.clone(), limit }.into());
@@ -267,7 +267,8 @@ impl Claim {
         }
         self.count(world, &lane, 1);
         let metered = meters.charge(world, 1)?;
-        let leased = self.lease(world, (**task).clone(), lane.gate.is_some(), metered, eager);
+        let leased =
+            self.lease(world, (**task).clone(), lane.concurrency.is_some(), metered, eager);
         start(world, &leased, self.session_idle_ms)?;
         Ok(leased)
     }
@@ -277,22 +278,22 @@ impl Claim {
         world: &mut World,
         mut task: Task,
         gated: bool,
-        metered: Metered,
+        metered: CountedByQuota,
         eager: bool,
     ) -> Arc<Task> {
         let now = world.now();
         task.epoch = task.epoch.checked_add(1).expect("epochs are timestamps: no overflow");
         task.claims = task.claims.saturating_add(1);
         let expires_at = now.plus_ms(self.lease_ms);
-        let paused = task.lifecycle.turn().and_then(|turn| turn.paused.as_ref());
+        let paused = task.lifecycle.readiness().and_then(|turn| turn.suspended_attempt.as_ref());
         let mut lease = Lease {
             worker: self.worker.clone(),
             expires_at,
             run: paused.map(|paused| paused.run(now)),
             resumed: paused.is_some(),
-            gated,
-            metered,
-            received: Vec::new(),
+            counted_by_lane_limit: gated,
+            counted_by_quota: metered,
+            in_flight: Vec::new(),
             registered: self.registered,
             request: self.request,
             eager,
@@ -517,7 +518,7 @@ mod tests {
         assert!(ids(stage.must(claim())).is_empty());
         stage.must(Complete { fence: fence_of("0", 1), result: None });
         assert_eq!(ids(stage.must(Claim { limit: 10, ..claim() })), ["2"]);
-        assert_eq!(stage.lane().unwrap().gate.unwrap().running, 2);
+        assert_eq!(stage.lane().unwrap().concurrency.unwrap().running, 2);
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl ClaimEffect {
             if known.fingerprint != self.fingerprint {
                 return Err(Rejection::Conflict.into());
             }
-            let (request_id, answer) = (known.request_id.clone(), known.answer_key());
+            let (request_id, answer) = (known.request_id.clone(), known.result_key());
             // A request that was released and admitted again extends the retention of the effect.
             if known.due_at < call.due_at {
                 world.put::<Effect>(Effect { due_at: call.due_at, ..(*known).clone() });
@@ -53,7 +53,7 @@ impl ClaimEffect {
             request_id: self.request_id.clone(),
             fingerprint: self.fingerprint,
             claimed_at: world.now(),
-            answer: None,
+            result: None,
             due_at: call.due_at,
         });
         let request_id = self.request_id.clone();

@@ -43,7 +43,9 @@ impl ClearSticky {
             workflow.sticky = None;
         }
         match &known.lifecycle {
-            Lifecycle::Reserved { turn, worker, until: Some(_) } if *worker == self.worker => {
+            Lifecycle::Granted { readiness: turn, worker, until: Some(_) }
+                if *worker == self.worker =>
+            {
                 if !are_neighbours_readable(world, &known)? {
                     return Ok(false);
                 }

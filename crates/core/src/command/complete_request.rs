@@ -24,23 +24,23 @@ impl CompleteRequest {
         let now = world.now();
         let digest = Payload::digest(Some(&self.answer), Digester::new("answer")).finish();
         let known = world.get::<Admission>(&self.request.row_key())?;
-        let own = known.filter(|known| known.first == self.owner);
+        let own = known.filter(|known| known.is_owned_by(&self.owner));
         let state = own.as_ref().and_then(|own| own.request(now)).zip(own.as_ref());
         let Some((state, own)) = state else { return Err(Rejection::RequestReleased.into()) };
         match state {
             RequestState::InFlight => {}
-            RequestState::Answered { digest: known, .. } if known == digest => {
-                return Ok(Outcome::Answered(self.request.answer_key()));
+            RequestState::Completed { digest: known, .. } if known == digest => {
+                return Ok(Outcome::Answered(self.request.response_key()));
             }
-            RequestState::Answered { .. } => return Err(Rejection::SettledOtherwise.into()),
+            RequestState::Completed { .. } => return Err(Rejection::SettledOtherwise.into()),
             RequestState::Expired => return Err(Rejection::IdempotencyExpired.into()),
         }
-        let state = RequestState::Answered { bytes: self.answer.bytes.len() as u64, digest };
+        let state = RequestState::Completed { bytes: self.answer.bytes.len() as u64, digest };
         let request = own.request.clone().map(|request| Request { state, ..request });
         let expires_at = request.as_ref().map_or(own.expires_at, |request| request.replay_until);
         world.put::<Admission>(Admission { request, expires_at, ..(**own).clone() });
-        world.attach(self.request.answer_key(), self.answer.clone());
-        Ok(Outcome::Answered(self.request.answer_key()))
+        world.attach(self.request.response_key(), self.answer.clone());
+        Ok(Outcome::Answered(self.request.response_key()))
     }
 }
 

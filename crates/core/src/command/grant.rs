@@ -29,7 +29,7 @@ impl Grant {
         let mut until = now.plus_ms(self.ttl_ms);
         let turn = match &known.lifecycle {
             Lifecycle::Waiting(turn) => turn,
-            Lifecycle::Reserved { turn, worker, until: Some(kept) }
+            Lifecycle::Granted { readiness: turn, worker, until: Some(kept) }
                 if *worker == self.worker || *kept <= now =>
             {
                 if *worker == self.worker {
@@ -37,7 +37,7 @@ impl Grant {
                 }
                 turn
             }
-            Lifecycle::Reserved { worker, .. } => {
+            Lifecycle::Granted { worker, .. } => {
                 return Err(Rejection::Kept { worker: worker.clone() }.into());
             }
             other if other.ended_at().is_some() => {
@@ -52,7 +52,7 @@ impl Grant {
         let (turn, worker) = (turn.clone(), self.worker.clone());
         let change = Change::Granted { worker: worker.clone(), until };
         world.emit(Event::of_task(&known, now, change));
-        let lifecycle = Lifecycle::Reserved { turn, worker, until: Some(until) };
+        let lifecycle = Lifecycle::Granted { readiness: turn, worker, until: Some(until) };
         transition_to(world, Task { lifecycle, ..(*known).clone() })?;
         Ok(Outcome::Granted { until })
     }

@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(posted(&mut stage, message("go")), Err("ended"));
         stage.later(60_000);
         assert_eq!(posted(&mut stage, keyed("go")), Err("ended"));
-        assert_eq!(stage.mailbox().unwrap().held, 1);
+        assert_eq!(stage.mailbox().unwrap().messages, 1);
     }
 
     #[test]
@@ -309,7 +309,8 @@ mod tests {
         }
         assert_eq!(posted(&mut stage, large), Err("mailbox_full"));
         assert!(posted(&mut stage, message("a")).is_ok(), "a message without a payload still fits");
-        let (held, bytes) = stage.mailbox().map(|mailbox| (mailbox.held, mailbox.bytes)).unwrap();
+        let (held, bytes) =
+            stage.mailbox().map(|mailbox| (mailbox.messages, mailbox.bytes)).unwrap();
         assert_eq!((held, bytes), (65, 16 * 1_024 * 1_024));
     }
 

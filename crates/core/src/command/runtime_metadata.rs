@@ -106,10 +106,10 @@ mod tests {
         let task = stage.task("t").unwrap();
         let present = task.workflow.as_ref().unwrap();
         assert_eq!((task.generation, present.turns), (1, 1));
-        assert_eq!(present.about.as_deref(), Some("two"));
+        assert_eq!(present.metadata.as_deref(), Some("two"));
         let key = Execution::key_of(&Tenant::default(), &"t".into(), 0);
         let past = stage.record::<Execution>(&key).expect("it is retained");
-        assert_eq!((past.turns, past.about.as_deref()), (1, Some("one")));
+        assert_eq!((past.turns, past.metadata.as_deref()), (1, Some("one")));
         assert!(stage.tables.payload(&past.turn_key(0)).is_some());
         assert!(stage.tables.events_after(0).any(|entry| entry.name == "continued_as_new"));
         stage.must(claim());

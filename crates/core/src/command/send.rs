@@ -205,7 +205,7 @@ mod tests {
         stage.must(to_t(OutgoingMessage { absent: Absent::Create(Box::new(new)), ..message() }));
         stage.must(Claim { receives: true, ..claim() });
         let Lifecycle::Active(lease) = stage.task("t").unwrap().lifecycle else { panic!() };
-        assert_eq!(lease.received, vec![1, 2]);
+        assert_eq!(lease.in_flight, vec![1, 2]);
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
         let task = stage.task("t").expect("it is leased");
         assert_eq!(*tasks[0], task);
         let Lifecycle::Active(lease) = &task.lifecycle else { panic!("{task:?}") };
-        assert_eq!(lease.received, vec![1, 3]);
+        assert_eq!(lease.in_flight, vec![1, 3]);
         assert_eq!(task.task_key(), key("t"));
     }
 }

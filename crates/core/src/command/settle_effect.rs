@@ -1,6 +1,6 @@
 use crate::command::{Outcome, Transition};
 use crate::digest::Digester;
-use crate::effect::{Effect, EffectAnswer, EffectOwner};
+use crate::effect::{Effect, EffectOwner, EffectResult};
 use crate::event::{Change, Event};
 use crate::payload::Payload;
 use crate::primitive::call;
@@ -22,8 +22,8 @@ impl SettleEffect {
         let call = call(world, &self.caller, &self.provider, &self.name)?;
         let Some(known) = call.known else { return Err(Rejection::EffectNotClaimed.into()) };
         let digest = Payload::digest(Some(&self.answer), Digester::new("effect")).finish();
-        let answer = EffectAnswer { bytes: self.answer.bytes.len() as u64, digest };
-        match known.answer {
+        let answer = EffectResult { bytes: self.answer.bytes.len() as u64, digest };
+        match known.result {
             Some(before) if before == answer => return Ok(Outcome::EffectSettled),
             Some(_) => return Err(Rejection::SettledOtherwise.into()),
             None => {}
@@ -34,7 +34,7 @@ impl SettleEffect {
             world.emit(Event::of_task(&task, world.now(), change));
         }
         world.attach(known.payload_key(), self.answer.clone());
-        world.put::<Effect>(Effect { answer: Some(answer), ..(*known).clone() });
+        world.put::<Effect>(Effect { result: Some(answer), ..(*known).clone() });
         Ok(Outcome::EffectSettled)
     }
 }

@@ -35,7 +35,8 @@ impl WaitChildren {
             };
             // Begins the attempt if it has not begun, so that the next claim can resume it.
             let run = begin(task, &mut lease, now).expect("a claimed task has attempts left");
-            task.lifecycle = Lifecycle::WaitingChildren { since: now, paused: run.paused(now) };
+            task.lifecycle =
+                Lifecycle::WaitingChildren { since: now, suspended_attempt: run.suspended(now) };
             (Settled::WaitingChildren, Change::WaitingChildren { epoch: task.epoch, open })
         })
     }

@@ -6,7 +6,7 @@
 
 use crate::command::IdempotencyWindow;
 use crate::limits;
-use crate::mailbox::{KeptKey, Mailbox, Message};
+use crate::mailbox::{BufferedKey, Mailbox, Message};
 use crate::name::{TaskId, Tenant};
 use crate::primitive::mailbox::{enclose, tell};
 use crate::primitive::{
@@ -41,31 +41,31 @@ pub(crate) fn keep(
     let known = known.map_or_else(|| Mailbox::empty(tenant, task), |known| (*known).clone());
     let mut all =
         all.map_or_else(|| Mailbox::empty(tenant, &Mailbox::buffered_id()), |all| (*all).clone());
-    if known.held >= limits::EARLY_MESSAGES {
-        let (messages, bytes) = (known.held, known.bytes);
+    if known.messages >= limits::EARLY_MESSAGES {
+        let (messages, bytes) = (known.messages, known.bytes);
         return Err(Rejection::MailboxFull { messages, bytes }.into());
     }
-    if all.held >= limits::ALL_EARLY_MESSAGES
+    if all.messages >= limits::ALL_EARLY_MESSAGES
         || all.bytes + content.bytes() > u64::from(limits::ALL_EARLY_BYTES)
     {
-        let (messages, bytes) = (all.held, all.bytes);
+        let (messages, bytes) = (all.messages, all.bytes);
         return Err(Rejection::MailboxFull { messages, bytes }.into());
     }
-    all.held += 1;
+    all.messages += 1;
     all.bytes += content.bytes();
     world.put::<Mailbox>(all);
     let mut mailbox = known;
     let message = enclose(world, &mut mailbox, content);
     mailbox.hidden += u32::from(message.due_at.is_none());
-    mailbox.early += 1;
+    mailbox.buffered += 1;
     let due_at = Some(world.now().plus_ms(keep_ms.min(LOOK_MS)));
-    let kept_until = Some(world.now().plus_ms(keep_ms));
-    let kept_key = idempotency.map(|IdempotencyWindow { key, window_ms }| KeptKey {
+    let buffered_until = Some(world.now().plus_ms(keep_ms));
+    let buffered_key = idempotency.map(|IdempotencyWindow { key, window_ms }| BufferedKey {
         key: key.clone(),
         expires_at: world.now().plus_ms(*window_ms),
     });
     world.put::<Mailbox>(mailbox);
-    world.put::<Message>(Message { kept_until, kept_key, due_at, ..message.clone() });
+    world.put::<Message>(Message { buffered_until, buffered_key, due_at, ..message.clone() });
     Ok(message.seq)
 }
 
@@ -80,8 +80,8 @@ pub(crate) fn extend(
         return Ok(());
     };
     let longer = world.now().plus_ms(keep_ms);
-    if known.kept_until.is_some_and(|until| until < longer) {
-        world.put::<Message>(Message { kept_until: Some(longer), ..(*known).clone() });
+    if known.buffered_until.is_some_and(|until| until < longer) {
+        world.put::<Message>(Message { buffered_until: Some(longer), ..(*known).clone() });
     }
     Ok(())
 }
@@ -91,18 +91,19 @@ pub(crate) fn adopt(world: &mut World, task: &Task, known: &Mailbox) -> Result<M
     world.prefetch(Mailbox::key_of(&task.tenant, &Mailbox::buffered_id()));
     let (now, mut mailbox) = (world.now(), known.clone());
     let of_task = Message::of_task(&task.tenant, &task.id);
-    let messages = world.scan::<Message>(&of_task, known.held as usize + 1)?;
-    let early = || messages.iter().filter(|message| message.kept_until.is_some());
+    let messages = world.scan::<Message>(&of_task, known.messages as usize + 1)?;
+    let early = || messages.iter().filter(|message| message.buffered_until.is_some());
     early().for_each(|message| prefetch_key(world, message));
     for message in early() {
         hand_over_key(world, message, Some(task.created_at))?;
         let due_at = (now < message.visible_at).then_some(message.visible_at);
-        let message = Message { kept_until: None, kept_key: None, due_at, ..(**message).clone() };
+        let message =
+            Message { buffered_until: None, buffered_key: None, due_at, ..(**message).clone() };
         mailbox.hidden = mailbox.hidden.saturating_sub(u32::from(due_at.is_none()));
         tell(world, task, &message);
         world.put::<Message>(message);
     }
-    mailbox.early = 0;
+    mailbox.buffered = 0;
     world.put::<Mailbox>(mailbox.clone());
     uncount(world, &task.tenant, early().map(AsRef::as_ref))?;
     Ok(mailbox)
@@ -124,11 +125,11 @@ pub(crate) fn uncount<'a>(
         return Ok(());
     }
     let Some(all) = world.get::<Mailbox>(&key)? else { return Ok(()) };
-    let (held, bytes) = (all.held.saturating_sub(messages), all.bytes.saturating_sub(bytes));
+    let (held, bytes) = (all.messages.saturating_sub(messages), all.bytes.saturating_sub(bytes));
     if held == 0 {
         world.remove(&key);
     } else {
-        world.put::<Mailbox>(Mailbox { held, bytes, ..(*all).clone() });
+        world.put::<Mailbox>(Mailbox { messages: held, bytes, ..(*all).clone() });
     }
     Ok(())
 }
@@ -169,9 +170,9 @@ pub(crate) fn look_after(world: &mut World, message: &Message) -> Result<(), Hal
         }
         return give(world, task).map(drop);
     }
-    match message.kept_until.filter(|until| now < *until) {
+    match message.buffered_until.filter(|until| now < *until) {
         Some(until) => world.put::<Message>(again(until)),
-        None => forget(world, message, &mailbox, task.is_some_and(|task| task.has_mail))?,
+        None => forget(world, message, &mailbox, task.is_some_and(|task| task.has_mailbox))?,
     }
     Ok(())
 }
@@ -187,7 +188,7 @@ fn forget(
     left.forget(message);
     world.drop_payloads(message.own_payload_key());
     world.remove(&Message::row_key(message.key()));
-    if left.held == 0 && !has_owner {
+    if left.messages == 0 && !has_owner {
         world.remove(&Mailbox::row_key(mailbox.key()));
     } else {
         world.put::<Mailbox>(left);
@@ -231,7 +232,7 @@ mod tests {
     fn in_all(stage: &Stage) -> Option<(u32, u64)> {
         let all =
             stage.record::<Mailbox>(&Mailbox::key_of(&"default".into(), &Mailbox::buffered_id()));
-        all.map(|all| (all.held, all.bytes))
+        all.map(|all| (all.messages, all.bytes))
     }
 
     fn rows_of(stage: &Stage, table: Table) -> usize {
@@ -248,11 +249,11 @@ mod tests {
         stage.must(workflow());
         assert_eq!(in_all(&stage), None);
         let mailbox = stage.mailbox().unwrap();
-        assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (2, 1, 0));
-        assert!(stage.task("t").unwrap().has_mail);
+        assert_eq!((mailbox.messages, mailbox.hidden, mailbox.buffered), (2, 1, 0));
+        assert!(stage.task("t").unwrap().has_mailbox);
         let (go, later) = (stage.message(1).unwrap(), stage.message(2).unwrap());
-        assert_eq!((go.due_at, go.kept_until), (None, None));
-        assert_eq!((later.due_at, later.kept_until), (Some(later.visible_at), None));
+        assert_eq!((go.due_at, go.buffered_until), (None, None));
+        assert_eq!((later.due_at, later.buffered_until), (Some(later.visible_at), None));
         assert!(stage.tables.payload(&go.payload_key().unwrap()).is_some());
         let next = posted(&mut stage, early("go")).unwrap();
         assert_eq!((next.seq, next.kept), (3, false));
@@ -283,8 +284,8 @@ mod tests {
         beside.later(1_000);
         beside.must(Sweep::default());
         let mailbox = beside.mailbox().unwrap();
-        assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (1, 0, 0));
-        assert!(beside.task("t").unwrap().has_mail);
+        assert_eq!((mailbox.messages, mailbox.hidden, mailbox.buffered), (1, 0, 0));
+        assert!(beside.task("t").unwrap().has_mailbox);
         assert_eq!(beside.message(1).unwrap().due_at, None);
         assert_eq!(in_all(&beside), None);
     }
@@ -302,7 +303,7 @@ mod tests {
         beside.later(1_000);
         beside.must(Sweep::default());
         let mailbox = beside.mailbox().unwrap();
-        assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (3, 1, 0));
+        assert_eq!((mailbox.messages, mailbox.hidden, mailbox.buffered), (3, 1, 0));
     }
 
     #[test]
@@ -310,10 +311,10 @@ mod tests {
         let mut stage = Stage::new();
         posted(&mut stage, early("go")).unwrap();
         stage.must(Create::one(new_task("t")));
-        assert!(!stage.task("t").unwrap().has_mail);
+        assert!(!stage.task("t").unwrap().has_mailbox);
         posted(&mut stage, message("more")).unwrap();
         let mailbox = stage.mailbox().unwrap();
-        assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (2, 0, 0));
+        assert_eq!((mailbox.messages, mailbox.hidden, mailbox.buffered), (2, 0, 0));
         stage.must(Claim { begin: false, ..claim() });
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
         stage.must(DeleteTask { task: key("t") });
@@ -328,7 +329,7 @@ mod tests {
         stage.later(KEEP_MS);
         stage.must(Sweep::default());
         assert_eq!((stage.mailbox(), in_all(&stage)), (None, None));
-        assert!(!stage.task("t").unwrap().has_mail);
+        assert!(!stage.task("t").unwrap().has_mailbox);
     }
 
     fn keyed(keep_ms: Option<u64>) -> NewMessage {
@@ -396,7 +397,7 @@ mod tests {
             };
             let answered: Vec<_> = words.split(' ').filter_map(act).collect();
             assert_eq!(answered.join(" "), answers, "{words}");
-            assert_eq!(stage.mailbox().map(|mailbox| mailbox.held), held, "{words}");
+            assert_eq!(stage.mailbox().map(|mailbox| mailbox.messages), held, "{words}");
         }
     }
 
@@ -410,7 +411,7 @@ mod tests {
         for keep_ms in [None, Some(KEEP_MS)] {
             assert_eq!(posted(&mut stage, other(keep_ms)), Err("conflict"));
         }
-        assert_eq!(stage.mailbox().unwrap().held, 1);
+        assert_eq!(stage.mailbox().unwrap().messages, 1);
     }
 
     #[test]
@@ -424,7 +425,7 @@ mod tests {
             rows.iter().cloned().for_each(|row| beside.tables.plant(row));
             assert_eq!(act(&mut beside, word).as_deref(), Some("=1"));
             let mailbox = beside.mailbox().unwrap();
-            assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (1, 0, 0), "{word}");
+            assert_eq!((mailbox.messages, mailbox.hidden, mailbox.buffered), (1, 0, 0), "{word}");
         }
     }
 

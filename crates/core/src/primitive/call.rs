@@ -43,10 +43,10 @@ pub(crate) fn call(
             limits::OWNER.check(owner)?;
             let now = world.now();
             let known = world.get::<Admission>(&request.row_key())?;
-            let own = known.filter(|known| known.first == *owner);
+            let own = known.filter(|known| known.is_owned_by(owner));
             let in_flight = own.filter(|own| own.request(now) == Some(RequestState::InFlight));
             let Some(own) = in_flight else { return Err(Rejection::RequestReleased.into()) };
-            (None, own.request.as_ref().map(|request| request.forget_at))
+            (None, own.request.as_ref().map(|request| request.tombstone_until))
         }
     };
     Ok(Call { known: world.get::<Effect>(&key)?, due_at, task })

@@ -8,7 +8,7 @@ use crate::name::{Tenant, WorkerId};
 use crate::primitive::transition::{is_listable, save_and_wake};
 use crate::ready_route::ReadyRoute;
 use crate::row::Range;
-use crate::task::{Lease, Lifecycle, Readiness, Task};
+use crate::task::{Lease, Lifecycle, Readiness, Task, TaskList};
 use crate::time::Timestamp;
 use crate::world::{Halt, Wake, World, unless_quarantined};
 
@@ -36,8 +36,8 @@ enum Stage {
 
 fn stage(task: &Task) -> Option<Stage> {
     match &task.lifecycle {
-        Lifecycle::Gated(_) => Some(Stage::Waiting),
-        Lifecycle::Waiting(_) | Lifecycle::Reserved { .. } => Some(Stage::Admitted),
+        Lifecycle::Blocked(_) => Some(Stage::Waiting),
+        Lifecycle::Waiting(_) | Lifecycle::Granted { .. } => Some(Stage::Admitted),
         Lifecycle::Active(_) => Some(Stage::Running),
         _ => None,
     }
@@ -65,7 +65,9 @@ impl ConcurrencyLimit {
     /// The state of an admitted task: in the queue of its lane, or granted to the owner.
     fn inside(&self, turn: Readiness, now: Timestamp) -> Lifecycle {
         match self.owner(now) {
-            Some(owner) => Lifecycle::Reserved { turn, worker: owner.worker.clone(), until: None },
+            Some(owner) => {
+                Lifecycle::Granted { readiness: turn, worker: owner.worker.clone(), until: None }
+            }
             None => Lifecycle::Waiting(turn),
         }
     }
@@ -79,7 +81,7 @@ impl ConcurrencyLimit {
             return;
         }
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.worker == lease.worker) {
-            owner.until = if lost { now } else { now.plus_ms(owner.idle_ms) };
+            owner.expires_at = if lost { now } else { now.plus_ms(owner.idle_ms) };
         }
     }
 }
@@ -131,7 +133,7 @@ pub(super) fn pass(
     before: Option<&Task>,
     task: &mut Task,
 ) -> Result<bool, Halt> {
-    let Some(key) = task.gate.clone() else { return Ok(false) };
+    let Some(key) = task.limit_key.clone() else { return Ok(false) };
     let (now, was, is) = (world.now(), before.and_then(stage), stage(task));
     if was.is_none() && is.is_none() {
         return Ok(false);
@@ -149,8 +151,8 @@ pub(super) fn pass(
     if let Lifecycle::Waiting(turn) = &task.lifecycle {
         let admitted = was == Some(Stage::Admitted) || gate.waiting == 0 && gate.room(now) > 0;
         let turn = turn.clone();
-        task.lifecycle = if admitted { gate.inside(turn, now) } else { Lifecycle::Gated(turn) };
-        if let Lifecycle::Reserved { worker, .. } = &task.lifecycle {
+        task.lifecycle = if admitted { gate.inside(turn, now) } else { Lifecycle::Blocked(turn) };
+        if let Lifecycle::Granted { worker, .. } = &task.lifecycle {
             let kept = Change::SessionGranted { worker: worker.clone() };
             world.emit(Event::of_task(task, now, kept));
         }
@@ -184,10 +186,10 @@ pub(crate) fn open(world: &mut World, tenant: &Tenant, key: &LimitKey) -> Result
 
 /// Revokes a session: immediately, or when its running tasks end.
 pub(crate) fn release(world: &mut World, gate: &ConcurrencyLimit) -> Result<(), Halt> {
-    let (Some(owner), Some(key)) = (&gate.owner, gate.gate_key()) else { return Ok(()) };
-    let until = owner.until.min(world.now());
+    let (Some(owner), Some(key)) = (&gate.owner, gate.limit_key()) else { return Ok(()) };
+    let until = owner.expires_at.min(world.now());
     // An affinity without a holder and without admitted tasks need not be retained.
-    let owner = Owner { until, idle_ms: 0, ..owner.clone() };
+    let owner = Owner { expires_at: until, idle_ms: 0, ..owner.clone() };
     let owner = Some(owner).filter(|_| gate.kind != LimitKind::Affinity || gate.admitted > 0);
     let freed = ConcurrencyLimit { owner, ..gate.clone() };
     match freed.is_unused() {
@@ -228,10 +230,10 @@ fn admit(world: &mut World, gate: &mut ConcurrencyLimit, key: &LimitKey) -> Resu
     }
     let heads = heads(world, &gate.tenant, key, wanted)?;
     for head in &heads {
-        let Lifecycle::Gated(turn) = &head.lifecycle else { continue };
+        let Lifecycle::Blocked(turn) = &head.lifecycle else { continue };
         let lifecycle = gate.inside(turn.clone(), now);
         let change = match &lifecycle {
-            Lifecycle::Reserved { worker, .. } => Change::SessionGranted { worker: worker.clone() },
+            Lifecycle::Granted { worker, .. } => Change::SessionGranted { worker: worker.clone() },
             _ => Change::Unblocked,
         };
         gate.uncount(Some(Stage::Waiting));
@@ -249,10 +251,10 @@ fn heads(
     key: &LimitKey,
     wanted: u32,
 ) -> Result<Vec<Arc<Task>>, Halt> {
-    let line = Task::behind(tenant, key);
+    let waiting = TaskList::LimitWaiting(key).range(tenant);
     let mut found = Vec::new();
     for most in [wanted, wanted + PASSED_OVER] {
-        found = listable(world, &line, most)?;
+        found = listable(world, &waiting, most)?;
         if found.len() >= wanted as usize {
             break;
         }
@@ -261,8 +263,8 @@ fn heads(
     Ok(found)
 }
 
-fn listable(world: &mut World, line: &Range, most: u32) -> Result<Vec<Arc<Task>>, Halt> {
-    let mut found = world.scan::<Task>(line, most as usize)?;
+fn listable(world: &mut World, list: &Range, most: u32) -> Result<Vec<Arc<Task>>, Halt> {
+    let mut found = world.scan::<Task>(list, most as usize)?;
     for task in &found {
         world.prefetch(ReadyRoute::key_of(&task.tenant, &task.lane, &task.route));
         world.prefetch(Lane::key_of(&task.tenant, &task.lane));
@@ -280,16 +282,18 @@ fn recall(world: &mut World, gate: &mut ConcurrencyLimit, key: &LimitKey) -> Res
     let wanted = (gate.admitted - kept).min(PAGE);
     // Tasks within the limit are skipped, unless they are too many to scan.
     let past = if kept > LOOKED_PAST { 0 } else { kept };
-    let inside =
-        world.scan::<Task>(&Task::let_through(&gate.tenant, key), (past + wanted) as usize)?;
+    let inside = world.scan::<Task>(
+        &TaskList::LimitAdmitted(key).range(&gate.tenant),
+        (past + wanted) as usize,
+    )?;
     let mut recalled = 0;
     for task in inside.iter().skip(past as usize) {
-        let (Lifecycle::Waiting(turn) | Lifecycle::Reserved { turn, until: None, .. }) =
+        let (Lifecycle::Waiting(turn) | Lifecycle::Granted { readiness: turn, until: None, .. }) =
             &task.lifecycle
         else {
             continue;
         };
-        let lifecycle = Lifecycle::Gated(turn.clone());
+        let lifecycle = Lifecycle::Blocked(turn.clone());
         gate.uncount(Some(Stage::Admitted));
         gate.count(Some(Stage::Waiting));
         recalled += 1;
@@ -308,10 +312,10 @@ fn align(world: &mut World, gate: &ConcurrencyLimit, key: &LimitKey) -> Result<(
         return Ok(());
     }
     let now = world.now();
-    let inside = Task::let_through(&gate.tenant, key);
+    let inside = TaskList::LimitAdmitted(key).range(&gate.tenant);
     for task in listable(world, &inside, gate.admitted)? {
         let (change, turn) = match &task.lifecycle {
-            Lifecycle::Reserved { turn, worker, until: None } => {
+            Lifecycle::Granted { readiness: turn, worker, until: None } => {
                 (Change::GrantReleased { worker: worker.clone() }, turn)
             }
             Lifecycle::Waiting(turn) => (Change::Unblocked, turn),
@@ -320,7 +324,7 @@ fn align(world: &mut World, gate: &ConcurrencyLimit, key: &LimitKey) -> Result<(
         let lifecycle = gate.inside(turn.clone(), now);
         let change = match &lifecycle {
             same if *same == task.lifecycle => continue,
-            Lifecycle::Reserved { worker, .. } => Change::SessionGranted { worker: worker.clone() },
+            Lifecycle::Granted { worker, .. } => Change::SessionGranted { worker: worker.clone() },
             _ => change,
         };
         world.emit(Event::of_task(&task, now, change));
@@ -337,14 +341,14 @@ pub(crate) fn startable(
 ) -> Result<Vec<bool>, Halt> {
     let now = world.now();
     for task in tasks {
-        if let Some(key) = &task.gate {
+        if let Some(key) = &task.limit_key {
             world.prefetch(key.row_key(&task.tenant));
         }
     }
     let mut counts: BTreeMap<&LimitKey, u32> = BTreeMap::new();
     let mut may = Vec::with_capacity(tasks.len());
     for task in tasks {
-        let Some(key) = &task.gate else {
+        let Some(key) = &task.limit_key else {
             may.push(true);
             continue;
         };
@@ -360,7 +364,7 @@ pub(crate) fn startable(
             && gate.owner(now).is_none()
         {
             // The claim grants these to the new owner, too. One row more shows that these are all.
-            let inside = Task::let_through(&task.tenant, key);
+            let inside = TaskList::LimitAdmitted(key).range(&task.tenant);
             world.prefetch_scan(&inside, gate.admitted as usize + 1);
         }
         let count = counts.entry(key).or_default();
@@ -376,7 +380,7 @@ pub(crate) fn startable(
 
 /// Counts a leased task as started. The worker that claims the first task of a session owns it.
 pub(crate) fn start(world: &mut World, task: &Task, idle_ms: u64) -> Result<(), Halt> {
-    let (Some(key), Lifecycle::Active(lease)) = (&task.gate, &task.lifecycle) else {
+    let (Some(key), Lifecycle::Active(lease)) = (&task.limit_key, &task.lifecycle) else {
         return Ok(());
     };
     let now = world.now();
@@ -387,7 +391,7 @@ pub(crate) fn start(world: &mut World, task: &Task, idle_ms: u64) -> Result<(), 
         let worker = lease.worker.clone();
         let changed = gate.owner(now).is_none();
         let active_at = (gate.kind == LimitKind::Affinity).then_some(now);
-        gate.owner = Some(Owner { worker, until: now.plus_ms(idle_ms), idle_ms, active_at });
+        gate.owner = Some(Owner { worker, expires_at: now.plus_ms(idle_ms), idle_ms, active_at });
         if changed {
             align(world, &gate, key)?;
         }
@@ -398,7 +402,7 @@ pub(crate) fn start(world: &mut World, task: &Task, idle_ms: u64) -> Result<(), 
 
 /// Records activity for the affinity of a task.
 pub(crate) fn touch(world: &mut World, task: &Task) -> Result<(), Halt> {
-    let Some(key @ LimitKey::Affinity(_)) = &task.gate else { return Ok(()) };
+    let Some(key @ LimitKey::Affinity(_)) = &task.limit_key else { return Ok(()) };
     let mut gate = of_task(world, &task.tenant, key, true)?;
     gate.touch(world.now());
     save(world, gate, true)
@@ -423,7 +427,7 @@ pub(crate) fn renew_affinity(
     };
     let active = |owner: &&Owner| owner.active_at.is_some_and(|at| now < at.plus_ms(idle_ms));
     let Some(owner) = known.owner(now).filter(active) else { return Ok(false) };
-    let owner = Some(Owner { until: now.plus_ms(lock_ms), ..owner.clone() });
+    let owner = Some(Owner { expires_at: now.plus_ms(lock_ms), ..owner.clone() });
     save(world, ConcurrencyLimit { owner, ..(*known).clone() }, true)?;
     Ok(true)
 }
@@ -441,11 +445,11 @@ mod tests {
     use crate::testing::{Stage, claim, fence_of, key, lane, new_task, session_claim};
 
     fn keyed(id: &str) -> NewTask {
-        NewTask { gate: Some(LimitKey::Concurrency("k".into())), ..new_task(id) }
+        NewTask { limit_key: Some(LimitKey::Concurrency("k".into())), ..new_task(id) }
     }
 
     fn of_session(id: &str) -> NewTask {
-        NewTask { gate: Some(LimitKey::Session("s".into())), ..new_task(id) }
+        NewTask { limit_key: Some(LimitKey::Session("s".into())), ..new_task(id) }
     }
 
     fn with(news: impl IntoIterator<Item = NewTask>) -> Stage {

@@ -105,7 +105,9 @@ fn close(world: &mut World, task: &Task) -> Result<(), Halt> {
 fn tell_parent(world: &mut World, key: &TaskKey) -> Result<(), Halt> {
     let Some(parent) = world.get::<Task>(&key.row_key())? else { return Ok(()) };
     match &parent.lifecycle {
-        Lifecycle::WaitingChildren { paused, .. } => resume(world, &parent, paused.clone()),
+        Lifecycle::WaitingChildren { suspended_attempt: paused, .. } => {
+            resume(world, &parent, paused.clone())
+        }
         other if other.ended_at().is_some() && parent.due_at != parent.next_due() => {
             world.put::<Task>(Task { due_at: parent.next_due(), ..(*parent).clone() });
             Ok(())

@@ -55,7 +55,8 @@ pub(crate) fn record_loss(
     }
     task.lost_leases += 1;
     // The attempt of a workflow is its whole execution, which the next turn continues.
-    let paused = lease.run.as_ref().filter(|_| task.workflow.is_some()).map(|run| run.paused(now));
+    let paused =
+        lease.run.as_ref().filter(|_| task.workflow.is_some()).map(|run| run.suspended(now));
     if let Some(workflow) = &mut task.workflow {
         workflow.sticky = None;
     }
@@ -69,8 +70,11 @@ pub(crate) fn record_loss(
     match spent {
         Some(reason) => fail(task, FailureClass::Crash, &reason, Retry::Never, now).1,
         None => {
-            task.lifecycle =
-                Lifecycle::Waiting(Readiness { ready_at: now, lost: Some(task.epoch), paused });
+            task.lifecycle = Lifecycle::Waiting(Readiness {
+                ready_at: now,
+                lost_epoch: Some(task.epoch),
+                suspended_attempt: paused,
+            });
             Change::LeaseExpired { epoch: task.epoch, lost_leases: task.lost_leases, cause }
         }
     }

@@ -5,7 +5,7 @@ use crate::lane::Lane;
 use crate::name::{LaneName, Tenant};
 use crate::primitive::concurrency_limit::save;
 use crate::row::RowKey;
-use crate::task::{Lifecycle, Metered, Task};
+use crate::task::{CountedByQuota, Lifecycle, Task};
 use crate::time::Timestamp;
 use crate::world::{Halt, Wake, World, unless_quarantined};
 
@@ -30,7 +30,7 @@ fn lane_key(tenant: &Tenant, lane: &LaneName) -> RowKey {
 /// The quotas of a lane; none if one of them is unreadable, so that the rest is unknown.
 pub(crate) fn meters(world: &mut World, lane: &Lane) -> Result<Option<Quotas>, Halt> {
     let tenant = world.get::<ConcurrencyLimit>(&tenant_key(&lane.tenant));
-    let own = match lane.metered {
+    let own = match lane.has_quota {
         true => world.get::<ConcurrencyLimit>(&lane_key(&lane.tenant, &lane.name)),
         false => Ok(None),
     };
@@ -52,7 +52,7 @@ impl Quotas {
     }
 
     /// Counts claimed tasks.
-    pub(crate) fn charge(&self, world: &mut World, count: usize) -> Result<Metered, Halt> {
+    pub(crate) fn charge(&self, world: &mut World, count: usize) -> Result<CountedByQuota, Halt> {
         let (count, now) = (u32::try_from(count).expect("a claim is limited"), world.now());
         for gate in self.each() {
             let mut gate = (**gate).clone();
@@ -60,7 +60,7 @@ impl Quotas {
             gate.running += count;
             save(world, gate, true)?;
         }
-        Ok(Metered { lane: self.lane.is_some(), tenant: self.tenant.is_some() })
+        Ok(CountedByQuota { lane: self.lane.is_some(), tenant: self.tenant.is_some() })
     }
 
     /// Records a lane in which a claim was refused, so that its waiting claims are woken later.
@@ -68,14 +68,14 @@ impl Quotas {
         let now = world.now();
         let everywhere = Wake::every_lane();
         for gate in self.each().filter(|gate| gate.room(now) == 0) {
-            if gate.refused.contains(lane) || gate.refused.contains(&everywhere) {
+            if gate.starved_lanes.contains(lane) || gate.starved_lanes.contains(&everywhere) {
                 continue;
             }
             let mut gate = (**gate).clone();
-            if gate.refused.len() < MOST_REFUSED {
-                gate.refused.insert(lane.clone());
+            if gate.starved_lanes.len() < MOST_REFUSED {
+                gate.starved_lanes.insert(lane.clone());
             } else {
-                gate.refused = [everywhere.clone()].into();
+                gate.starved_lanes = [everywhere.clone()].into();
             }
             save(world, gate, true)?;
         }
@@ -86,8 +86,8 @@ impl Quotas {
 /// The keys of the quotas that count the lease of a task.
 pub(crate) fn keys(task: &Task) -> Vec<RowKey> {
     let Lifecycle::Active(lease) = &task.lifecycle else { return Vec::new() };
-    let lane = lease.metered.lane.then(|| lane_key(&task.tenant, &task.lane));
-    let tenant = lease.metered.tenant.then(|| tenant_key(&task.tenant));
+    let lane = lease.counted_by_quota.lane.then(|| lane_key(&task.tenant, &task.lane));
+    let tenant = lease.counted_by_quota.tenant.then(|| tenant_key(&task.tenant));
     lane.into_iter().chain(tenant).collect()
 }
 
@@ -109,7 +109,7 @@ pub(super) fn end_lease(world: &mut World, task: &Task) -> Result<(), Halt> {
 /// Saves a quota, and wakes the lanes that it refused if it has free slots.
 pub(crate) fn wake_starved(world: &mut World, mut gate: ConcurrencyLimit) -> Result<(), Halt> {
     if gate.room(world.now()) > 0 {
-        for lane in std::mem::take(&mut gate.refused) {
+        for lane in std::mem::take(&mut gate.starved_lanes) {
             world.wake(Wake { tenant: gate.tenant.clone(), lane, route: None });
         }
     }

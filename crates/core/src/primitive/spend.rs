@@ -1,4 +1,4 @@
-use crate::admission::Admission;
+use crate::admission::{Admission, Produced};
 use crate::digest::Digester;
 use crate::limiter::Limiter;
 use crate::limits;
@@ -56,9 +56,9 @@ pub(crate) fn spend(world: &mut World, wish: &Spending<'_>) -> Result<(), Halt> 
         key: wish.key,
         fingerprint: Digester::new("spend").number(wish.units.into()).finish(),
         window_ms: now.ms_until(wish.rate.counts_until(now)),
-        first: &wish.units.to_string(),
+        produced: Produced::Units(wish.units),
     };
-    if let Reserved::Before(_) = reserve(world, &reservation)? {
+    if let Reserved::Before(_) = reserve(world, reservation)? {
         return Ok(());
     }
     let known = world.get::<Limiter>(&Limiter::key_of(wish.tenant, wish.limiter))?;

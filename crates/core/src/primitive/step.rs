@@ -28,7 +28,7 @@ pub(crate) fn set_timer(
     let message = Message {
         seq,
         visible_at: at,
-        report: Some(StepCompletion { step, task: None }),
+        completion: Some(StepCompletion { step, task: None }),
         due_at: (now < at).then_some(at),
         ..Message::of_engine(workflow, "timer", now)
     };
@@ -45,10 +45,11 @@ pub(crate) fn refuse_step(
 ) -> Result<(), Halt> {
     let now = world.now();
     let ended = Lifecycle::Failed { at: now, class: FailureClass::Permanent, reason };
-    let reporter = CompletedTask { id: id.clone(), generation: 0, is_workflow: false, ended };
+    let reporter =
+        CompletedTask { id: id.clone(), generation: 0, is_workflow: false, lifecycle: ended };
     let message = Message {
         seq: Message::of_step(step),
-        report: Some(StepCompletion { step, task: Some(reporter) }),
+        completion: Some(StepCompletion { step, task: Some(reporter) }),
         ..Message::of_engine(workflow, "report", now)
     };
     post_internal(world, workflow, message)
@@ -57,7 +58,7 @@ pub(crate) fn refuse_step(
 /// Removes a message from the mailbox of a workflow, unless it is absent or buffered.
 pub(crate) fn forget_message(world: &mut World, workflow: &Task, seq: u64) -> Result<(), Halt> {
     let key = Message::key_of(&workflow.tenant, &workflow.id, seq);
-    let message = world.get::<Message>(&key)?.filter(|message| message.kept_until.is_none());
+    let message = world.get::<Message>(&key)?.filter(|message| message.buffered_until.is_none());
     let Some(message) = message else { return Ok(()) };
     let mut mailbox = open(world, &mut workflow.clone())?;
     mailbox.forget(&message);
@@ -103,12 +104,12 @@ pub(crate) fn ask_to_end(world: &mut World, known: &Task, reason: &str) -> Resul
     if !has_begun(known, workflow) && !was_sent_anything(world, known, workflow)? {
         return cancel(world, known, reason);
     }
-    if workflow.cancelling.is_some() {
+    if workflow.cancel_reason.is_some() {
         return Ok(());
     }
     let (mut task, now) = (known.clone(), world.now());
     if let Some(workflow) = &mut task.workflow {
-        workflow.cancelling = Some(reason.to_owned());
+        workflow.cancel_reason = Some(reason.to_owned());
     }
     let seq = open(world, &mut task)?.next_seq;
     let reason = reason.to_owned();
@@ -131,6 +132,6 @@ fn was_sent_anything(
     task: &Task,
     workflow: &WorkflowState,
 ) -> Result<bool, Halt> {
-    let asked = u32::from(workflow.cancelling.is_some());
-    Ok(task.has_mail && existing(world, &task.tenant, &task.id)?.held > asked)
+    let asked = u32::from(workflow.cancel_reason.is_some());
+    Ok(task.has_mailbox && existing(world, &task.tenant, &task.id)?.messages > asked)
 }

@@ -2,15 +2,17 @@
 
 mod condition;
 mod lifecycle;
+mod list;
 mod policy;
 mod record;
 mod route;
 mod suspension;
 
 pub use lifecycle::{
-    ActiveAttempt, Lease, Lifecycle, Metered, Progress, PublicState, Readiness, Settle, Settled,
-    SuspendedAttempt,
+    ActiveAttempt, CountedByQuota, Lease, Lifecycle, Progress, PublicState, Readiness, Settle,
+    Settled, SuspendedAttempt,
 };
+pub(crate) use list::TaskList;
 pub use policy::{Backoff, FailureClass, Policy, Retry, RetryPolicy};
 pub use record::{Fence, Task, TaskKey};
 pub(crate) use route::check_token;

@@ -35,7 +35,7 @@ impl Route {
 
     /// The queue of tasks granted to one worker. No task has this route, since `=` is not allowed
     /// in a capability.
-    pub(crate) fn kept_for(worker: &WorkerId) -> Self {
+    pub(crate) fn granted_to(worker: &WorkerId) -> Self {
         Self(Arc::from(format!("={worker}")))
     }
 

@@ -23,7 +23,7 @@ impl Stage {
                 if let Lifecycle::Active(lease) = &task.lifecycle {
                     state = if lease.run.is_some() { "active" } else { "claimed" };
                 }
-                if let Lifecycle::Reserved { until, .. } = &task.lifecycle {
+                if let Lifecycle::Granted { until, .. } = &task.lifecycle {
                     state = if until.is_some() { "granted" } else { "reserved" };
                 }
                 format!("{state} e{} a{}", task.claims, task.attempts)
@@ -35,7 +35,7 @@ impl Stage {
         match self.lane() {
             None => "absent".into(),
             Some(lane) => {
-                let gate = lane.gate.map(|gate| {
+                let gate = lane.concurrency.map(|gate| {
                     let limit = gate.limit.map_or("-".into(), |limit| limit.to_string());
                     format!(" {}/{limit}", gate.running)
                 });

@@ -109,7 +109,7 @@ impl ChangeSet {
         let Slot::Here(AnyRecord::Task(task)) = slot else { return };
         if task.ready_at().is_some() {
             let (tenant, lane) = (task.tenant.clone(), task.lane.clone());
-            let kept = matches!(task.lifecycle, Lifecycle::Reserved { .. });
+            let kept = matches!(task.lifecycle, Lifecycle::Granted { .. });
             let route = (!kept).then(|| task.route.clone());
             let wake = Wake { tenant, lane, route };
             *self.left_ready.entry(wake).or_default() += 1;

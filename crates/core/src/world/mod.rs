@@ -246,7 +246,7 @@ impl World {
         let Some(key) = &call.kept else { return true };
         let slot = self.entries.get(key).map(|entry| &entry.slot);
         matches!(slot, Some(Slot::Here(AnyRecord::Task(task)))
-            if matches!(task.lifecycle, Lifecycle::Reserved { .. }))
+            if matches!(task.lifecycle, Lifecycle::Granted { .. }))
     }
 
     pub(crate) fn trim_log(&mut self, through: u64) {

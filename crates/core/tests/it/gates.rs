@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use windlass_core::{
-    Command, ConcurrencyLimit, Lane, Lifecycle, LimitKind, Metered, Outcome, Task, TaskId,
+    Command, ConcurrencyLimit, CountedByQuota, Lane, Lifecycle, LimitKind, Outcome, Task, TaskId,
     Timestamp,
 };
 
@@ -11,7 +11,7 @@ use crate::invariants::{Held, View, ensure};
 use crate::steps::Step;
 
 fn is_of(task: &Task, gate: &ConcurrencyLimit) -> bool {
-    task.tenant == gate.tenant && task.gate.is_some() && task.gate == gate.gate_key()
+    task.tenant == gate.tenant && task.limit_key.is_some() && task.limit_key == gate.limit_key()
 }
 
 fn own<'v>(view: &'v View, gate: &'v ConcurrencyLimit) -> impl Iterator<Item = &'v Task> {
@@ -20,24 +20,24 @@ fn own<'v>(view: &'v View, gate: &'v ConcurrencyLimit) -> impl Iterator<Item = &
 
 /// The counters of a limit are the numbers of its tasks in each state.
 pub(crate) fn a_limit_counts_its_tasks(view: &View) -> Held {
-    for task in view.tasks.values().filter(|task| task.gate.is_some()) {
+    for task in view.tasks.values().filter(|task| task.limit_key.is_some()) {
         let is_counted = matches!(
             task.lifecycle,
-            Lifecycle::Gated(_)
+            Lifecycle::Blocked(_)
                 | Lifecycle::Waiting(_)
-                | Lifecycle::Reserved { .. }
+                | Lifecycle::Granted { .. }
                 | Lifecycle::Active(_)
         );
         let known = view.gates.iter().any(|gate| is_of(task, gate));
         ensure(known || !is_counted, || format!("nothing counts {task:?}"))?;
     }
-    view.gates.iter().filter(|gate| gate.gate_key().is_some()).try_for_each(|gate| {
+    view.gates.iter().filter(|gate| gate.limit_key().is_some()).try_for_each(|gate| {
         let count = |fits: fn(&Lifecycle) -> bool| {
             own(view, gate).filter(|task| fits(&task.lifecycle)).count() as u64
         };
-        let waiting = count(|state| matches!(state, Lifecycle::Gated(_)));
+        let waiting = count(|state| matches!(state, Lifecycle::Blocked(_)));
         let admitted =
-            count(|state| matches!(state, Lifecycle::Waiting(_) | Lifecycle::Reserved { .. }));
+            count(|state| matches!(state, Lifecycle::Waiting(_) | Lifecycle::Granted { .. }));
         let running = count(|state| matches!(state, Lifecycle::Active(_)));
         let counted = (gate.waiting, u64::from(gate.admitted), u64::from(gate.running));
         let found = (waiting, admitted, running);
@@ -47,15 +47,15 @@ pub(crate) fn a_limit_counts_its_tasks(view: &View) -> Held {
 
 pub(crate) fn a_quota_counts_its_leases(view: &View) -> Held {
     let metered = |task: &Task| match &task.lifecycle {
-        Lifecycle::Active(lease) => lease.metered,
-        _ => Metered::default(),
+        Lifecycle::Active(lease) => lease.counted_by_quota,
+        _ => CountedByQuota::default(),
     };
     let counts = |gate: &ConcurrencyLimit, task: &Task| match gate.kind {
         LimitKind::Lane => metered(task).lane && task.lane.as_str() == gate.name,
         LimitKind::Tenant => metered(task).tenant,
         LimitKind::Concurrency | LimitKind::Session | LimitKind::Affinity => false,
     };
-    for gate in view.gates.iter().filter(|gate| gate.gate_key().is_none()) {
+    for gate in view.gates.iter().filter(|gate| gate.limit_key().is_none()) {
         let leases = view.tasks.values().filter(|task| counts(gate, task)).count();
         ensure(gate.running as usize == leases, || format!("{leases} leases of {gate:?}"))?;
     }
@@ -98,7 +98,7 @@ pub(crate) fn left_of(view: &View, lane: &Lane) -> usize {
 
 /// Whether a claim was refused until a quota of this lane has room.
 pub(crate) fn has_refused(view: &View, lane: &Lane) -> bool {
-    view.gates.iter().any(|gate| gate.refused.contains(&lane.name))
+    view.gates.iter().any(|gate| gate.starved_lanes.contains(&lane.name))
 }
 
 /// No task waits for a limit that has room, unless the sweep is about to process it.
@@ -110,7 +110,7 @@ pub(crate) fn waiting_tasks_are_admitted(view: &View) -> Held {
         let moves = gate.running > 0 || gate.admitted > 0 || gate.due_at.is_some();
         ensure(moves || gate.limit == Some(0), || format!("nothing opens {gate:?}"))?;
     }
-    view.gates.iter().filter(|gate| !gate.refused.is_empty()).try_for_each(|gate| {
+    view.gates.iter().filter(|gate| !gate.starved_lanes.is_empty()).try_for_each(|gate| {
         let due = gate.due_at.is_some_and(|due_at| due_at <= view.now);
         ensure(due || room(gate, view.now) == 0, || format!("no claim was woken by {gate:?}"))?;
         let moves = gate.running > 0 || gate.due_at.is_some();
@@ -123,14 +123,16 @@ pub(crate) fn a_session_runs_at_its_owner(view: &View) -> Held {
         for task in own(view, gate) {
             let at = match &task.lifecycle {
                 Lifecycle::Active(lease) => Some(&lease.worker),
-                Lifecycle::Reserved { worker, until: None, .. } => Some(worker),
+                Lifecycle::Granted { worker, until: None, .. } => Some(worker),
                 _ => None,
             };
             let owner = gate.owner.as_ref().map(|owner| &owner.worker);
             ensure(at.is_none() || at == owner, || format!("{task:?} is not at {owner:?}"))?;
             let open = matches!(task.lifecycle, Lifecycle::Waiting(_));
-            let alive =
-                gate.owner.as_ref().is_some_and(|owner| gate.running > 0 || view.now < owner.until);
+            let alive = gate
+                .owner
+                .as_ref()
+                .is_some_and(|owner| gate.running > 0 || view.now < owner.expires_at);
             ensure(!open || !alive, || format!("{task:?} is not reserved for {owner:?}"))?;
         }
     }
@@ -215,19 +217,22 @@ pub(crate) fn waiting_tasks_are_in_order(step: &Step<'_>) -> Held {
         return Ok(());
     }
     let place = |task: &Task| {
-        let since = task.lifecycle.turn().map(|turn| turn.ready_at);
+        let since = task.lifecycle.readiness().map(|turn| turn.ready_at);
         (-task.priority, since, task.id.clone())
     };
-    let gated = |task: &Task| matches!(task.lifecycle, Lifecycle::Gated(_));
+    let gated = |task: &Task| matches!(task.lifecycle, Lifecycle::Blocked(_));
     let through = |id: &TaskId| {
         let is = step.after.tasks.get(id)?;
-        let let_through =
-            matches!(is.lifecycle, Lifecycle::Waiting(_) | Lifecycle::Reserved { .. });
+        let let_through = matches!(is.lifecycle, Lifecycle::Waiting(_) | Lifecycle::Granted { .. });
         let_through.then_some(is)
     };
     for was in step.before.tasks.values().filter(|task| gated(task)) {
         let Some(is) = through(&was.id) else { continue };
-        for other in step.after.tasks.values().filter(|other| other.gate == is.gate && gated(other))
+        for other in step
+            .after
+            .tasks
+            .values()
+            .filter(|other| other.limit_key == is.limit_key && gated(other))
         {
             ensure(place(is) < place(other), || format!("{is:?} came before {other:?}"))?;
         }

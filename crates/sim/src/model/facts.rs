@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use windlass_core::{
-    Condition, Kind, LaneState, Metered, PublicState, Settled, TaskId, Timeout, Timestamp,
+    Condition, CountedByQuota, Kind, LaneState, PublicState, Settled, TaskId, Timeout, Timestamp,
 };
 
 /// The state of a task, as far as the log shows it.
@@ -88,7 +88,7 @@ pub(crate) struct Hold {
     /// Whether its lane counts it.
     pub(crate) counted: bool,
     /// The quotas that count it.
-    pub(crate) metered: Metered,
+    pub(crate) metered: CountedByQuota,
     /// Whether the tenant's quota may not count it, because the quota was set after the claim.
     pub(crate) may_be_unmetered: bool,
     pub(crate) expires_at: Timestamp,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::command::{QuotaScope, SetQuota};
 use windlass_core::{
-    Change, Command, ConcurrencyLimit, FailureClass, LaneName, LimitKey, LogEvent, Metered, Rate,
-    Rejection, RowKey, Tenant, Timestamp, Value,
+    Change, Command, ConcurrencyLimit, CountedByQuota, FailureClass, LaneName, LimitKey, LogEvent,
+    Rate, Rejection, RowKey, Tenant, Timestamp, Value,
 };
 use windlass_store::MemoryStore;
 
@@ -206,7 +206,7 @@ impl Model {
         facts: &Facts,
         spec: &TaskSpec,
         worker: &str,
-    ) -> Result<Metered, Breach> {
+    ) -> Result<CountedByQuota, Breach> {
         match &facts.stand {
             Stand::Queue | Stand::Unknown => {}
             Stand::Kept { worker: kept, .. } if kept == worker => {}
@@ -214,7 +214,7 @@ impl Model {
         }
         let (lane, tenant) = (QuotaScope::Lane(at.lane.clone()), QuotaScope::Tenant);
         let metered =
-            Metered { lane: self.gates.is_set(&lane), tenant: self.gates.is_set(&tenant) };
+            CountedByQuota { lane: self.gates.is_set(&lane), tenant: self.gates.is_set(&tenant) };
         let strict = metered.tenant && !self.may_miss_quota(metered);
         let quotas = [(lane, metered.lane), (tenant, strict)];
         let quotas = quotas.into_iter().filter(|(_, is_set)| *is_set).map(|(scope, _)| scope);
@@ -237,7 +237,7 @@ impl Model {
     }
 
     /// Whether a claim may have begun before its tenant had a quota. Such a claim is not counted.
-    pub(super) fn may_miss_quota(&self, metered: Metered) -> bool {
+    pub(super) fn may_miss_quota(&self, metered: CountedByQuota) -> bool {
         let unset = |limits: &Limits| *limits == (None, None);
         let track = self.gates.set.get(&QuotaScope::Tenant);
         metered.tenant && track.is_some_and(|track| track.was(self.view, unset))

@@ -1,8 +1,8 @@
 //! The log, event by event: each must be a transition that the rules allow.
 
 use windlass_core::{
-    Change, LaneName, LogEvent, Metered, OnTimeout, PayloadKey, PublicState, Settled, Slot, TaskId,
-    Tenant, Timestamp, limits,
+    Change, CountedByQuota, LaneName, LogEvent, OnTimeout, PayloadKey, PublicState, Settled, Slot,
+    TaskId, Tenant, Timestamp, limits,
 };
 use windlass_store::{MemoryStore, Store};
 
@@ -408,7 +408,7 @@ fn hold(at: &Step<'_>, pause: Option<Pause>, epoch: u64, expires_at: Timestamp) 
         resumed: pause.is_some(),
         registered: false,
         counted: false,
-        metered: Metered::default(),
+        metered: CountedByQuota::default(),
         may_be_unmetered: false,
         expires_at,
     }

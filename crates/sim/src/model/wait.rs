@@ -198,7 +198,7 @@ impl Model {
             return breach(Kind::IllegalMove, "it is not suspended");
         };
         match stay.timeout {
-            Some(timeout) if timeout.then == then && timeout.at <= at.at => {}
+            Some(timeout) if timeout.action == then && timeout.at <= at.at => {}
             other => return breach(Kind::Timeout, format!("its timeout is {other:?}")),
         }
         let counts = |message: &&MessageFacts| {
@@ -223,7 +223,7 @@ impl Model {
         let asks_this = |suspend: &&Suspend| {
             let at = |ms| stay.since.plus_ms(ms);
             let timeout = suspend.timeout;
-            let timeout = timeout.map(|wish| Timeout { at: at(wish.after_ms), then: wish.then });
+            let timeout = timeout.map(|wish| Timeout { at: at(wish.after_ms), action: wish.then });
             suspend.condition == kept.condition && timeout == kept.timeout
         };
         let fenced = (id.clone(), task.epoch);
@@ -296,6 +296,6 @@ fn holds(condition: &Condition, messages: &[&MessageFacts], began_at: Timestamp)
             words.dedup();
             words.len() >= *n as usize
         }
-        Condition::Operator | Condition::Timeout | Condition::Mail => false,
+        Condition::Operator | Condition::Timeout | Condition::AnyMessage => false,
     }
 }

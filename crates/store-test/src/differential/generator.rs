@@ -135,7 +135,8 @@ impl Generator {
 
     /// Grants a task that the worker then cannot claim: its lane is paused, disabled or full.
     fn unclaimable_grant(&mut self, live: &Live) -> Operation {
-        let Some(task) = live.task(&mut self.random, |task| task.lifecycle.turn().is_some()) else {
+        let Some(task) = live.task(&mut self.random, |task| task.lifecycle.readiness().is_some())
+        else {
             return single(self.command(live));
         };
         let commands = workers::unclaimable_grant(&mut self.random, task);

@@ -43,14 +43,14 @@ fn register(random: &mut Random, live: &Live) -> Command {
     let lanes = LANES.iter().filter(|_| random.percent(50)).map(|lane| LaneName::new(*lane));
     let lanes = lanes.collect();
     let (id, offer) = (worker(random), offer(random));
-    let every_ms = *random.pick(&[10, 5_000, 60_000]);
+    let heartbeat_interval_ms = *random.pick(&[10, 5_000, 60_000]);
     let held = HeldLeases { answered_below: random.below(2), ..HeldLeases::default() };
     let held = random.percent(40).then_some(held);
     let (tenant, id) = match found.map(|task| (task.tenant.clone(), holder(task))) {
         Some((tenant, Some(id))) => (tenant, id),
         _ => (tenant, id),
     };
-    RegisterWorker { tenant, id, lanes, offer, every_ms, held }.into()
+    RegisterWorker { tenant, id, lanes, offer, heartbeat_interval_ms, held }.into()
 }
 
 fn retire(random: &mut Random) -> Command {
@@ -58,11 +58,11 @@ fn retire(random: &mut Random) -> Command {
 }
 
 fn waits(task: &Task) -> bool {
-    task.lifecycle.turn().is_some()
+    task.lifecycle.readiness().is_some()
 }
 
 fn kept(task: &Task) -> bool {
-    matches!(task.lifecycle, Lifecycle::Reserved { .. })
+    matches!(task.lifecycle, Lifecycle::Granted { .. })
 }
 
 fn grant(random: &mut Random, live: &Live) -> Command {
@@ -75,7 +75,7 @@ fn consume(random: &mut Random, live: &Live) -> Command {
     let found = live.task(random, kept).filter(|_| random.percent(90));
     let task = found.map_or_else(|| live.key(random, kept), |task| task.task_key());
     let worker = match found.map(|task| &task.lifecycle) {
-        Some(Lifecycle::Reserved { worker, .. }) if random.percent(80) => worker.clone(),
+        Some(Lifecycle::Granted { worker, .. }) if random.percent(80) => worker.clone(),
         _ => worker(random),
     };
     let lease_ms = if random.percent(3 * BAD) { 99 } else { *random.pick(&[100, 2_500, 30_000]) };

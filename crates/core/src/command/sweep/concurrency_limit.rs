@@ -14,7 +14,7 @@ impl Sweepable for ConcurrencyLimit {
     /// Admits tasks that the rate allows by then, or wakes claims that wait for a quota; releases a
     /// session whose owner was idle for too long.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
-        match self.gate_key() {
+        match self.limit_key() {
             Some(key) => open_gate(world, &self.tenant, &key),
             None => wake_starved(world, self.clone()),
         }

@@ -24,7 +24,7 @@ pub(super) fn time_out(
     }
     let now = world.now();
     let mut task = known.clone();
-    let change = match suspension.timeout.map(|timeout| timeout.then).unwrap_or_default() {
+    let change = match suspension.timeout.map(|timeout| timeout.action).unwrap_or_default() {
         OnTimeout::Fail => fail(&mut task, FailureClass::Timeout, REASON, Retry::Policy, now).1,
         OnTimeout::Cancel => {
             let reason = REASON.to_owned();
@@ -53,7 +53,7 @@ fn keep_lease(world: &mut World, mut task: Task, suspension: &Suspension) -> Res
     let source = Message::ENGINE;
     let content =
         MessageContent { name: "timeout", source, waitpoint: None, after_ms: 0, payload: None };
-    let (mut mailbox, paused) = (open(world, &mut task)?, suspension.paused.clone());
+    let (mut mailbox, paused) = (open(world, &mut task)?, suspension.suspended_attempt.clone());
     for seq in task.resumption.iter().flat_map(|last| &last.messages) {
         let key = Message::key_of(&task.tenant, &task.id, *seq);
         if let Some(told) = world.get::<Message>(&key)?.filter(|told| !told.is_external()) {
@@ -63,7 +63,7 @@ fn keep_lease(world: &mut World, mut task: Task, suspension: &Suspension) -> Res
     }
     let mut told = Vec::new();
     // In a full mailbox only the cause of the resumption names the timeout.
-    if mailbox.held < limits::MAILBOX_MESSAGES {
+    if mailbox.messages < limits::MAILBOX_MESSAGES {
         told.push(put(world, &task, mailbox, &content)?.seq);
         take(world, &task, &told, paused.began_at)?;
     }
@@ -230,7 +230,7 @@ mod tests {
         for epoch in 2..=5 {
             stage.later(5_000);
             stage.must(Sweep::default());
-            assert_eq!(stage.mailbox().unwrap().held, 1);
+            assert_eq!(stage.mailbox().unwrap().messages, 1);
             stage.must(claim());
             let timeout = Some(SuspendTimeout { after_ms: 5_000, then: OnTimeout::Resume });
             stage.must(Suspend { timeout, ..Suspend::new(fence(epoch), Condition::signal("go")) });
