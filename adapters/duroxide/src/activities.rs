@@ -45,7 +45,7 @@ pub(crate) fn new_activity(
         lane: activities(tag.as_deref()),
         payload: Some(Payload::json(payload)),
         tag: tag.as_deref().map(names::tag),
-        gate: session_id.clone().map(LimitKey::Affinity),
+        limit_key: session_id.clone().map(LimitKey::Affinity),
         parent: Some(instance_id(instance)),
         step: Some(step(*execution_id, *id)),
         policy,

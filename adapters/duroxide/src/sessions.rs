@@ -44,7 +44,7 @@ impl WindlassProvider {
         const OPERATION: &str = "cleanup_orphaned_sessions";
         let (now, mut released, mut after) = (self.engine.now(), 0, None);
         let is_orphan = |limit: &ConcurrencyLimit| {
-            limit.owner.as_ref().is_some_and(|owner| owner.until < now) && limit.is_empty()
+            limit.owner.as_ref().is_some_and(|owner| owner.expires_at < now) && limit.is_empty()
         };
         loop {
             let kind = Some(LimitKind::Affinity);

@@ -142,13 +142,13 @@ impl WindlassProvider {
     /// and the instance is delayed, so that it does not block others.
     async fn mail(&self, task: &Task) -> Result<Option<Mail>, ProviderError> {
         let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(None) };
-        let mut received = self.messages_by_seq(task, &lease.received).await?;
+        let mut received = self.messages_by_seq(task, &lease.in_flight).await?;
         let seqs = received.iter().map(|one| one.message.seq).collect();
         let mut mail = Mail { seqs, items: Vec::new(), attempts: 1 };
         // Completions of activities are numbered by their steps; they are delivered by arrival.
         received.sort_by_key(|one| (one.message.posted_at, one.message.seq));
         for received in received {
-            mail.attempts = mail.attempts.max(received.message.attempts.saturating_add(1));
+            mail.attempts = mail.attempts.max(received.message.delivery_count.saturating_add(1));
             match item(task, &received) {
                 Ok(item) => mail.items.extend(item),
                 Err(_) => {
@@ -260,18 +260,18 @@ fn item(task: &Task, received: &ReceivedMessage) -> Result<Option<WorkItem>, ser
     let message = &received.message;
     if message.source == Message::ENGINE && message.name == Message::CANCEL {
         let instance = instance_of(&task.id).unwrap_or_default().to_owned();
-        let reason = task.workflow.as_ref().and_then(|workflow| workflow.cancelling.clone());
+        let reason = task.workflow.as_ref().and_then(|workflow| workflow.cancel_reason.clone());
         let reason = reason.unwrap_or_default();
         return Ok(Some(WorkItem::CancelInstance { instance, reason }));
     }
     if let Some(payload) = &received.payload {
         return serde_json::from_slice(&payload.bytes).map(Some);
     }
-    let report = received.message.report.as_ref();
+    let report = received.message.completion.as_ref();
     let Some((step, ended)) = report.and_then(|r| Some((r.step, r.task.as_ref()?))) else {
         return Ok(None);
     };
-    let Lifecycle::Failed { reason, .. } = &ended.ended else { return Ok(None) };
+    let Lifecycle::Failed { reason, .. } = &ended.lifecycle else { return Ok(None) };
     let (execution_id, id) = crate::names::event_of(step);
     Ok(Some(WorkItem::ActivityFailed {
         instance: instance_of(&received.message.task).unwrap_or_default().to_owned(),

@@ -70,7 +70,7 @@ async fn all(engine: &Engine) -> Result<Vec<Arc<Node>>, Error> {
 
 /// How long the next heartbeat has been overdue, by the clock of this machine.
 fn overdue_ms(node: &Node, now: Timestamp) -> u64 {
-    node.seen_at.plus_ms(node.every_ms).ms_until(now)
+    node.seen_at.plus_ms(node.heartbeat_interval_ms).ms_until(now)
 }
 
 fn described(node: &Node, now: Timestamp) -> Value {
@@ -118,7 +118,7 @@ mod tests {
             format: 2,
             started_at: at(0),
             seen_at: at(60_000),
-            every_ms: 5_000,
+            heartbeat_interval_ms: 5_000,
             due_at: at(77_500),
         };
         for (now_ms, late, seen) in [

@@ -79,8 +79,8 @@ fn owned(session: &ConcurrencyLimit, now: Timestamp) -> String {
     match &session.owner {
         None => "no worker".to_owned(),
         Some(owner) if session.running > 0 => owner.worker.to_string(),
-        Some(owner) if owner.until <= now => format!("{}, idle for too long", owner.worker),
-        Some(owner) => format!("{}, free {}", owner.worker, distance(owner.until, now)),
+        Some(owner) if owner.expires_at <= now => format!("{}, idle for too long", owner.worker),
+        Some(owner) => format!("{}, free {}", owner.worker, distance(owner.expires_at, now)),
     }
 }
 

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
-use crate::name::{IdempotencyKey, Tenant};
+use crate::name::{IdempotencyKey, TaskId, Tenant};
 use crate::record::{Record, StoredRecord};
 use crate::request::Request;
 use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
@@ -14,13 +14,12 @@ pub struct Admission {
     pub scope: String,
     pub key: IdempotencyKey,
     pub fingerprint: Digest,
-    /// What the first request under this key produced: the id of a task, the number of a message or
-    /// spent units; or the owner of an idempotent request.
-    pub first: String,
+    /// What the first command under this key produced.
+    pub produced: Produced,
     /// The creation time of the task that received the message of this key; none while the message
     /// is buffered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub life: Option<Timestamp>,
+    pub task_created_at: Option<Timestamp>,
     /// When the present state expires.
     pub expires_at: Timestamp,
     /// The state of an idempotent request.
@@ -28,7 +27,25 @@ pub struct Admission {
     pub request: Option<Request>,
 }
 
+/// What the first command under an idempotency key produced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Produced {
+    Task(TaskId),
+    /// A message, by its sequence number.
+    Message(u64),
+    /// The owner of an idempotent request.
+    Owner(String),
+    /// Spent units of a rate limiter.
+    Units(u32),
+}
+
 impl Admission {
+    /// Whether this is an idempotent request of this owner.
+    pub fn is_owned_by(&self, owner: &str) -> bool {
+        matches!(&self.produced, Produced::Owner(name) if name == owner)
+    }
+
     pub fn key_of(tenant: &Tenant, scope: &str, key: &IdempotencyKey) -> RowKey {
         Self::row_key(vec![tenant.into(), scope.into(), key.into()])
     }

@@ -70,7 +70,7 @@ pub struct ConcurrencyLimit {
     /// Lanes in which a claim was refused by this quota: they are woken when it has free slots. An
     /// empty name means all lanes, when they are too many.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub refused: BTreeSet<LaneName>,
+    pub starved_lanes: BTreeSet<LaneName>,
     /// When the sweep must check it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
@@ -81,7 +81,7 @@ pub struct ConcurrencyLimit {
 pub struct Owner {
     pub worker: WorkerId,
     /// The ownership expires then. A session does not expire while one of its tasks runs.
-    pub until: Timestamp,
+    pub expires_at: Timestamp,
     /// How long a session stays with the worker after its last task. Zero once it was revoked: then
     /// the owner may start nothing more.
     pub idle_ms: u64,
@@ -105,16 +105,6 @@ impl LimitKey {
                 name
             }
         }
-    }
-
-    /// The name of the list of blocked tasks.
-    pub(crate) fn blocked_list(&self) -> String {
-        format!("{}/{}", self.kind().as_str(), self.name())
-    }
-
-    /// The name of the list of admitted tasks that are not claimed yet.
-    pub(crate) fn admitted_list(&self) -> String {
-        format!("in/{}", self.blocked_list())
     }
 
     pub(crate) fn row_key(&self, tenant: &Tenant) -> RowKey {
@@ -175,7 +165,7 @@ impl ConcurrencyLimit {
             running: 0,
             starts: Vec::new(),
             owner: None,
-            refused: BTreeSet::new(),
+            starved_lanes: BTreeSet::new(),
             due_at: None,
         }
     }
@@ -187,7 +177,7 @@ impl ConcurrencyLimit {
     /// The sessions of a worker.
     pub(crate) fn owned_by(tenant: &Tenant, worker: &WorkerId) -> Range {
         let prefix = vec![tenant.into(), worker.into()];
-        Range { index: Index::GateOwned, prefix, until: None }
+        Range { index: Index::ConcurrencyLimitOwned, prefix, until: None }
     }
 
     /// The key by which tasks name it; none for a quota.
@@ -279,7 +269,7 @@ impl ConcurrencyLimit {
     /// The present owner. The ownership of an idle session or an unrenewed affinity expires.
     pub fn owner(&self, now: Timestamp) -> Option<&Owner> {
         let runs = self.running > 0 && self.kind != LimitKind::Affinity;
-        self.owner.as_ref().filter(|owner| runs || now < owner.until)
+        self.owner.as_ref().filter(|owner| runs || now < owner.expires_at)
     }
 
     /// Records activity of the holder of an affinity lock. An expired lock has no activity.
@@ -304,11 +294,11 @@ impl ConcurrencyLimit {
 
     /// The earliest time at which the sweep must check it.
     pub(crate) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
-        let line = match self.kind {
+        let waits = match self.kind {
             LimitKind::Concurrency | LimitKind::Session | LimitKind::Affinity => self.waiting > 0,
-            LimitKind::Lane | LimitKind::Tenant => !self.refused.is_empty(),
+            LimitKind::Lane | LimitKind::Tenant => !self.starved_lanes.is_empty(),
         };
-        let opens_at = match line {
+        let opens_at = match waits {
             true if self.available(now) > 0 => Some(now),
             true => self.opens_at(now),
             false => None,
@@ -323,10 +313,10 @@ impl ConcurrencyLimit {
         let owner = self.owner.as_ref()?;
         match self.kind {
             LimitKind::Affinity if self.admitted == 0 => {
-                Some(owner.until.plus_ms(AFFINITY_RETENTION_MS))
+                Some(owner.expires_at.plus_ms(AFFINITY_RETENTION_MS))
             }
-            LimitKind::Affinity => Some(owner.until),
-            _ => (self.running == 0).then_some(owner.until),
+            LimitKind::Affinity => Some(owner.expires_at),
+            _ => (self.running == 0).then_some(owner.expires_at),
         }
     }
 
@@ -342,18 +332,18 @@ impl ConcurrencyLimit {
 
 impl Record for ConcurrencyLimit {
     const SPEC: TableSpec = TableSpec {
-        name: "gate",
+        name: "concurrency_limit",
         key: &["tenant", "kind", "name"],
         columns: &["waiting", "running", "owner", "contended", "due_at"],
         numbers: &["waiting", "running", "contended", "due_at"],
         indexes: &[
             IndexSpec {
-                index: Index::GateDue,
+                index: Index::ConcurrencyLimitDue,
                 columns: &["due_at", "tenant", "kind", "name"],
                 indexed_when: "due_at",
             },
             IndexSpec {
-                index: Index::GateOwned,
+                index: Index::ConcurrencyLimitOwned,
                 columns: &["tenant", "owner", "kind", "name"],
                 indexed_when: "owner",
             },

@@ -26,7 +26,7 @@ pub struct Effect {
     pub claimed_at: Timestamp,
     /// The result of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer: Option<EffectAnswer>,
+    pub result: Option<EffectResult>,
     /// When it is deleted; none if that is with its task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
@@ -34,7 +34,7 @@ pub struct Effect {
 
 /// The size and the digest of the result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EffectAnswer {
+pub struct EffectResult {
     pub bytes: u64,
     pub digest: Digest,
 }
@@ -78,8 +78,8 @@ impl Effect {
     }
 
     /// The key of its result, if any.
-    pub(crate) fn answer_key(&self) -> Option<PayloadKey> {
-        self.answer.map(|_| self.payload_key())
+    pub(crate) fn result_key(&self) -> Option<PayloadKey> {
+        self.result.map(|_| self.payload_key())
     }
 
     pub(crate) fn payload_key(&self) -> PayloadKey {

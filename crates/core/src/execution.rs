@@ -24,11 +24,11 @@ pub struct Execution {
     /// The number of its first step.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub first_step: u64,
-    /// It had an input. `carries`: it had messages of the previous execution.
+    /// It had an input. `has_carried_messages`: it had messages of the previous execution.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_input: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub carries: bool,
+    pub has_carried_messages: bool,
     /// Its metadata from an external runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<String>,
@@ -50,7 +50,7 @@ impl Execution {
             version: workflow.and_then(|workflow| workflow.version.clone()),
             first_step: workflow.map_or(0, |workflow| workflow.first_step),
             has_input: task.input_bytes.is_some(),
-            carries: task.carried_key().is_some(),
+            has_carried_messages: task.carried_key().is_some(),
             metadata: workflow.and_then(|workflow| workflow.metadata.clone()),
             due_at: now.plus_ms(task.policy.retention_ms),
         }
@@ -83,7 +83,7 @@ impl Execution {
 
     /// The key of the messages carried over from the previous execution.
     pub fn carried_key(&self) -> Option<PayloadKey> {
-        self.carries.then(|| self.payload_key(crate::payload::Slot::CARRIED))
+        self.has_carried_messages.then(|| self.payload_key(crate::payload::Slot::CARRIED))
     }
 
     /// Its last payloads, at most `most`, and the remaining record, if any.

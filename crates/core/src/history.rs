@@ -16,10 +16,10 @@ pub struct TurnRecord {
     pub at: Timestamp,
     /// The inputs of the turn, in delivery order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub arrived: Vec<WorkflowInput>,
+    pub inputs: Vec<WorkflowInput>,
     /// The commands that the code issued, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub made: Vec<RecordedCommand>,
+    pub commands: Vec<RecordedCommand>,
 }
 
 /// An input of a workflow.
@@ -27,7 +27,7 @@ pub struct TurnRecord {
 #[serde(rename_all = "snake_case")]
 pub enum WorkflowInput {
     /// One of its steps has ended.
-    Report { step: u64, outcome: StepOutcome },
+    StepCompletion { step: u64, outcome: StepOutcome },
     /// A message that was sent to it.
     Message {
         name: String,
@@ -70,7 +70,7 @@ pub enum RecordedCommand {
         input: Option<HistoryPayload>,
     },
     /// It runs within the turn, in the process of the worker.
-    Local {
+    LocalActivity {
         step: u64,
         name: String,
     },
@@ -84,13 +84,13 @@ pub enum RecordedCommand {
         id: TaskId,
     },
     /// A detached workflow.
-    Start {
+    StartDetached {
         step: u64,
         name: String,
         id: TaskId,
     },
     /// Waits for a message of this name.
-    Wait {
+    WaitSignal {
         step: u64,
         name: String,
     },
@@ -187,12 +187,13 @@ mod tests {
             Payload::new("application/octet-stream", vec![0, 255, 16]),
         ];
         for result in results {
-            let report = WorkflowInput::Report {
+            let completion = WorkflowInput::StepCompletion {
                 step: 7,
                 outcome: StepOutcome::Completed { result: Some(HistoryPayload(result)) },
             };
-            let made = vec![RecordedCommand::Wait { step: 8, name: "go".into() }];
-            let row = TurnRecord { at: Timestamp::from_micros(5), arrived: vec![report], made };
+            let commands = vec![RecordedCommand::WaitSignal { step: 8, name: "go".into() }];
+            let row =
+                TurnRecord { at: Timestamp::from_micros(5), inputs: vec![completion], commands };
             let text = serde_json::to_string(&row).unwrap();
             assert_eq!(serde_json::from_str::<TurnRecord>(&text).unwrap(), row, "{text}");
         }

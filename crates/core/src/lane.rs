@@ -11,13 +11,13 @@ pub struct Lane {
     pub name: LaneName,
     pub state: LaneState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gate: Option<LaneGate>,
+    pub concurrency: Option<LaneLimit>,
     /// The number of ready routes of this lane. Every insert or removal of one writes it.
     #[serde(default)]
-    pub queues: u32,
+    pub ready_routes: u32,
     /// A quota of this lane exists, which claims must check.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub metered: bool,
+    pub has_quota: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -55,12 +55,12 @@ impl LaneState {
 /// The concurrency limit of a lane. It counts leases from its first configuration on, even while
 /// the limit is removed, so that a later limit includes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LaneGate {
+pub struct LaneLimit {
     pub limit: Option<u32>,
     pub running: u32,
 }
 
-impl LaneGate {
+impl LaneLimit {
     /// How many more leases it allows, at most `wanted`.
     pub(crate) fn remaining(self, wanted: usize) -> usize {
         let free = self.limit.map(|limit| limit.saturating_sub(self.running) as usize);
@@ -74,9 +74,9 @@ impl Lane {
             tenant: tenant.clone(),
             name: name.clone(),
             state: LaneState::Active,
-            gate: None,
-            queues: 0,
-            metered: false,
+            concurrency: None,
+            ready_routes: 0,
+            has_quota: false,
         }
     }
 
@@ -89,13 +89,11 @@ impl Lane {
         if !self.state.leases_tasks() {
             return 0;
         }
-        self.gate.map_or(wanted, |gate| gate.remaining(wanted))
+        self.concurrency.map_or(wanted, |limit| limit.remaining(wanted))
     }
 }
 
 impl Record for Lane {
-    const SCHEMA: u16 = 2;
-
     const SPEC: TableSpec = TableSpec {
         name: "lane",
         key: &["tenant", "name"],
@@ -111,7 +109,7 @@ impl Record for Lane {
     }
 
     fn columns(&self) -> Vec<Value> {
-        let contended = self.gate.map(|_| 1);
+        let contended = self.concurrency.map(|_| 1);
         vec![self.state.as_str().into(), contended.into()]
     }
 }

@@ -102,7 +102,7 @@ pub const WINDOW_MS: RangeLimit = range("window_ms", SECOND_MS, 366 * DAY_MS);
 pub const LANE_LIMIT: RangeLimit = range("limit", 1, 1_000_000);
 /// The number of leases that a heartbeat can report.
 pub const HELD_LEASES: RangeLimit = range("held", 0, 10_000);
-pub const HEARTBEAT_MS: RangeLimit = range("every_ms", 10, DAY_MS);
+pub const HEARTBEAT_MS: RangeLimit = range("heartbeat_interval_ms", 10, DAY_MS);
 pub const PAGE: RangeLimit = range("page", 1, 10_000);
 pub const QUOTA: RangeLimit = range("limit", 0, 1_000_000);
 pub const RATE_STARTS: RangeLimit = range("rate", 1, 1_000_000);

@@ -18,7 +18,7 @@ pub struct Mailbox {
     /// The sequence number of the next message.
     pub next_seq: u64,
     /// The number of stored messages.
-    pub held: u32,
+    pub messages: u32,
     /// The total size of their payloads.
     pub bytes: u64,
     /// The number of messages that are not visible yet.
@@ -26,7 +26,7 @@ pub struct Mailbox {
     pub hidden: u32,
     /// The number of messages buffered before the task existed.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub early: u32,
+    pub buffered: u32,
     /// The number of waitpoints of the task.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub waitpoints: u32,
@@ -60,19 +60,19 @@ pub struct Message {
     /// When the attempt began that consumed it. It meets no other condition of that attempt; a
     /// later attempt sees it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taken_by: Option<Timestamp>,
+    pub consumed_by: Option<Timestamp>,
     /// The number of deliveries that did not consume it, without the one in flight.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub attempts: u32,
+    pub delivery_count: u32,
     /// The completion of a step of a workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub report: Option<StepCompletion>,
+    pub completion: Option<StepCompletion>,
     /// When it expires, while it is buffered for a task that does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept_until: Option<Timestamp>,
+    pub buffered_until: Option<Timestamp>,
     /// Its idempotency key, while it is buffered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept_key: Option<KeptKey>,
+    pub buffered_key: Option<BufferedKey>,
     /// When the sweep checks it: it becomes visible then, is re-checked or expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
@@ -80,7 +80,7 @@ pub struct Message {
 
 /// The idempotency key of a buffered message, and when the key expires.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptKey {
+pub struct BufferedKey {
     pub key: IdempotencyKey,
     pub expires_at: Timestamp,
 }
@@ -94,28 +94,28 @@ impl Mailbox {
             tenant: tenant.clone(),
             task: task.clone(),
             next_seq: Self::FIRST,
-            held: 0,
+            messages: 0,
             bytes: 0,
             hidden: 0,
-            early: 0,
+            buffered: 0,
             waitpoints: 0,
         }
     }
 
     /// Whether it has visible messages.
     pub(crate) fn shows_any(&self) -> bool {
-        self.held > self.hidden
+        self.messages > self.hidden
     }
 
     /// Removes a message from the counters.
     pub(crate) fn forget(&mut self, message: &Message) {
-        self.held = self.held.saturating_sub(1);
+        self.messages = self.messages.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(message.bytes.unwrap_or(0));
         if message.due_at.is_some() {
             self.hidden = self.hidden.saturating_sub(1);
         }
-        if message.kept_until.is_some() {
-            self.early = self.early.saturating_sub(1);
+        if message.buffered_until.is_some() {
+            self.buffered = self.buffered.saturating_sub(1);
         }
     }
 
@@ -131,7 +131,7 @@ impl Mailbox {
 
 impl Message {
     /// The source of messages of the engine. Callers may not use it, and such messages meet only
-    /// `Condition::Mail`.
+    /// `Condition::AnyMessage`.
     pub const ENGINE: &'static str = "engine";
 
     /// The name of the message that requests cancellation of a workflow.
@@ -166,11 +166,11 @@ impl Message {
             posted_at: now,
             visible_at: now,
             bytes: None,
-            taken_by: None,
-            attempts: 0,
-            report: None,
-            kept_until: None,
-            kept_key: None,
+            consumed_by: None,
+            delivery_count: 0,
+            completion: None,
+            buffered_until: None,
+            buffered_key: None,
             due_at: None,
         }
     }
@@ -197,14 +197,14 @@ impl Message {
     /// Whether it is visible. A message that is not due is visible to every batch, even to one that
     /// began before it was posted: otherwise a task could be suspended and never be woken by it.
     pub(crate) fn is_visible(&self, now: Timestamp) -> bool {
-        self.due_at.is_none() || self.kept_until.is_none() && self.visible_at <= now
+        self.due_at.is_none() || self.buffered_until.is_none() && self.visible_at <= now
     }
 
     /// The key of its payload, if any. A completion message refers to the result of its task.
     pub fn payload_key(&self) -> Option<PayloadKey> {
-        let reporter = self.report.as_ref().and_then(|report| report.task.as_ref());
-        let (task, generation, slot) = match reporter {
-            Some(reporter) => (&reporter.id, reporter.generation, Slot::RESULT),
+        let completed = self.completion.as_ref().and_then(|completion| completion.task.as_ref());
+        let (task, generation, slot) = match completed {
+            Some(completed) => (&completed.id, completed.generation, Slot::RESULT),
             None => (&self.task, 0, Slot::message(self.seq)),
         };
         let (tenant, task) = (self.tenant.clone(), task.clone());
@@ -213,8 +213,8 @@ impl Message {
 
     /// The key of the payload that is deleted with it. A child workflow retains its own result.
     pub(crate) fn own_payload_key(&self) -> Option<PayloadKey> {
-        let reporter = self.report.as_ref().and_then(|report| report.task.as_ref());
-        self.payload_key().filter(|_| reporter.is_none_or(|reporter| !reporter.is_workflow))
+        let completed = self.completion.as_ref().and_then(|completion| completion.task.as_ref());
+        self.payload_key().filter(|_| completed.is_none_or(|completed| !completed.is_workflow))
     }
 }
 
@@ -227,8 +227,8 @@ impl Record for Mailbox {
     const SPEC: TableSpec = TableSpec {
         name: "mailbox",
         key: &["tenant", "task"],
-        columns: &["held", "contended"],
-        numbers: &["held", "contended"],
+        columns: &["messages", "contended"],
+        numbers: &["messages", "contended"],
         indexes: &[],
         list_indexes: &[],
         contended: Some("contended"),
@@ -239,7 +239,7 @@ impl Record for Mailbox {
     }
 
     fn columns(&self) -> Vec<Value> {
-        vec![i64::from(self.held).into(), 1.into()]
+        vec![i64::from(self.messages).into(), 1.into()]
     }
 }
 

@@ -23,7 +23,7 @@ pub struct Node {
     pub started_at: Timestamp,
     pub seen_at: Timestamp,
     /// The heartbeat interval.
-    pub every_ms: u64,
+    pub heartbeat_interval_ms: u64,
     /// When it is declared dead.
     pub due_at: Timestamp,
 }

@@ -66,7 +66,7 @@ impl Slot {
     pub const RESULT: Slot = Slot(Cow::Borrowed("result"));
 
     /// The response of a request.
-    pub(crate) const ANSWER: Slot = Slot(Cow::Borrowed("answer"));
+    pub(crate) const RESPONSE: Slot = Slot(Cow::Borrowed("response"));
 
     /// The result of an effect.
     pub(crate) const EFFECT: Slot = Slot(Cow::Borrowed("effect"));

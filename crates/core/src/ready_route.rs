@@ -27,24 +27,28 @@ impl ReadyRoute {
     }
 
     pub(crate) fn of_lane(tenant: &Tenant, lane: &LaneName) -> Range {
-        Range { index: Index::QueueByLane, prefix: vec![tenant.into(), lane.into()], until: None }
+        Range {
+            index: Index::ReadyRouteByLane,
+            prefix: vec![tenant.into(), lane.into()],
+            until: None,
+        }
     }
 }
 
 impl Record for ReadyRoute {
     const SPEC: TableSpec = TableSpec {
-        name: "queue",
+        name: "ready_route",
         key: &["tenant", "lane", "route"],
         columns: &["closing", "due_at"],
         numbers: &["closing", "due_at"],
         indexes: &[
             IndexSpec {
-                index: Index::QueueByLane,
+                index: Index::ReadyRouteByLane,
                 columns: &["tenant", "lane", "route"],
                 indexed_when: "route",
             },
             IndexSpec {
-                index: Index::QueueDue,
+                index: Index::ReadyRouteDue,
                 columns: &["due_at", "tenant", "lane", "route"],
                 indexed_when: "due_at",
             },

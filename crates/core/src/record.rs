@@ -133,13 +133,13 @@ impl Table {
     pub fn due(self) -> Option<Index> {
         match self {
             Table::Task => Some(Index::TaskDue),
-            Table::ReadyRoute => Some(Index::QueueDue),
+            Table::ReadyRoute => Some(Index::ReadyRouteDue),
             Table::Admission => Some(Index::AdmissionDue),
             Table::Node => Some(Index::NodeDue),
             Table::Message => Some(Index::MessageDue),
             Table::Keyring => Some(Index::KeyringDue),
             Table::Children => Some(Index::ChildrenDue),
-            Table::ConcurrencyLimit => Some(Index::GateDue),
+            Table::ConcurrencyLimit => Some(Index::ConcurrencyLimitDue),
             Table::Worker => Some(Index::WorkerDue),
             Table::Effect => Some(Index::EffectDue),
             Table::Limiter => Some(Index::LimiterDue),
@@ -216,12 +216,12 @@ pub(crate) fn encode(record: &AnyRecord, extra: Option<&UnknownFields>, version:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lane::LaneGate;
+    use crate::lane::LaneLimit;
     use crate::name::{LaneName, Tenant};
 
     fn lane() -> Lane {
         let mut lane = Lane::new(&Tenant::new("t"), &LaneName::new("l"));
-        lane.gate = Some(LaneGate { limit: Some(3), running: 1 });
+        lane.concurrency = Some(LaneLimit { limit: Some(3), running: 1 });
         lane
     }
 
@@ -231,7 +231,7 @@ mod tests {
         let row = encode(&record, None, Version(7));
         let expected = concat!(
             r#"{"tenant":"t","name":"l","state":"active","#,
-            r#""gate":{"limit":3,"running":1},"queues":0}"#
+            r#""concurrency":{"limit":3,"running":1},"ready_routes":0}"#
         );
         assert_eq!(row.body, expected);
         assert_eq!(decode(Table::Lane, row.schema, &row.body), Some((record, None)));
@@ -241,7 +241,7 @@ mod tests {
     fn fields_of_a_newer_version_are_preserved() {
         let newer = concat!(
             r#"{"tenant":"t","name":"l","state":"active","#,
-            r#""gate":{"limit":3,"running":1},"queues":0,"colour":"red"}"#
+            r#""concurrency":{"limit":3,"running":1},"ready_routes":0,"colour":"red"}"#
         );
         let (record, extra) = decode(Table::Lane, 9, newer).unwrap();
         assert_eq!(record, Lane::into_any(Arc::new(lane())));
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_field_that_both_versions_know_is_written_once() {
-        let newer = r#"{"tenant":"t","name":"l","state":"active","gate":null,"queues":0,"new":1}"#;
+        let newer = r#"{"tenant":"t","name":"l","state":"active","concurrency":null,"ready_routes":0,"new":1}"#;
         let (_, extra) = decode(Table::Lane, 9, newer).unwrap();
         let changed = Lane::into_any(Arc::new(lane()));
         let row = encode(&changed, extra.as_deref(), Version(8));

@@ -31,7 +31,7 @@ pub struct Request {
     /// When its response expires.
     pub replay_until: Timestamp,
     /// When its key expires.
-    pub forget_at: Timestamp,
+    pub tombstone_until: Timestamp,
     #[serde(flatten)]
     pub state: RequestState,
 }
@@ -42,7 +42,7 @@ pub enum RequestState {
     /// Its owner is processing it.
     InFlight,
     /// Its response is stored.
-    Answered { bytes: u64, digest: Digest },
+    Completed { bytes: u64, digest: Digest },
     /// Its response has expired.
     Expired,
 }
@@ -108,8 +108,8 @@ impl RequestKey {
         digest(&self.scope(), &self.key)
     }
 
-    pub(crate) fn answer_key(&self) -> PayloadKey {
-        answer_key(&self.tenant, &self.scope(), &self.key)
+    pub(crate) fn response_key(&self) -> PayloadKey {
+        response_key(&self.tenant, &self.scope(), &self.key)
     }
 
     pub(crate) fn check(&self) -> Result<(), Rejection> {
@@ -125,21 +125,21 @@ fn digest(scope: &str, key: &IdempotencyKey) -> Digest {
 }
 
 /// The key of the response of a request.
-fn answer_key(tenant: &Tenant, scope: &str, key: &IdempotencyKey) -> PayloadKey {
+fn response_key(tenant: &Tenant, scope: &str, key: &IdempotencyKey) -> PayloadKey {
     let task = TaskId::from(digest(scope, key).to_string());
-    PayloadKey { tenant: tenant.clone(), task, generation: 0, slot: Slot::ANSWER }
+    PayloadKey { tenant: tenant.clone(), task, generation: 0, slot: Slot::RESPONSE }
 }
 
 impl Admission {
-    pub(crate) fn answer_key(&self) -> Option<PayloadKey> {
-        self.request.as_ref().map(|_| answer_key(&self.tenant, &self.scope, &self.key))
+    pub(crate) fn response_key(&self) -> Option<PayloadKey> {
+        self.request.as_ref().map(|_| response_key(&self.tenant, &self.scope, &self.key))
     }
 
     /// The key of its response, if it is stored.
-    pub(crate) fn stored_answer_key(&self) -> Option<PayloadKey> {
+    pub(crate) fn stored_response_key(&self) -> Option<PayloadKey> {
         let state = self.request.as_ref().map(|request| request.state);
-        let answered = matches!(state, Some(RequestState::Answered { .. }));
-        if answered { self.answer_key() } else { None }
+        let is_stored = matches!(state, Some(RequestState::Completed { .. }));
+        if is_stored { self.response_key() } else { None }
     }
 
     /// The state of the request as of `now`; none if the key is free.
@@ -147,9 +147,9 @@ impl Admission {
         let request = self.request.as_ref()?;
         let state = match request.state {
             RequestState::InFlight if self.expires_at <= now => return None,
-            RequestState::Answered { .. } if request.replay_until <= now => RequestState::Expired,
+            RequestState::Completed { .. } if request.replay_until <= now => RequestState::Expired,
             state => state,
         };
-        (now < request.forget_at).then_some(state)
+        (now < request.tombstone_until).then_some(state)
     }
 }

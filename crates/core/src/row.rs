@@ -75,21 +75,21 @@ impl RowKey {
     /// A 64-bit hash of the key, identical in all versions of the program.
     pub fn hash64(&self) -> i64 {
         let table = self.table.spec().name.as_bytes();
-        let mut mark = fnv(0xcbf2_9ce4_8422_2325, table);
+        let mut hash = fnv(0xcbf2_9ce4_8422_2325, table);
         for value in &self.values {
-            mark = match value {
-                Value::Null => fnv(mark, &[0]),
-                Value::Int(number) => fnv(fnv(mark, &[1]), &number.to_le_bytes()),
-                Value::Text(text) => fnv(fnv(mark, &[2]), text.as_bytes()),
+            hash = match value {
+                Value::Null => fnv(hash, &[0]),
+                Value::Int(number) => fnv(fnv(hash, &[1]), &number.to_le_bytes()),
+                Value::Text(text) => fnv(fnv(hash, &[2]), text.as_bytes()),
             };
         }
-        mark.cast_signed()
+        hash.cast_signed()
     }
 }
 
 /// Continues an FNV-1a hash.
-fn fnv(mark: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(mark, |mark, byte| (mark ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+fn fnv(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Redacts the idempotency key at the end of the key of an admission.
@@ -229,47 +229,47 @@ impl Layout {
 pub enum Index {
     TaskReady,
     TaskDue,
-    QueueByLane,
-    QueueDue,
+    ReadyRouteByLane,
+    ReadyRouteDue,
     AdmissionDue,
     NodeDue,
-    TaskLine,
+    TaskList,
     TaskOpenChild,
     MessageOfTask,
     MessageDue,
     WaitpointOfTask,
     KeyringDue,
     ChildrenDue,
-    GateDue,
-    GateOwned,
+    ConcurrencyLimitDue,
+    ConcurrencyLimitOwned,
     WorkerDue,
     EffectOfParent,
     EffectDue,
     LimiterDue,
     ExecutionOfTask,
     ExecutionDue,
-    NoteOfTask,
+    WorkflowPropertyOfTask,
 }
 
 impl Index {
     pub const fn table(self) -> Table {
         match self {
-            Index::TaskReady | Index::TaskDue | Index::TaskLine | Index::TaskOpenChild => {
+            Index::TaskReady | Index::TaskDue | Index::TaskList | Index::TaskOpenChild => {
                 Table::Task
             }
-            Index::QueueByLane | Index::QueueDue => Table::ReadyRoute,
+            Index::ReadyRouteByLane | Index::ReadyRouteDue => Table::ReadyRoute,
             Index::AdmissionDue => Table::Admission,
             Index::NodeDue => Table::Node,
             Index::MessageOfTask | Index::MessageDue => Table::Message,
             Index::WaitpointOfTask => Table::Waitpoint,
             Index::KeyringDue => Table::Keyring,
             Index::ChildrenDue => Table::Children,
-            Index::GateDue | Index::GateOwned => Table::ConcurrencyLimit,
+            Index::ConcurrencyLimitDue | Index::ConcurrencyLimitOwned => Table::ConcurrencyLimit,
             Index::WorkerDue => Table::Worker,
             Index::EffectOfParent | Index::EffectDue => Table::Effect,
             Index::LimiterDue => Table::Limiter,
             Index::ExecutionOfTask | Index::ExecutionDue => Table::Execution,
-            Index::NoteOfTask => Table::WorkflowProperty,
+            Index::WorkflowPropertyOfTask => Table::WorkflowProperty,
         }
     }
 
@@ -279,26 +279,26 @@ impl Index {
         match self {
             Index::TaskReady
             | Index::TaskDue
-            | Index::QueueDue
+            | Index::ReadyRouteDue
             | Index::AdmissionDue
             | Index::MessageDue
             | Index::KeyringDue
             | Index::ChildrenDue
-            | Index::GateDue
+            | Index::ConcurrencyLimitDue
             | Index::WorkerDue
             | Index::EffectDue
             | Index::LimiterDue
             | Index::ExecutionDue => true,
-            Index::QueueByLane
+            Index::ReadyRouteByLane
             | Index::NodeDue
-            | Index::TaskLine
+            | Index::TaskList
             | Index::TaskOpenChild
             | Index::MessageOfTask
             | Index::WaitpointOfTask
             | Index::EffectOfParent
             | Index::ExecutionOfTask
-            | Index::NoteOfTask
-            | Index::GateOwned => false,
+            | Index::WorkflowPropertyOfTask
+            | Index::ConcurrencyLimitOwned => false,
         }
     }
 
@@ -308,26 +308,26 @@ impl Index {
         match self {
             Index::TaskReady => Some(3),
             Index::TaskDue
-            | Index::QueueDue
+            | Index::ReadyRouteDue
             | Index::AdmissionDue
             | Index::NodeDue
             | Index::MessageDue
             | Index::KeyringDue
             | Index::ChildrenDue
-            | Index::GateDue
+            | Index::ConcurrencyLimitDue
             | Index::WorkerDue
             | Index::EffectDue
             | Index::LimiterDue
             | Index::ExecutionDue => Some(0),
-            Index::QueueByLane
-            | Index::TaskLine
+            Index::ReadyRouteByLane
+            | Index::TaskList
             | Index::TaskOpenChild
             | Index::MessageOfTask
             | Index::WaitpointOfTask
             | Index::EffectOfParent
             | Index::ExecutionOfTask
-            | Index::NoteOfTask
-            | Index::GateOwned => None,
+            | Index::WorkflowPropertyOfTask
+            | Index::ConcurrencyLimitOwned => None,
         }
     }
 
@@ -339,26 +339,26 @@ impl Index {
     pub(crate) const ALL: [Index; 22] = [
         Index::TaskReady,
         Index::TaskDue,
-        Index::QueueByLane,
-        Index::QueueDue,
+        Index::ReadyRouteByLane,
+        Index::ReadyRouteDue,
         Index::AdmissionDue,
         Index::NodeDue,
-        Index::TaskLine,
+        Index::TaskList,
         Index::TaskOpenChild,
         Index::MessageOfTask,
         Index::MessageDue,
         Index::WaitpointOfTask,
         Index::KeyringDue,
         Index::ChildrenDue,
-        Index::GateDue,
-        Index::GateOwned,
+        Index::ConcurrencyLimitDue,
+        Index::ConcurrencyLimitOwned,
         Index::WorkerDue,
         Index::EffectOfParent,
         Index::EffectDue,
         Index::LimiterDue,
         Index::ExecutionOfTask,
         Index::ExecutionDue,
-        Index::NoteOfTask,
+        Index::WorkflowPropertyOfTask,
     ];
 
     pub(crate) fn layout(self) -> &'static Layout {
@@ -423,12 +423,12 @@ mod tests {
             key(Table::Lane, &[a.clone(), Value::Int(1)]),
             key(Table::Lane, &[a, Value::Null]),
         ];
-        let marks = [
+        let hashes = [
             -7_235_394_361_223_228_975,
             -9_107_891_250_875_018_211,
             -1_044_909_511_865_580_392,
             3_708_761_750_516_080_614,
         ];
-        assert_eq!(keys.map(|key| key.hash64()), marks);
+        assert_eq!(keys.map(|key| key.hash64()), hashes);
     }
 }

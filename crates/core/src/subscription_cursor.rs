@@ -23,7 +23,7 @@ impl SubscriptionCursor {
 
 impl Record for SubscriptionCursor {
     const SPEC: TableSpec = TableSpec {
-        name: "bookmark",
+        name: "subscription_cursor",
         key: &["tenant", "name"],
         columns: &["seq"],
         numbers: &["seq"],

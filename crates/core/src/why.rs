@@ -2,7 +2,7 @@ use serde::Serialize;
 
 use crate::children::ChildCounts;
 use crate::concurrency_limit::{ConcurrencyLimit, LimitKey, LimitKind};
-use crate::lane::{Lane, LaneGate, LaneState};
+use crate::lane::{Lane, LaneLimit, LaneState};
 use crate::name::{LaneName, WorkerId};
 use crate::rate::Rate;
 use crate::task::{FailureClass, Lifecycle, PublicState, Suspension, Task, WorkerCapabilities};
@@ -122,9 +122,9 @@ pub fn why(task: &Task, around: &WhyContext<'_>) -> Why {
 }
 
 fn why_blocked(task: &Task, around: &WhyContext<'_>) -> Why {
-    let own = around.gates.iter().find(|gate| gate.limit_key() == task.gate);
+    let own = around.gates.iter().find(|gate| gate.limit_key() == task.limit_key);
     Why::ConcurrencyLimitReached {
-        key: task.gate.clone(),
+        key: task.limit_key.clone(),
         limit: own.and_then(|gate| gate.limit),
         rate: own.and_then(|gate| gate.rate),
         running: own.map_or(0, |gate| gate.running.saturating_add(gate.admitted)),
@@ -152,7 +152,7 @@ fn why_waiting(task: &Task, around: &WhyContext<'_>) -> Why {
         if !lane.state.leases_tasks() {
             return Why::LanePaused { lane: name, state: lane.state };
         }
-        if let Some(LaneGate { limit: Some(limit), running }) = lane.gate
+        if let Some(LaneLimit { limit: Some(limit), running }) = lane.concurrency
             && running >= limit
         {
             return Why::LaneFull { lane: name, limit, running };

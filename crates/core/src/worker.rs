@@ -19,10 +19,10 @@ pub struct Worker {
     pub registered_at: Timestamp,
     pub seen_at: Timestamp,
     /// The heartbeat interval.
-    pub every_ms: u64,
+    pub heartbeat_interval_ms: u64,
     /// When it was found overdue. It is declared dead after one more heartbeat interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub missed_at: Option<Timestamp>,
+    pub suspect_at: Option<Timestamp>,
     /// When the sweep must check it.
     pub due_at: Timestamp,
 }

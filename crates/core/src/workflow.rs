@@ -25,10 +25,10 @@ pub struct WorkflowState {
     pub sticky: Option<Sticky>,
     /// The reason of its cancellation request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cancelling: Option<String>,
+    pub cancel_reason: Option<String>,
     /// Messages were carried over from the previous execution.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub carries: bool,
+    pub has_carried_messages: bool,
     /// Metadata of this execution from an external runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<String>,
@@ -42,7 +42,7 @@ pub struct WorkflowState {
 pub struct Sticky {
     pub worker: WorkerId,
     /// How long the next turn is granted to it; then any worker may claim it.
-    pub for_ms: u64,
+    pub ttl_ms: u64,
 }
 
 /// The completion of a step.
@@ -62,7 +62,7 @@ pub struct CompletedTask {
     /// It is a workflow, and retains its own result.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_workflow: bool,
-    pub ended: Lifecycle,
+    pub lifecycle: Lifecycle,
 }
 
 impl WorkflowState {
@@ -73,8 +73,8 @@ impl WorkflowState {
             first_step: 0,
             next_step: 0,
             sticky: None,
-            cancelling: None,
-            carries: false,
+            cancel_reason: None,
+            has_carried_messages: false,
             metadata: None,
             last_kept_turn: None,
         }

@@ -13,7 +13,7 @@ pub struct WorkflowProperty {
     pub name: String,
     pub text: String,
     /// Rises with every change, even if the property was deleted in between.
-    pub change: u64,
+    pub revision: u64,
 }
 
 impl WorkflowProperty {
@@ -27,18 +27,18 @@ impl WorkflowProperty {
     /// The properties of a workflow.
     pub fn of_task(tenant: &Tenant, task: &TaskId) -> Range {
         let prefix = vec![tenant.into(), task.into()];
-        Range { index: Index::NoteOfTask, prefix, until: None }
+        Range { index: Index::WorkflowPropertyOfTask, prefix, until: None }
     }
 }
 
 impl Record for WorkflowProperty {
     const SPEC: TableSpec = TableSpec {
-        name: "note",
+        name: "workflow_property",
         key: &["tenant", "task", "name"],
         columns: &[],
         numbers: &[],
         indexes: &[IndexSpec {
-            index: Index::NoteOfTask,
+            index: Index::WorkflowPropertyOfTask,
             columns: &["tenant", "task", "name"],
             indexed_when: "name",
         }],

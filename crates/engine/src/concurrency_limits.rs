@@ -43,7 +43,7 @@ impl Engine {
 
     /// The limits that may block a task: its own, and the quotas of its lane and tenant.
     pub(crate) async fn limits_of(&self, task: &Task) -> Result<Vec<ConcurrencyLimit>, Error> {
-        let own = task.gate.as_ref().map(|gate: &LimitKey| (gate.kind(), gate.name()));
+        let own = task.limit_key.as_ref().map(|gate: &LimitKey| (gate.kind(), gate.name()));
         let quotas = [(LimitKind::Lane, task.lane.as_str()), (LimitKind::Tenant, "")];
         let mut gates = Vec::new();
         for (kind, name) in own.into_iter().chain(quotas) {

@@ -36,7 +36,7 @@ impl Engine {
 
     /// The pending inputs of a workflow, in order: at most as many as one turn takes.
     pub async fn pending_inputs(&self, workflow: &Task) -> Result<Vec<PendingInput>, Error> {
-        if !workflow.has_mail {
+        if !workflow.has_mailbox {
             return Ok(Vec::new());
         }
         let most = usize::try_from(limits::TURN_MESSAGES.max).unwrap_or(usize::MAX);
@@ -162,13 +162,13 @@ impl PendingInput {
 /// A message as an input of workflow code.
 fn arrival(workflow: &Task, received: ReceivedMessage) -> WorkflowInput {
     let ReceivedMessage { message, payload } = received;
-    if let Some(StepCompletion { step, task }) = &message.report {
+    if let Some(StepCompletion { step, task }) = &message.completion {
         let outcome =
-            task.as_ref().map_or(StepOutcome::Fired, |task| outcome(&task.ended, payload));
-        return WorkflowInput::Report { step: *step, outcome };
+            task.as_ref().map_or(StepOutcome::Fired, |task| outcome(&task.lifecycle, payload));
+        return WorkflowInput::StepCompletion { step: *step, outcome };
     }
     if message.source == Message::ENGINE && message.name == Message::CANCEL {
-        let asked = workflow.workflow.as_ref().and_then(|workflow| workflow.cancelling.clone());
+        let asked = workflow.workflow.as_ref().and_then(|workflow| workflow.cancel_reason.clone());
         return WorkflowInput::Cancel { reason: asked.unwrap_or_default() };
     }
     let (name, source) = (message.name.clone(), message.source.clone());

@@ -90,7 +90,7 @@ impl NodeHeartbeat {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             format,
             up_ms: millis(up),
-            every_ms: millis(self.every),
+            heartbeat_interval_ms: millis(self.every),
         };
         let (sender, receiver) = oneshot::channel();
         self.queue.push_internal(job(beat.into(), Reply::Plain(sender)))?;

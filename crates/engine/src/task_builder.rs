@@ -137,14 +137,14 @@ impl<'e> TaskBuilder<'e> {
     /// Sets the concurrency key. Tasks with the same key run one at a time, or up to the quota of
     /// the key.
     pub fn concurrency_key(mut self, key: impl Into<String>) -> Self {
-        self.task.gate = Some(LimitKey::Concurrency(key.into()));
+        self.task.limit_key = Some(LimitKey::Concurrency(key.into()));
         self
     }
 
     /// Sets the session. Its tasks run on one worker, one at a time or up to the quota of the
     /// session. A task has either a concurrency key or a session.
     pub fn session(mut self, session: impl Into<String>) -> Self {
-        self.task.gate = Some(LimitKey::Session(session.into()));
+        self.task.limit_key = Some(LimitKey::Session(session.into()));
         self
     }
 

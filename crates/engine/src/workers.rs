@@ -79,7 +79,7 @@ impl Engine {
         if local.is_none() && workers.is_empty() {
             return Ok(None);
         }
-        let ask = workers.iter().filter(|worker| worker.missed_at.is_none());
+        let ask = workers.iter().filter(|worker| worker.suspect_at.is_none());
         let ask = ask.filter(|worker| worker.lanes.contains(&task.lane));
         let registered = ask.map(|worker| worker.offer.clone());
         Ok(Some(local.into_iter().flatten().chain(registered).collect()))

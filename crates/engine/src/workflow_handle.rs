@@ -217,7 +217,8 @@ impl<O> WorkflowHandle<O> {
         let key =
             WorkflowProperty::key_of(&self.key().tenant, &self.key().id, WorkflowProperty::STATUS);
         let property = self.engine.one::<WorkflowProperty>(key).await?;
-        Ok(property.map(|property| Status { text: property.text.clone(), change: property.change }))
+        Ok(property
+            .map(|property| Status { text: property.text.clone(), change: property.revision }))
     }
 
     /// Waits for a status with a change number above `after`, or for any status. None if the

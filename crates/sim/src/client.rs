@@ -281,7 +281,7 @@ pub(crate) fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
         retry.backoff = Backoff::Exponential { base_ms, cap_ms, jitter_percent };
     }
     new.parent = spec.parent.as_deref().map(Into::into);
-    new.gate = spec.gate.clone();
+    new.limit_key = spec.gate.clone();
     new.policy.attempt_timeout_ms = spec.timeout_ms;
     new.policy.max_lost_leases = spec.max_lost_leases;
     new.policy.max_replays = spec.max_replays;

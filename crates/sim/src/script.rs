@@ -384,7 +384,7 @@ pub enum Operation {
     /// One of a few workers sends a heartbeat, with its interval.
     RegisterWorker {
         worker: u8,
-        every_ms: u64,
+        heartbeat_interval_ms: u64,
     },
     DeregisterWorker {
         worker: u8,

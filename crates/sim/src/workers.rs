@@ -40,10 +40,11 @@ impl Client<'_> {
     pub(crate) fn of_workers(&self, operation: &Operation) -> Option<Command> {
         let tenant = Tenant::default();
         Some(match *operation {
-            Operation::RegisterWorker { worker, every_ms } => {
+            Operation::RegisterWorker { worker, heartbeat_interval_ms } => {
                 let (id, offer) = (name(worker), offer());
                 let lanes = LANES.iter().copied().map(Into::into).collect();
-                RegisterWorker { tenant, id, lanes, offer, every_ms, held: None }.into()
+                RegisterWorker { tenant, id, lanes, offer, heartbeat_interval_ms, held: None }
+                    .into()
             }
             Operation::DeregisterWorker { worker } => {
                 DeregisterWorker { tenant, id: name(worker) }.into()
@@ -85,7 +86,10 @@ impl Writer {
     }
 
     fn register(&mut self, worker: u8) -> Operation {
-        Operation::RegisterWorker { worker, every_ms: *self.random.pick(&[100, 400, 2_000]) }
+        Operation::RegisterWorker {
+            worker,
+            heartbeat_interval_ms: *self.random.pick(&[100, 400, 2_000]),
+        }
     }
 
     fn grant(&mut self, task: u8, worker: u8) -> Operation {
@@ -141,13 +145,13 @@ impl Writer {
     /// the sweep that declares it dead, and other workers claim its tasks.
     pub(crate) fn plan_death(&mut self) {
         let (node, task, worker) = (self.small(), self.some_task(), self.small());
-        let (rival, every_ms) = (node.wrapping_add(1), *self.random.pick(&[100, 400]));
+        let (rival, heartbeat_interval_ms) = (node.wrapping_add(1), *self.random.pick(&[100, 400]));
         self.make(rival, task);
-        let register = Operation::RegisterWorker { worker, every_ms };
+        let register = Operation::RegisterWorker { worker, heartbeat_interval_ms };
         self.then(ask(rival, register), 8);
         self.then(ask(rival, Operation::ClaimAs { worker, limit: 3 }), 16);
         for _ in 0..1 + self.random.below(4) {
-            let ms = every_ms * *self.random.pick(&[1, 1, 2, 3]);
+            let ms = heartbeat_interval_ms * *self.random.pick(&[1, 1, 2, 3]);
             self.then(Action::Advance { ms }, 4);
             if self.random.percent(30) {
                 self.then(ask(rival, register), 8);

@@ -30,8 +30,8 @@ pub(crate) enum DecodeError {
 /// Raised when a row count is wrong: see `sql::exactly`.
 pub(crate) const MISCOUNTED: SqlState = SqlState::DIVISION_BY_ZERO;
 
-pub(crate) fn refused(oddity: impl Into<DecodeError>) -> StoreError {
-    StoreError::Refused(Box::new(oddity.into()))
+pub(crate) fn refused(error: impl Into<DecodeError>) -> StoreError {
+    StoreError::Refused(Box::new(error.into()))
 }
 
 /// Includes all causes: the driver's top-level error says little.
@@ -46,13 +46,13 @@ fn whole(error: &dyn Error) -> String {
     std::iter::once(error.to_string()).chain(heads).collect::<Vec<_>>().join(": ")
 }
 
-/// Whether the server rejected the request. Otherwise the connection or the server failed, and the
+/// Whether the server rejected the statement. Otherwise the connection or the server failed, and the
 /// outcome is unknown.
 pub(crate) fn is_answer(error: &tokio_postgres::Error) -> bool {
     let Some(error) = error.as_db_error() else { return false };
     // Class 08 is a broken connection, 57P a server shutdown.
-    let gone = ["08", "57P"].iter().any(|class| error.code().code().starts_with(class));
-    error.parsed_severity() == Some(Severity::Error) && !gone
+    let is_disconnected = ["08", "57P"].iter().any(|class| error.code().code().starts_with(class));
+    error.parsed_severity() == Some(Severity::Error) && !is_disconnected
 }
 
 pub(crate) fn translate(error: tokio_postgres::Error) -> StoreError {

@@ -25,7 +25,7 @@ mod sql;
 mod store;
 mod tx;
 
-pub use migrate::{FORMAT, MIGRATIONS};
+pub use migrate::{FORMAT, MIGRATIONS, read_format};
 pub use options::{Options, connect};
 pub use store::PostgresStore;
 pub use windlass_postgres_link::Trust;

@@ -16,7 +16,7 @@ use crate::store::Shared;
 /// Interval for polling the clock, and for reconnecting.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Postgres limits payloads to less than 8,000 bytes, including more than the notice.
-pub(crate) const LONGEST_WORD: usize = 7_900;
+pub(crate) const MAX_NOTIFICATION_BYTES: usize = 7_900;
 /// The origin of every notice: another handle.
 const OTHER_HANDLE: u64 = 1;
 
@@ -47,7 +47,7 @@ async fn hear(
         return Ok(());
     };
     let (client, mut connection) = connected?;
-    let (told, mut words) = mpsc::unbounded_channel();
+    let (told, mut payloads) = mpsc::unbounded_channel();
     let driver = async move {
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
             if let AsyncMessage::Notification(notification) = message? {
@@ -76,7 +76,7 @@ async fn hear(
         let mut repaired = Instant::now();
         loop {
             tokio::select! {
-                Some(word) = words.recv() => tell(shared, notices, &word),
+                Some(payload) = payloads.recv() => tell(shared, notices, &payload),
                 _ = look.tick() => {
                     let look = look_at_clock(&client, shared);
                     // A connection that timed out is abandoned.
@@ -100,15 +100,15 @@ async fn hear(
     }
 }
 
-fn tell(shared: &Shared, notices: &broadcast::Sender<(u64, Notification)>, word: &str) {
-    let CommitNotification { origin, at, lowest, notice } = CommitNotification::read(word);
+fn tell(shared: &Shared, notices: &broadcast::Sender<(u64, Notification)>, payload: &str) {
+    let CommitNotification { origin, at, lowest, notice } = CommitNotification::decode(payload);
     if origin == shared.origin {
         return;
     }
     shared.heard(at);
-    shared.starts.lower(&lowest);
+    shared.hints.lower(&lowest);
     if notice == Notification::Anything {
-        shared.starts.forget();
+        shared.hints.forget();
     }
     // There may be no receiver.
     let _ = notices.send((OTHER_HANDLE, notice));
@@ -116,12 +116,12 @@ fn tell(shared: &Shared, notices: &broadcast::Sender<(u64, Notification)>, word:
 
 /// Signals that any record may have changed without notification.
 fn tell_anything(shared: &Shared, notices: &broadcast::Sender<(u64, Notification)>) {
-    shared.starts.forget();
+    shared.hints.forget();
     let _ = notices.send((OTHER_HANDLE, Notification::Anything));
 }
 
 /// Whether a commit is later than all that were notified: its notification was lost.
 async fn look_at_clock(client: &Client, shared: &Shared) -> Result<bool, Error> {
-    let row = client.query_typed_one(shared.sql().written("clock"), &[]).await?;
+    let row = client.query_typed_one(shared.sql().named("clock"), &[]).await?;
     Ok(shared.heard(Timestamp::from_micros(row.try_get(0)?)))
 }

@@ -7,50 +7,50 @@ use windlass_core::{
 };
 use windlass_store::{HintProbe, ScanHints};
 
-use crate::pipeline::{Param, Request, Session};
+use crate::pipeline::{Param, Session, Statement};
 use crate::sql::{Sql, number};
 
 pub(crate) async fn load<'w>(
     session: &Session,
     sql: &'w Sql,
-    starts: &ScanHints,
+    hints: &ScanHints,
     wanted: &'w LoadRequest,
     waits: bool,
 ) -> Result<Loaded, Error> {
-    let looks: Vec<HintProbe> = wanted.scans.iter().map(|scan| starts.look(scan)).collect();
+    let probes: Vec<HintProbe> = wanted.scans.iter().map(|scan| hints.probe(scan)).collect();
     let tables: Vec<&[RowKey]> = wanted.rows.chunk_by(|a, b| a.table == b.table).collect();
     let keys = |keys: &&'w [RowKey]| {
         let rows: Vec<_> = keys.iter().map(|key| (key, &[][..])).collect();
         sql.columns(keys[0].table, &rows)
     };
-    let mut requests = Vec::new();
+    let mut statements = Vec::new();
     for of_table in &tables {
         if let Some(lock) = sql.lock(of_table[0].table, waits) {
-            requests.push(Request::new(lock, keys(of_table)));
+            statements.push(Statement::new(lock, keys(of_table)));
         }
     }
-    let locks = requests.len();
+    let locks = statements.len();
     // Scans may lock the returned rows; rows selected after them are at least as recent.
-    for (scan, look) in wanted.scans.iter().zip(&looks) {
-        let (text, params) = sql.scan(scan, look.start.as_deref());
-        requests.push(Request::new(text, params));
+    for (scan, probe) in wanted.scans.iter().zip(&probes) {
+        let (text, params) = sql.scan(scan, probe.start.as_deref());
+        statements.push(Statement::new(text, params));
     }
     for of_table in &tables {
-        requests.push(Request::new(sql.select(of_table[0].table), keys(of_table)));
+        statements.push(Statement::new(sql.select(of_table[0].table), keys(of_table)));
     }
     if wanted.log_head > 0 {
         let limit = vec![Param::Int(number(wanted.log_head))];
-        requests.push(Request::new(sql.written("log_head"), limit));
+        statements.push(Statement::new(sql.named("log_head"), limit));
     }
     // Last: no commit visible to these statements is later than this clock value.
-    requests.push(Request::plain(sql.written("clock")));
-    let mut answers = session.all(&requests).await?.into_iter().skip(locks);
+    statements.push(Statement::plain(sql.named("clock")));
+    let mut answers = session.all(&statements).await?.into_iter().skip(locks);
     let mut next = || answers.next().unwrap_or_default();
     let mut loaded = Loaded::default();
-    for (scan, look) in wanted.scans.iter().zip(looks) {
+    for (scan, probe) in wanted.scans.iter().zip(probes) {
         let width = scan.range.index.spec().columns.len();
         let page: Result<Vec<_>, _> = next().iter().map(|row| page_row(row, width)).collect();
-        starts.learn(look, page.as_deref().unwrap_or_default());
+        hints.learn(probe, page.as_deref().unwrap_or_default());
         loaded.pages.push(page?);
     }
     for keys in &tables {

@@ -11,18 +11,14 @@ use crate::error::{DecodeError, translate, unavailable};
 use crate::sql::Sql;
 
 /// The format that this program reads and writes. A database with a higher format can be opened if
-/// its `lowest` allows this one.
+/// its `lowest_compatible` allows this one.
 pub const FORMAT: i64 = MIGRATIONS.len() as i64;
 
 /// Each migration raises the format by one.
-pub const MIGRATIONS: &[&str] = &[
-    include_str!("../migrations/0001_tables.sql"),
-    include_str!("../migrations/0002_nodes.sql"),
-    include_str!("../migrations/0003_waiting.sql"),
-    include_str!("../migrations/0004_requests.sql"),
-    include_str!("../migrations/0005_workflows.sql"),
-    include_str!("../migrations/0006_deletions.sql"),
-];
+pub const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_initial.sql")];
+
+/// The lowest format that a program must support to open tables that this program creates.
+const LOWEST_COMPATIBLE: i64 = 1;
 
 /// How long to wait for another process that creates the tables.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,8 +34,8 @@ pub(crate) struct Found {
 
 pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<Found, StoreError> {
     let durability = durability(client).await?;
-    if format(client, schema).await?.is_none_or(|format| format < FORMAT) {
-        make(client, schema).await?;
+    if read_format(client, schema).await?.is_none_or(|format| format < FORMAT) {
+        make(client, schema, MIGRATIONS).await?;
     }
     let log_lock = lock(client, "log", schema).await?;
     Ok(Found { sql: Sql::new(schema), durability, log_lock })
@@ -73,25 +69,34 @@ async fn durability(client: &Client) -> Result<String, StoreError> {
 }
 
 /// The format of the tables; none if they do not exist.
-async fn format(client: &Client, schema: &str) -> Result<Option<i64>, StoreError> {
+///
+/// Refuses the tables of a version before the first release: their format numbers mean other
+/// tables. Their `meta` has a column that released formats do not have.
+pub async fn read_format(client: &Client, schema: &str) -> Result<Option<i64>, StoreError> {
     let meta = format!(r#""{schema}".meta"#);
     if !ask::<bool>(client, "SELECT to_regclass($1) IS NOT NULL", &[(&meta, Type::TEXT)]).await? {
         return Ok(None);
     }
     let found = ask(client, &format!("SELECT format FROM {meta}"), &[]).await?;
-    if ask::<i64>(client, &format!("SELECT lowest FROM {meta}"), &[]).await? > FORMAT {
+    let is_unreleased = "SELECT count(*) > 0 FROM pg_attribute \
+        WHERE attrelid = to_regclass($1) AND attname = 'lowest'";
+    if ask::<bool>(client, is_unreleased, &[(&meta, Type::TEXT)]).await? {
+        return Err(StoreError::Unreleased { found });
+    }
+    let lowest_compatible = format!("SELECT lowest_compatible FROM {meta}");
+    if ask::<i64>(client, &lowest_compatible, &[]).await? > FORMAT {
         return Err(StoreError::Incompatible { found, supported: FORMAT });
     }
     Ok(Some(found))
 }
 
 /// Creates or migrates the tables under an advisory lock; waiting processes hold no snapshot.
-async fn make(client: &Client, schema: &str) -> Result<(), StoreError> {
+async fn make(client: &Client, schema: &str, migrations: &[&str]) -> Result<(), StoreError> {
     let lock = lock(client, "tables", schema).await?;
     let give_up_at = Instant::now() + PATIENCE;
     loop {
         client.batch_execute("BEGIN; SET LOCAL lock_timeout = '5s'").await.map_err(translate)?;
-        let made = try_make(client, schema, lock).await;
+        let made = try_make(client, schema, lock, migrations).await;
         let end = if matches!(made, Ok(true)) { "COMMIT" } else { "ROLLBACK" };
         client.batch_execute(end).await.map_err(translate)?;
         if made? {
@@ -104,22 +109,78 @@ async fn make(client: &Client, schema: &str) -> Result<(), StoreError> {
     }
 }
 
-async fn try_make(client: &Client, schema: &str, lock: i64) -> Result<bool, StoreError> {
+/// Returns false if another process holds the lock, or changed the tables meanwhile.
+async fn try_make(
+    client: &Client,
+    schema: &str,
+    lock: i64,
+    migrations: &[&str],
+) -> Result<bool, StoreError> {
     let text = "SELECT pg_try_advisory_xact_lock($1)";
     if !ask::<bool>(client, text, &[(&lock, Type::INT8)]).await? {
         return Ok(false);
     }
-    let found = format(client, schema).await?;
+    let (found, to) = (read_format(client, schema).await?, migrations.len());
     let done = usize::try_from(found.unwrap_or(0)).unwrap_or(usize::MAX);
     let mut script =
         format!(r#"CREATE SCHEMA IF NOT EXISTS "{schema}"; SET LOCAL search_path = "{schema}";"#);
-    script.extend(MIGRATIONS.iter().skip(done).copied());
+    script.extend(migrations.iter().skip(done).copied());
     script += &match (found, uuid::Uuid::now_v7()) {
-        (None, life) => format!("INSERT INTO meta VALUES (1, {FORMAT}, 1, '{life}');"),
-        (Some(_), _) => format!("UPDATE meta SET format = greatest(format, {FORMAT});"),
+        (None, incarnation) => {
+            format!("INSERT INTO meta VALUES (1, {to}, {LOWEST_COMPATIBLE}, '{incarnation}');")
+        }
+        (Some(_), _) => format!("UPDATE meta SET format = greatest(format, {to});"),
     };
     match client.batch_execute(&script).await.map_err(translate) {
         Err(StoreError::Conflict) => Ok(false),
         made => made.map(|()| true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_store_test::postgres::Server;
+
+    use super::*;
+
+    /// A later migration of a test.
+    const LATER: &str = "CREATE TABLE later (id bigint);";
+    const FORMATS: &str = "SELECT format, lowest_compatible, incarnation FROM windlass.meta";
+
+    async fn client(server: &Server) -> Client {
+        crate::connect(&server.url()).await.unwrap().0
+    }
+
+    /// A server with tables of the first format, and their description.
+    async fn first() -> (Server, String) {
+        let server = Server::start();
+        make(&client(&server).await, "windlass", &MIGRATIONS[..1]).await.unwrap();
+        let meta = server.sql(FORMATS);
+        assert!(meta.starts_with(&format!("1|{LOWEST_COMPATIBLE}|")), "{meta}");
+        (server, meta)
+    }
+
+    #[tokio::test]
+    async fn a_later_migration_is_applied_once_and_stays_open_to_earlier_programs() {
+        let (server, first) = first().await;
+        let migrate = || async {
+            make(&client(&server).await, "windlass", &[MIGRATIONS[0], LATER]).await.unwrap();
+        };
+        tokio::join!(migrate(), migrate(), migrate());
+        migrate().await;
+        assert_eq!(server.sql(FORMATS), first.replacen('1', "2", 1));
+        server.sql("INSERT INTO windlass.later VALUES (1)");
+        let format = read_format(&client(&server).await, "windlass").await.unwrap();
+        assert_eq!(format, Some(2), "this program can open it");
+    }
+
+    #[tokio::test]
+    async fn a_failed_migration_changes_nothing() {
+        let (server, first) = first().await;
+        let migrations = [MIGRATIONS[0], LATER, "CREATE TABLE later (id bigint);"];
+        let failed = make(&client(&server).await, "windlass", &migrations).await;
+        assert!(matches!(failed, Err(StoreError::Unavailable(_))), "{failed:?}");
+        assert_eq!(server.sql(FORMATS), first);
+        assert_eq!(server.sql("SELECT to_regclass('windlass.later') IS NULL"), "t");
     }
 }

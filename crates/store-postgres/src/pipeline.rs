@@ -8,13 +8,13 @@ use std::task::Poll;
 
 use futures_util::future::{MaybeDone, join_all, maybe_done, try_join_all};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, Row, Statement};
+use tokio_postgres::{Error, Row, Statement as Prepared};
 use windlass_core::Value;
 use windlass_store::TrafficCounter;
 
 /// A statement with its parameters.
 #[derive(Debug)]
-pub(crate) struct Request<'p> {
+pub(crate) struct Statement<'p> {
     text: Cow<'p, str>,
     params: Vec<Param<'p>>,
 }
@@ -30,7 +30,7 @@ pub(crate) enum Param<'p> {
     Bytes(Vec<&'p [u8]>),
 }
 
-impl<'p> Request<'p> {
+impl<'p> Statement<'p> {
     pub(crate) fn new(text: impl Into<Cow<'p, str>>, params: Vec<Param<'p>>) -> Self {
         Self { text: text.into(), params }
     }
@@ -45,7 +45,7 @@ impl<'p> Param<'p> {
         match value {
             Value::Int(number) => Param::Int(*number),
             Value::Text(text) => Param::Text(text),
-            Value::Null => unreachable!("a search parameter is never null"),
+            Value::Null => unreachable!("a filter parameter is never null"),
         }
     }
 
@@ -79,23 +79,23 @@ impl Session {
         self.prepare && (used.is_power_of_two() || used.is_multiple_of(PLANS_LAST))
     }
 
-    /// Sends all requests in order without waiting for each reply; returns their results. If
-    /// sending fails, later requests are not sent.
-    pub(crate) async fn fly(
+    /// Sends all statements in order without waiting for each reply; returns their results. If
+    /// sending fails, later statements are not sent.
+    pub(crate) async fn send_all(
         &self,
-        requests: &[Request<'_>],
+        statements: &[Statement<'_>],
     ) -> Result<Vec<Result<Vec<Row>, Error>>, Error> {
-        self.counters.add(requests.len());
-        let statements = requests.iter().filter(|_| self.prepare).map(|request| async {
-            let types: Vec<Type> = request.params.iter().map(|param| param.typed().1).collect();
-            self.client.prepare_typed_cached(&request.text, &types).await
+        self.counters.add(statements.len());
+        let prepared = statements.iter().filter(|_| self.prepare).map(|statement| async {
+            let types: Vec<Type> = statement.params.iter().map(|param| param.typed().1).collect();
+            self.client.prepare_typed_cached(&statement.text, &types).await
         });
-        let statements = try_join_all(statements).await?;
+        let prepared = try_join_all(prepared).await?;
         let mut sent = Vec::new();
-        for (at, request) in requests.iter().enumerate() {
-            let statement = statements.get(at);
-            let mut answer = Box::pin(maybe_done(self.ask(request, statement)));
-            // The first poll sends the request.
+        for (at, statement) in statements.iter().enumerate() {
+            let prepared = prepared.get(at);
+            let mut answer = Box::pin(maybe_done(self.ask(statement, prepared)));
+            // The first poll sends the statement.
             poll_fn(|context| Poll::Ready(answer.as_mut().poll(context).is_ready())).await;
             // Errors reported by the server are collected with the other results.
             if matches!(answer.as_mut().output_mut(), Some(Err(error)) if error.code().is_none()) {
@@ -110,19 +110,19 @@ impl Session {
 
     async fn ask(
         &self,
-        request: &Request<'_>,
-        statement: Option<&Statement>,
+        statement: &Statement<'_>,
+        prepared: Option<&Prepared>,
     ) -> Result<Vec<Row>, Error> {
-        let typed: Vec<_> = request.params.iter().map(Param::typed).collect();
-        let Some(statement) = statement else {
-            return self.client.query_typed(&request.text, &typed).await;
+        let typed: Vec<_> = statement.params.iter().map(Param::typed).collect();
+        let Some(prepared) = prepared else {
+            return self.client.query_typed(&statement.text, &typed).await;
         };
         let values: Vec<_> = typed.into_iter().map(|(value, _)| value).collect();
-        self.client.query(statement, &values).await
+        self.client.query(prepared, &values).await
     }
 
-    /// Sends all requests in one round trip; fails with the first error.
-    pub(crate) async fn all(&self, requests: &[Request<'_>]) -> Result<Vec<Vec<Row>>, Error> {
-        self.fly(requests).await?.into_iter().collect()
+    /// Sends all statements in one round trip; fails with the first error.
+    pub(crate) async fn all(&self, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, Error> {
+        self.send_all(statements).await?.into_iter().collect()
     }
 }

@@ -3,7 +3,7 @@
 use tokio_postgres::{Error, Row};
 use windlass_core::{LaneName, LogEvent, Payload, Tenant, Timestamp};
 
-/// A payload, with the index of its key in the request.
+/// A payload, with the index of its key in the statement.
 pub(crate) fn payload(row: &Row) -> Result<(usize, Payload), Error> {
     let content_type: &str = row.try_get(1)?;
     let bytes: &[u8] = row.try_get(2)?;

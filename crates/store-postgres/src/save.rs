@@ -2,19 +2,19 @@
 
 use windlass_core::{ChangeSet, Event, Row, RowKey, Table, Timestamp, Update, Value, Version};
 
-use crate::pipeline::{Param, Request};
+use crate::pipeline::{Param, Statement};
 use crate::sql::{Sql, number};
 
 /// What a commit adds to the changes of its batch.
 #[derive(Debug)]
 pub(crate) struct Seal<'c> {
     pub(crate) log_lock: i64,
-    /// The deletion counter at the start of the batch.
-    pub(crate) deletion: i64,
+    /// The number of the last deletion at the start of the batch.
+    pub(crate) last_deletion: i64,
     pub(crate) at: Timestamp,
     pub(crate) channel: &'c str,
     /// The notification to other handles.
-    pub(crate) word: &'c str,
+    pub(crate) notification: &'c str,
     /// The bodies of its events.
     pub(crate) bodies: &'c [String],
     /// The latest log time that its events may follow, in microseconds.
@@ -25,35 +25,36 @@ pub(crate) fn commit<'c>(
     sql: &'c Sql,
     changes: &'c ChangeSet,
     seal: &Seal<'c>,
-) -> Vec<Request<'c>> {
-    let mut requests = Vec::new();
-    versioned(sql, Sql::check, &changes.reads, &mut requests);
-    insert(sql, &changes.inserts, &mut requests);
-    update(sql, &changes.updates, &mut requests);
-    versioned(sql, Sql::delete, &changes.deletes, &mut requests);
-    payloads(sql, changes, &mut requests);
-    let mut add = |name, params| requests.push(Request::new(sql.written(name), params));
+) -> Vec<Statement<'c>> {
+    let mut statements = Vec::new();
+    versioned(sql, Sql::check, &changes.reads, &mut statements);
+    insert(sql, &changes.inserts, &mut statements);
+    update(sql, &changes.updates, &mut statements);
+    versioned(sql, Sql::delete, &changes.deletes, &mut statements);
+    payloads(sql, changes, &mut statements);
+    let mut add = |name, params| statements.push(Statement::new(sql.named(name), params));
     if !changes.is_empty() {
         add("lock_log", vec![Param::Int(seal.log_lock)]);
         let at = || Param::Int(seal.at.micros());
-        let (channel, word) = (Param::Text(seal.channel), Param::Text(seal.word));
-        let made = Param::Ints(changes.inserts.iter().map(|row| Some(row.key.hash64())).collect());
-        let (deletion, follows) = (Param::Int(seal.deletion), Param::Int(seal.follows));
-        add("seal", vec![at(), channel, word, deletion, made, follows]);
+        let (channel, notification) = (Param::Text(seal.channel), Param::Text(seal.notification));
+        let inserted =
+            Param::Ints(changes.inserts.iter().map(|row| Some(row.key.hash64())).collect());
+        let (last_deletion, follows) = (Param::Int(seal.last_deletion), Param::Int(seal.follows));
+        add("seal", vec![at(), channel, notification, last_deletion, inserted, follows]);
         if !changes.deletes.is_empty() {
-            let gone = changes.deletes.iter().map(|(key, _)| Some(key.hash64())).collect();
-            add("note_deletion", vec![at(), Param::Ints(gone)]);
+            let deleted = changes.deletes.iter().map(|(key, _)| Some(key.hash64())).collect();
+            add("record_deletion", vec![at(), Param::Ints(deleted)]);
         }
         if !changes.events.is_empty() {
             add("append", columns_of(&changes.events, seal.bodies));
         }
         if let Some(through) = changes.trim_through {
             add("trim", vec![Param::Int(number(through))]);
-            add("note_trim", vec![Param::Int(number(through))]);
+            add("record_trim", vec![Param::Int(number(through))]);
         }
     }
-    requests.push(Request::plain("COMMIT"));
-    requests
+    statements.push(Statement::plain("COMMIT"));
+    statements
 }
 
 /// Keys with their expected versions, and the expected number of rows.
@@ -61,31 +62,31 @@ fn versioned<'c>(
     sql: &Sql,
     statement: fn(&Sql, Table) -> String,
     keys: &'c [(RowKey, Version)],
-    requests: &mut Vec<Request<'c>>,
+    statements: &mut Vec<Statement<'c>>,
 ) {
     for keys in keys.chunk_by(|a, b| a.0.table == b.0.table) {
         let rows: Vec<_> = keys.iter().map(|(key, _)| (key, &[][..])).collect();
         let mut params = sql.columns(keys[0].0.table, &rows);
         params.push(Param::Ints(keys.iter().map(|(_, version)| Some(version.0)).collect()));
         params.push(Param::Int(number(keys.len())));
-        requests.push(Request::new(statement(sql, keys[0].0.table), params));
+        statements.push(Statement::new(statement(sql, keys[0].0.table), params));
     }
 }
 
-fn insert<'c>(sql: &Sql, rows: &'c [Row], requests: &mut Vec<Request<'c>>) {
+fn insert<'c>(sql: &Sql, rows: &'c [Row], statements: &mut Vec<Statement<'c>>) {
     for rows in rows.chunk_by(|a, b| a.key.table == b.key.table) {
         let params = content(sql, &rows.iter().collect::<Vec<_>>());
-        requests.push(Request::new(sql.insert(rows[0].key.table), params));
+        statements.push(Statement::new(sql.insert(rows[0].key.table), params));
     }
 }
 
-fn update<'c>(sql: &Sql, updates: &'c [Update], requests: &mut Vec<Request<'c>>) {
+fn update<'c>(sql: &Sql, updates: &'c [Update], statements: &mut Vec<Statement<'c>>) {
     for updates in updates.chunk_by(|a, b| a.row.key.table == b.row.key.table) {
         let rows: Vec<_> = updates.iter().map(|update| &update.row).collect();
         let mut params = content(sql, &rows);
         params.push(Param::Ints(updates.iter().map(|update| Some(update.expected.0)).collect()));
         params.push(Param::Int(number(updates.len())));
-        requests.push(Request::new(sql.update(rows[0].key.table), params));
+        statements.push(Statement::new(sql.update(rows[0].key.table), params));
     }
 }
 
@@ -100,17 +101,17 @@ fn content<'c>(sql: &Sql, rows: &[&'c Row]) -> Vec<Param<'c>> {
     params
 }
 
-fn payloads<'c>(sql: &'c Sql, changes: &'c ChangeSet, requests: &mut Vec<Request<'c>>) {
+fn payloads<'c>(sql: &'c Sql, changes: &'c ChangeSet, statements: &mut Vec<Statement<'c>>) {
     if !changes.payloads.is_empty() {
         let mut params = payload_keys(changes.payloads.iter().map(|(key, _)| key));
         let payloads = || changes.payloads.iter().map(|(_, payload)| payload);
         params.push(Param::Texts(payloads().map(|p| Some(p.content_type.as_str())).collect()));
         params.push(Param::Bytes(payloads().map(|p| &p.bytes[..]).collect()));
-        requests.push(Request::new(sql.written("save_payloads"), params));
+        statements.push(Statement::new(sql.named("save_payloads"), params));
     }
     if !changes.dropped_payloads.is_empty() {
         let keys = payload_keys(changes.dropped_payloads.iter());
-        requests.push(Request::new(sql.written("drop_payloads"), keys));
+        statements.push(Statement::new(sql.named("drop_payloads"), keys));
     }
 }
 

@@ -11,7 +11,7 @@ use crate::pipeline::Param;
 #[derive(Debug)]
 pub(crate) struct Sql {
     schema: String,
-    written: BTreeMap<&'static str, String>,
+    named: BTreeMap<&'static str, String>,
     pub(crate) optimistic: bool,
 }
 
@@ -29,16 +29,16 @@ fn exactly_written(writing: &str, last: usize) -> String {
 impl Sql {
     pub(crate) fn new(schema: &str) -> Self {
         let sections = include_str!("../sql/statements.sql").split("-- @").skip(1);
-        let written = sections.map(|section| {
+        let named = sections.map(|section| {
             let (name, text) = section.split_once('\n').expect("a name has its own line");
             (name, text.replace("{schema}", &format!(r#""{schema}""#)))
         });
-        Self { schema: schema.to_owned(), written: written.collect(), optimistic: false }
+        Self { schema: schema.to_owned(), named: named.collect(), optimistic: false }
     }
 
     /// A statement of `statements.sql`.
-    pub(crate) fn written(&self, name: &str) -> &str {
-        self.written.get(name).expect("the statement exists")
+    pub(crate) fn named(&self, name: &str) -> &str {
+        self.named.get(name).expect("the statement exists")
     }
 
     pub(crate) fn name(&self, table: &str) -> String {
@@ -129,17 +129,17 @@ impl Sql {
         let Range { index, prefix, until } = &scan.range;
         let spec = index.spec();
         let (same, rest) = spec.columns.split_at(prefix.len());
-        let mut search = self.search(index.table(), &list(spec.columns, ""));
-        search.text += &format!(r#" AND "{}" IS NOT NULL"#, spec.indexed_when);
-        search.compare(same, "=", prefix);
+        let mut filter = self.filter(index.table(), &list(spec.columns, ""));
+        filter.text += &format!(r#" AND "{}" IS NOT NULL"#, spec.indexed_when);
+        filter.compare(same, "=", prefix);
         let after = scan.after.as_deref().map(|after| (after, ">"));
         if let Some((from, how)) = after.or(start.map(|start| (start, ">="))) {
-            search.compare_all(rest, how, &from[prefix.len()..]);
+            filter.compare_all(rest, how, &from[prefix.len()..]);
         }
         if let Some(until) = until {
-            search.compare(&rest[..1], "<=", std::slice::from_ref(until));
+            filter.compare(&rest[..1], "<=", std::slice::from_ref(until));
         }
-        let (mut text, params) = page(search, rest, scan.limit);
+        let (mut text, params) = page(filter, rest, scan.limit);
         if index.is_consumed() {
             text += " FOR UPDATE SKIP LOCKED";
         }
@@ -149,31 +149,31 @@ impl Sql {
     /// A list for people.
     pub(crate) fn list<'q>(&self, query: &'q Query) -> (String, Vec<Param<'q>>) {
         let key = query.table.spec().key;
-        let mut search = self.search(query.table, &list(key, ""));
-        search.compare(key, "=", &query.prefix);
+        let mut filter = self.filter(query.table, &list(key, ""));
+        filter.compare(key, "=", &query.prefix);
         for (column, value) in &query.filter {
-            search.compare(&[column], "=", std::slice::from_ref(value));
+            filter.compare(&[column], "=", std::slice::from_ref(value));
         }
         if let Some(after) = &query.after {
-            search.compare_all(key, ">", after);
+            filter.compare_all(key, ">", after);
         }
-        page(search, key, query.limit)
+        page(filter, key, query.limit)
     }
 
     /// The number of rows in each group.
     pub(crate) fn count<'c>(&self, count: &'c Count) -> (String, Vec<Param<'c>>) {
         let TableSpec { name, key, .. } = count.table.spec();
         let (by, table) = (list(&count.by, ""), self.name(name));
-        let mut search = SqlFilter::new(format!("SELECT {by}, count(*) FROM {table} WHERE true"));
-        search.compare(key, "=", &count.prefix);
+        let mut filter = SqlFilter::new(format!("SELECT {by}, count(*) FROM {table} WHERE true"));
+        filter.compare(key, "=", &count.prefix);
         if let Some(present) = count.present {
-            search.text += &format!(r#" AND "{present}" IS NOT NULL"#);
+            filter.text += &format!(r#" AND "{present}" IS NOT NULL"#);
         }
-        let params = search.values.into_iter().map(Param::of).collect();
-        (search.text + &format!(" GROUP BY {by} ORDER BY {by}"), params)
+        let params = filter.values.into_iter().map(Param::of).collect();
+        (filter.text + &format!(" GROUP BY {by} ORDER BY {by}"), params)
     }
 
-    fn search<'v>(&self, table: Table, columns: &str) -> SqlFilter<'v> {
+    fn filter<'v>(&self, table: Table, columns: &str) -> SqlFilter<'v> {
         let table = self.name(table.spec().name);
         SqlFilter::new(format!("SELECT {columns}, version, schema, body FROM {table} WHERE true"))
     }
@@ -221,8 +221,8 @@ fn same(key: &[&str]) -> String {
 }
 
 /// A page in this order.
-fn page<'v>(search: SqlFilter<'v>, order: &[&str], limit: usize) -> (String, Vec<Param<'v>>) {
-    let SqlFilter { mut text, values } = search;
+fn page<'v>(filter: SqlFilter<'v>, order: &[&str], limit: usize) -> (String, Vec<Param<'v>>) {
+    let SqlFilter { mut text, values } = filter;
     if !order.is_empty() {
         text += &format!(" ORDER BY {}", list(order, ""));
     }

@@ -18,7 +18,7 @@ use crate::error::{DecodeError, refused, translate, unavailable};
 use crate::load::{stored, values};
 use crate::migrate::Found;
 use crate::options::Options;
-use crate::pipeline::{Param, Request, Session};
+use crate::pipeline::{Param, Session, Statement};
 use crate::read::{logged, payload, unsigned};
 use crate::save::payload_keys;
 use crate::sql::{Sql, number};
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) channel: String,
     pub(crate) commits: AtomicU64,
     counters: Arc<TrafficCounter>,
-    pub(crate) starts: ScanHints,
+    pub(crate) hints: ScanHints,
     /// The time of the latest commit that this handle made or was notified of.
     heard: AtomicI64,
     /// Number of transactions that are being rolled back.
@@ -95,7 +95,7 @@ impl PostgresStore {
             channel: format!("windlass_{}", options.schema),
             commits: AtomicU64::default(),
             counters: Arc::default(),
-            starts: ScanHints::default(),
+            hints: ScanHints::default(),
             heard: AtomicI64::default(),
             ending: watch::Sender::new(0),
             pace: Mutex::default(),
@@ -127,22 +127,22 @@ impl Shared {
     }
 
     /// The settings statement at the start of every transaction.
-    pub(crate) fn settings(&self) -> Request<'_> {
-        Request::new(self.sql().written("settings"), vec![Param::Text(&self.patience)])
+    pub(crate) fn settings(&self) -> Statement<'_> {
+        Statement::new(self.sql().named("settings"), vec![Param::Text(&self.patience)])
     }
 
     /// Reads outside of any batch, in one round trip.
     async fn read<T>(
         &self,
-        request: Request<'_>,
+        statement: Statement<'_>,
         decode: impl Fn(&Row) -> Result<T, Error>,
     ) -> Result<Vec<T>, StoreError> {
-        let begin = Request::plain("BEGIN READ ONLY");
+        let begin = Statement::plain("BEGIN READ ONLY");
         // An index provides the order of every list.
-        let in_order = Request::plain("SET LOCAL enable_sort = off");
-        let requests = [begin, self.settings(), in_order, request, Request::plain("COMMIT")];
+        let in_order = Statement::plain("SET LOCAL enable_sort = off");
+        let statements = [begin, self.settings(), in_order, statement, Statement::plain("COMMIT")];
         let session = self.session().await?;
-        let Ok(answers) = self.options.in_time(session.all(&requests)).await else {
+        let Ok(answers) = self.options.in_time(session.all(&statements)).await else {
             drop(deadpool_postgres::Object::take(session.client));
             return Err(unavailable(DecodeError::Silent));
         };
@@ -173,10 +173,10 @@ impl Store for PostgresStore {
 
     async fn outcome(&self, id: &CommitId) -> Result<bool, StoreError> {
         let xid = id.number.to_string();
-        let params = [Param::Text(&xid), Param::Int(id.life), Param::Int(id.at.micros())];
-        let text = self.shared.sql().written("outcome");
+        let params = [Param::Text(&xid), Param::Int(id.incarnation), Param::Int(id.at.micros())];
+        let text = self.shared.sql().named("outcome");
         let status = |row: &Row| row.try_get::<_, Option<String>>(0);
-        let rows = self.shared.read(Request::new(text, params.into()), status).await?;
+        let rows = self.shared.read(Statement::new(text, params.into()), status).await?;
         match rows.first().and_then(Option::as_deref) {
             Some("committed") => Ok(true),
             Some("aborted") => Ok(false),
@@ -187,19 +187,19 @@ impl Store for PostgresStore {
 
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
         let (text, params) = self.shared.sql().list(query);
-        self.shared.read(Request::new(text, params), |row| stored(query.table, row)).await
+        self.shared.read(Statement::new(text, params), |row| stored(query.table, row)).await
     }
 
     async fn count(&self, count: &Count) -> Result<Vec<(Vec<Value>, u64)>, StoreError> {
         let ((text, params), width) = (self.shared.sql().count(count), count.by.len());
         let counted = |row: &Row| Ok((values(row, width)?, unsigned(row, width)?));
-        self.shared.read(Request::new(text, params), counted).await
+        self.shared.read(Statement::new(text, params), counted).await
     }
 
     async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {
-        let (text, params) = (self.shared.sql().written("payloads"), payload_keys(keys.iter()));
+        let (text, params) = (self.shared.sql().named("payloads"), payload_keys(keys.iter()));
         let mut found = vec![None; keys.len()];
-        for (at, payload) in self.shared.read(Request::new(text, params), payload).await? {
+        for (at, payload) in self.shared.read(Statement::new(text, params), payload).await? {
             found[at] = Some(payload);
         }
         Ok(found)
@@ -207,7 +207,7 @@ impl Store for PostgresStore {
 
     async fn events(&self, after: u64, limit: usize) -> Result<Vec<LogEvent>, StoreError> {
         let params = vec![Param::Int(number(after)), Param::Int(number(limit))];
-        self.shared.read(Request::new(self.shared.sql().written("events"), params), logged).await
+        self.shared.read(Statement::new(self.shared.sql().named("events"), params), logged).await
     }
 
     fn notices(&self) -> Notifications {
@@ -215,10 +215,10 @@ impl Store for PostgresStore {
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {
-        let request = Request::plain(self.shared.sql().written("life_of_log"));
-        let life = |row: &Row| Ok((unsigned(row, 0)?, row.try_get(1)?));
-        let mut lives = self.shared.read(request, life).await?;
-        let (last_seq, incarnation) = lives.pop().ok_or_else(|| unavailable(DecodeError::Ended))?;
+        let statement = Statement::plain(self.shared.sql().named("log_incarnation"));
+        let decode = |row: &Row| Ok((unsigned(row, 0)?, row.try_get(1)?));
+        let mut rows = self.shared.read(statement, decode).await?;
+        let (last_seq, incarnation) = rows.pop().ok_or_else(|| unavailable(DecodeError::Ended))?;
         Ok(Description {
             backend: "postgres",
             format: migrate::FORMAT,

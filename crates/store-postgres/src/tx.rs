@@ -7,9 +7,9 @@ use windlass_core::{ChangeSet, LoadRequest, Loaded, Timestamp};
 use windlass_store::{CommitId, CommitNotification, LowWatermarks, Notification, StoreError, Tx};
 
 use crate::error::{DecodeError, is_answer, translate, unavailable};
-use crate::listen::LONGEST_WORD;
+use crate::listen::MAX_NOTIFICATION_BYTES;
 use crate::load::load;
-use crate::pipeline::{Param, Request, Session};
+use crate::pipeline::{Param, Session, Statement};
 use crate::save::{self, Seal};
 use crate::store::Shared;
 
@@ -21,8 +21,8 @@ pub(crate) struct PostgresTx {
     now: Timestamp,
     /// The transaction id in Postgres, and the time of the batch.
     id: CommitId,
-    /// The deletion counter at the start of the transaction.
-    deletion: i64,
+    /// The number of the last deletion at the start of the transaction.
+    last_deletion: i64,
     /// Whether it may hold locks on scanned rows.
     locks: bool,
     /// Whether it has waited for contended records. It waits once, in key order: waiting a second
@@ -41,22 +41,30 @@ impl PostgresTx {
         let session = shared.session().await?;
         let (now, session) = (Timestamp::default(), Some(session));
         let (id, lowest) = (CommitId::default(), LowWatermarks::default());
-        let mut tx =
-            Self { shared, session, now, id, deletion: 0, locks: false, waited: false, lowest };
-        let start = Request::plain(tx.shared.sql().written("start"));
-        let mut requests = vec![Request::plain("BEGIN"), tx.shared.settings(), start];
+        let mut tx = Self {
+            shared,
+            session,
+            now,
+            id,
+            last_deletion: 0,
+            locks: false,
+            waited: false,
+            lowest,
+        };
+        let start = Statement::plain(tx.shared.sql().named("start"));
+        let mut statements = vec![Statement::plain("BEGIN"), tx.shared.settings(), start];
         if tx.session()?.is_due_for_plans() {
-            requests.insert(1, Request::plain("DISCARD PLANS"));
+            statements.insert(1, Statement::plain("DISCARD PLANS"));
         }
         let answers =
-            tx.shared.options.in_time(tx.session()?.all(&requests)).await?.map_err(translate)?;
+            tx.shared.options.in_time(tx.session()?.all(&statements)).await?.map_err(translate)?;
         let row = answers.last().and_then(|rows| rows.first());
         let row = row.ok_or_else(|| unavailable(DecodeError::Ended))?;
         let read = |at: usize| row.try_get::<_, i64>(at).map_err(translate);
         let (xid, at, clock) = (read(0)?, read(1)?, read(2)?);
-        tx.deletion = read(3)?;
+        tx.last_deletion = read(3)?;
         tx.now = tx.shared.time(Timestamp::from_micros(at), Timestamp::from_micros(clock));
-        tx.id = CommitId { number: xid.cast_unsigned(), life: read(4)?, at: tx.now };
+        tx.id = CommitId { number: xid.cast_unsigned(), incarnation: read(4)?, at: tx.now };
         Ok(tx)
     }
 
@@ -64,16 +72,17 @@ impl PostgresTx {
         self.session.as_ref().ok_or_else(|| unavailable(DecodeError::Ended))
     }
 
-    async fn fly(&mut self, requests: &[Request<'_>]) -> Result<(), StoreError> {
-        let Ok(flown) = self.shared.options.in_time(self.session()?.fly(requests)).await else {
+    async fn send_all(&mut self, statements: &[Statement<'_>]) -> Result<(), StoreError> {
+        let Ok(results) = self.shared.options.in_time(self.session()?.send_all(statements)).await
+        else {
             return Err(StoreError::OutcomeUnknown(self.id.clone()));
         };
-        let flown = flown.map_err(translate)?;
+        let results = results.map_err(translate)?;
         // A failed transaction releases rows that others skipped: its rollback notifies them.
-        if flown.iter().all(Result::is_ok) {
+        if results.iter().all(Result::is_ok) {
             self.session = None;
         }
-        match flown.into_iter().find_map(Result::err) {
+        match results.into_iter().find_map(Result::err) {
             None => Ok(()),
             Some(error) if is_answer(&error) => Err(translate(error)),
             Some(_) => Err(StoreError::OutcomeUnknown(self.id.clone())),
@@ -90,15 +99,15 @@ impl Tx for PostgresTx {
     async fn set_lock_timeout(&mut self, timeout: std::time::Duration) -> Result<(), StoreError> {
         let ms = timeout.as_millis().max(1).to_string();
         let soon =
-            [Request::new(self.shared.sql().written("set_lock_timeout"), vec![Param::Text(&ms)])];
+            [Statement::new(self.shared.sql().named("set_lock_timeout"), vec![Param::Text(&ms)])];
         self.shared.options.in_time(self.session()?.all(&soon)).await?.map(drop).map_err(translate)
     }
 
     async fn load(&mut self, wanted: Arc<LoadRequest>) -> Result<Loaded, StoreError> {
         self.locks |= wanted.scans.iter().any(|scan| scan.range.index.is_consumed());
-        let (sql, starts, waits) = (self.shared.sql(), &self.shared.starts, !self.waited);
+        let (sql, hints, waits) = (self.shared.sql(), &self.shared.hints, !self.waited);
         self.waited |= wanted.rows.iter().any(|key| key.table.spec().contended.is_some());
-        let loaded = load(self.session()?, sql, starts, &wanted, waits);
+        let loaded = load(self.session()?, sql, hints, &wanted, waits);
         let loaded = self.shared.options.in_time(loaded).await?.map_err(translate)?;
         self.lowest.note_pages(&wanted, &loaded);
         Ok(loaded)
@@ -112,22 +121,22 @@ impl Tx for PostgresTx {
         let shared = self.shared.clone();
         self.lowest.note_changes(&changes);
         let (origin, lowest) = (shared.origin.clone(), std::mem::take(&mut self.lowest));
-        let word =
+        let notification =
             CommitNotification { origin, at, lowest, notice: Notification::with_left(&changes) };
         let seal = Seal {
             log_lock: shared.found.log_lock,
-            deletion: self.deletion,
+            last_deletion: self.last_deletion,
             at,
             channel: &shared.channel,
-            word: &word.written(LONGEST_WORD),
+            notification: &notification.encode(MAX_NOTIFICATION_BYTES),
             bodies: &bodies,
             follows: self.now.max(changes.at).micros().saturating_add(shared.options.most_behind()),
         };
-        let requests = save::commit(shared.sql(), &changes, &seal);
-        let flown = self.fly(&requests).await;
+        let statements = save::commit(shared.sql(), &changes, &seal);
+        let results = self.send_all(&statements).await;
         // Concurrent scans could not see these rows yet, so their hints must not win.
-        shared.starts.lower(&word.lowest);
-        flown?;
+        shared.hints.lower(&notification.lowest);
+        results?;
         if !changes.is_empty() {
             shared.commits.fetch_add(1, Ordering::Relaxed);
             shared.heard(at);
@@ -147,8 +156,8 @@ impl Drop for PostgresTx {
         let shared = self.shared.clone();
         shared.ending.send_modify(|ending| *ending += 1);
         // Others may have skipped the locked rows, also in this handle, so the origin is anonymous.
-        let word = CommitNotification::of_anything().written(LONGEST_WORD);
-        let tell = self.locks.then(|| format!("; NOTIFY \"{}\", '{word}'", shared.channel));
+        let notification = CommitNotification::of_anything().encode(MAX_NOTIFICATION_BYTES);
+        let tell = self.locks.then(|| format!("; NOTIFY \"{}\", '{notification}'", shared.channel));
         runtime.spawn(async move {
             let end = format!("ROLLBACK{}", tell.unwrap_or_default());
             // A dead connection must not delay later batches.
@@ -156,7 +165,7 @@ impl Drop for PostgresTx {
             if !matches!(timeout(shared.options.patience, ended).await, Ok(Ok(()))) {
                 drop(deadpool_postgres::Object::take(session.client));
             }
-            shared.starts.forget();
+            shared.hints.forget();
             shared.ending.send_modify(|ending| *ending -= 1);
         });
     }

@@ -14,17 +14,14 @@ use crate::error::{DecodeError, SqliteError, corrupt};
 use crate::sql;
 
 /// The format that this program reads and writes. A database with a higher format can be opened if
-/// its `lowest` allows this one.
+/// its `lowest_compatible` allows this one.
 pub const FORMAT: i64 = MIGRATIONS.len() as i64;
 
 /// Each migration raises the format by one.
-pub const MIGRATIONS: &[&str] = &[
-    include_str!("../migrations/0001_tables.sql"),
-    include_str!("../migrations/0002_nodes.sql"),
-    include_str!("../migrations/0003_waiting.sql"),
-    include_str!("../migrations/0004_requests.sql"),
-    include_str!("../migrations/0005_workflows.sql"),
-];
+pub const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_initial.sql")];
+
+/// The lowest format that a program must support to open a database that this program creates.
+const LOWEST_COMPATIBLE: i64 = 1;
 
 const DURABLE: &str = "wal, synchronous=FULL";
 
@@ -72,7 +69,7 @@ pub(crate) fn create(path: &Path, options: &Options) -> Result<Connection, Sqlit
     loop {
         match writer(path, options, flags) {
             // SQLite's busy timeout does not cover every step of concurrent file creation.
-            Err(trouble) if trouble.is(ErrorCode::DatabaseBusy) && Instant::now() < give_up_at => {
+            Err(error) if error.is(ErrorCode::DatabaseBusy) && Instant::now() < give_up_at => {
                 std::thread::sleep(Duration::from_millis(5));
             }
             found => return found,
@@ -126,7 +123,7 @@ fn writer(path: &Path, options: &Options, flags: OpenFlags) -> Result<Connection
         return Err(StoreError::NotDurable { found, wanted: DURABLE }.into());
     }
     if format.is_none_or(|format| format < FORMAT) {
-        migrate(&mut conn, path, options)?;
+        migrate(&mut conn, path, options, MIGRATIONS)?;
     }
     check_tables(&conn)?;
     Ok(conn)
@@ -142,15 +139,26 @@ fn format(conn: &Connection, path: &Path) -> Result<Option<i64>, SqliteError> {
     if meta == 0 {
         return Err(corrupt(path, DecodeError::Foreign).into());
     }
+    refuse_unreleased(conn)?;
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-    let (format, lowest) = conn.query_row(sql::META, [], read)?;
-    supported(format, lowest)?;
+    let (format, lowest_compatible) = conn.query_row(sql::META, [], read)?;
+    supported(format, lowest_compatible)?;
     Ok(Some(format))
 }
 
+/// Refuses a database of a version before the first release: its format numbers mean other tables.
+/// Its `meta` has a column that released formats do not have.
+fn refuse_unreleased(conn: &Connection) -> Result<(), SqliteError> {
+    if conn.query_row(sql::IS_UNRELEASED, [], |row| row.get(0))? {
+        let found = conn.query_row("SELECT format FROM meta", [], |row| row.get(0))?;
+        return Err(StoreError::Unreleased { found }.into());
+    }
+    Ok(())
+}
+
 /// Whether this program supports a database with this format.
-pub(crate) fn supported(format: i64, lowest: i64) -> Result<(), StoreError> {
-    if lowest > FORMAT {
+pub(crate) fn supported(format: i64, lowest_compatible: i64) -> Result<(), StoreError> {
+    if lowest_compatible > FORMAT {
         return Err(StoreError::Incompatible { found: format, supported: FORMAT });
     }
     Ok(())
@@ -180,19 +188,25 @@ pub(crate) fn durability(conn: &Connection) -> rusqlite::Result<String> {
     Ok(format!("{journal}, synchronous={synchronous}"))
 }
 
-/// Migrates the tables to [`FORMAT`]. A concurrent second caller finds them migrated.
-fn migrate(conn: &mut Connection, path: &Path, options: &Options) -> Result<(), SqliteError> {
+/// Applies the migrations that the tables lack. A concurrent second caller finds them migrated.
+fn migrate(
+    conn: &mut Connection,
+    path: &Path,
+    options: &Options,
+    migrations: &[&str],
+) -> Result<(), SqliteError> {
+    let to = migrations.len() as i64;
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let applied = format(&tx, path)?.unwrap_or(0);
-    for migration in MIGRATIONS.iter().skip(usize::try_from(applied).unwrap_or(usize::MAX)) {
+    for migration in migrations.iter().skip(usize::try_from(applied).unwrap_or(usize::MAX)) {
         tx.execute_batch(migration)?;
         options.hit("sqlite.migrate.step")?;
     }
     if applied == 0 {
-        let made = "INSERT INTO meta VALUES (1, ?, 1, ?, 0, 0)";
-        tx.execute(made, (FORMAT, Uuid::now_v7().to_string()))?;
+        let insert = "INSERT INTO meta VALUES (1, ?, ?, ?, 0, 0)";
+        tx.execute(insert, (to, LOWEST_COMPATIBLE, Uuid::now_v7().to_string()))?;
     }
-    tx.execute("UPDATE meta SET format = max(format, ?)", [FORMAT])?;
+    tx.execute("UPDATE meta SET format = max(format, ?)", [to])?;
     options.hit("sqlite.migrate.before")?;
     tx.commit()?;
     options.hit("sqlite.migrate.after")
@@ -208,7 +222,7 @@ fn check_tables(conn: &Connection) -> rusqlite::Result<()> {
             conn.prepare(&sql::scan(&Scan { range, after: None, limit: 0 }))?;
         }
     }
-    for text in [sql::KEEP_BATCH, sql::APPEND, sql::PUT_PAYLOAD] {
+    for text in [sql::SET_BATCH, sql::APPEND, sql::PUT_PAYLOAD] {
         conn.prepare(text)?;
     }
     Ok(())
@@ -232,4 +246,63 @@ pub(crate) fn identity(path: &Path) -> Option<Identity> {
 #[cfg(not(unix))]
 pub(crate) fn identity(_: &Path) -> Option<Identity> {
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A later migration of a test.
+    const LATER: &str = "CREATE TABLE later (id INTEGER) STRICT;";
+
+    fn formats(conn: &Connection) -> (i64, i64) {
+        let text = "SELECT format, lowest_compatible FROM meta";
+        conn.query_row(text, [], |row| row.try_into()).unwrap()
+    }
+
+    fn tables(conn: &Connection) -> i64 {
+        conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).unwrap()
+    }
+
+    /// A connection to tables of the first format.
+    fn first() -> Connection {
+        let mut conn = Connection::open_in_memory().unwrap();
+        migrate(&mut conn, Path::new(""), &Options::default(), &MIGRATIONS[..1]).unwrap();
+        assert_eq!(formats(&conn), (1, LOWEST_COMPATIBLE));
+        conn
+    }
+
+    #[test]
+    fn a_later_migration_is_applied_once_and_stays_open_to_earlier_programs() {
+        let (mut conn, path) = (first(), Path::new(""));
+        let before: String =
+            conn.query_row("SELECT incarnation FROM meta", [], |row| row.get(0)).unwrap();
+        for _ in 0..2 {
+            let migrations = [MIGRATIONS[0], LATER];
+            migrate(&mut conn, path, &Options::default(), &migrations).unwrap();
+            assert_eq!(formats(&conn), (2, LOWEST_COMPATIBLE));
+            conn.execute("INSERT INTO later VALUES (1)", []).unwrap();
+        }
+        let after: String =
+            conn.query_row("SELECT incarnation FROM meta", [], |row| row.get(0)).unwrap();
+        assert_eq!(before, after);
+        assert_eq!(format(&conn, path).unwrap(), Some(2), "this program can open it");
+    }
+
+    #[test]
+    fn a_failed_migration_changes_nothing() {
+        let mut conn = first();
+        let before = tables(&conn);
+        for (migrations, step) in [
+            (&[MIGRATIONS[0], LATER, "CREATE TABLE later (id INTEGER)"][..], None),
+            (&[MIGRATIONS[0], LATER][..], Some("sqlite.migrate.step")),
+            (&[MIGRATIONS[0], LATER][..], Some("sqlite.migrate.before")),
+        ] {
+            let full = move |found| (Some(found) == step).then_some(windlass_store::Fault::Full);
+            let failpoints = Failpoints::new(full);
+            let options = Options { failpoints, ..Options::default() };
+            migrate(&mut conn, Path::new(""), &options, migrations).unwrap_err();
+            assert_eq!((formats(&conn), tables(&conn)), ((1, LOWEST_COMPATIBLE), before));
+        }
+    }
 }

@@ -10,9 +10,9 @@ use crate::writer::{Writer, checkpoint};
 
 impl Writer {
     /// Determines the outcome of the last batch after its COMMIT failed. COMMIT is not retried.
-    pub(crate) fn settle_commit(&mut self, trouble: SqliteError) -> Result<(), SqliteError> {
+    pub(crate) fn settle_commit(&mut self, error: SqliteError) -> Result<(), SqliteError> {
         let batch = self.batch;
-        if trouble.is(ErrorCode::DiskFull) || trouble.is(ErrorCode::DatabaseBusy) {
+        if error.is(ErrorCode::DiskFull) || error.is(ErrorCode::DatabaseBusy) {
             // Both are reported before the commit is complete in the WAL, so this connection sees
             // what every other connection sees.
             self.roll_back();
@@ -21,7 +21,7 @@ impl Writer {
                     self.count_commit();
                     return Ok(());
                 }
-                Some(Ok(_)) => return Err(trouble),
+                Some(Ok(_)) => return Err(error),
                 Some(Err(_)) | None => {}
             }
         }
@@ -29,7 +29,7 @@ impl Writer {
         self.doubt = Some(batch);
         match self.ensure_open() {
             Err(_) => Err(StoreError::OutcomeUnknown(CommitId::new(batch)).into()),
-            Ok(()) if self.lost.contains(&batch) => Err(trouble.into_error(&self.path).into()),
+            Ok(()) if self.lost.contains(&batch) => Err(error.into_error(&self.path).into()),
             Ok(()) => Ok(()),
         }
     }

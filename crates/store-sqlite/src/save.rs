@@ -34,8 +34,8 @@ pub(crate) struct Mark<'m> {
 
 pub(crate) fn mark(conn: &Connection, mark: &Mark<'_>) -> Result<()> {
     let at = mark.at.micros();
-    conn.prepare_cached(sql::KEEP_CLOCK)?.execute((at, mark.last_seq))?;
-    conn.prepare_cached(sql::KEEP_BATCH)?.execute((mark.id, number(mark.batch), at))?;
+    conn.prepare_cached(sql::SET_CLOCK)?.execute((at, mark.last_seq))?;
+    conn.prepare_cached(sql::SET_BATCH)?.execute((mark.id, number(mark.batch), at))?;
     Ok(())
 }
 

@@ -8,19 +8,23 @@ use windlass_store::{Count, Query};
 
 /// The commit mark: the time, the last sequence number of the log, and the batch number of this
 /// handle.
-pub(crate) const KEEP_CLOCK: &str = "UPDATE meta SET clock = max(clock, ?), last_seq = ?";
-pub(crate) const KEEP_BATCH: &str = "INSERT INTO writer (id, batch, at, reopened) \
+pub(crate) const SET_CLOCK: &str = "UPDATE meta SET clock = max(clock, ?), last_seq = ?";
+pub(crate) const SET_BATCH: &str = "INSERT INTO writer (id, batch, at, reopened) \
     VALUES (?, ?, ?, 0) ON CONFLICT (id) DO UPDATE SET batch = excluded.batch, at = excluded.at";
 
-pub(crate) const META: &str = "SELECT format, lowest, clock, last_seq FROM meta WHERE id = 1";
+pub(crate) const META: &str =
+    "SELECT format, lowest_compatible, clock, last_seq FROM meta WHERE id = 1";
+/// Whether the table `meta` is that of an unreleased version.
+pub(crate) const IS_UNRELEASED: &str =
+    "SELECT count(*) > 0 FROM pragma_table_info('meta') WHERE name = 'lowest'";
 pub(crate) const LOG: &str = "SELECT incarnation, last_seq FROM meta WHERE id = 1";
 pub(crate) const RENEW: &str = "UPDATE meta SET incarnation = ? WHERE id = 1";
 pub(crate) const DATA_VERSION: &str = "PRAGMA data_version";
 
 pub(crate) const LOG_HEAD: &str = "SELECT seq, at FROM event ORDER BY seq LIMIT ?";
 pub(crate) const APPEND: &str = "INSERT INTO event \
-    (seq, at, tenant, lane, task, kind, family, name, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
-pub(crate) const EVENTS: &str = "SELECT seq, at, tenant, lane, task, kind, family, name, body \
+    (seq, at, tenant, lane, task, kind, category, name, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
+pub(crate) const EVENTS: &str = "SELECT seq, at, tenant, lane, task, kind, category, name, body \
     FROM event WHERE seq > ? ORDER BY seq LIMIT ?";
 pub(crate) const TRIM: &str = "DELETE FROM event WHERE seq <= ?";
 
@@ -73,7 +77,7 @@ impl TableSql {
 /// index regardless of statistics; SQLite allows it only if the index condition is repeated.
 pub(crate) fn scan(scan: &Scan) -> String {
     let Range { index, prefix, until } = &scan.range;
-    let IndexSpec { columns, indexed_when: present, .. } = index.spec();
+    let IndexSpec { columns, indexed_when, .. } = index.spec();
     let TableSpec { name, key, .. } = index.table().spec();
     let names = each(columns, "", ", ");
     let mut text = format!(r#"SELECT {names}, version, schema, body FROM "{name}""#);
@@ -81,15 +85,15 @@ pub(crate) fn scan(scan: &Scan) -> String {
     if columns == key {
         text += " NOT INDEXED";
     } else {
-        text += &format!(r#" INDEXED BY "{name}_{present}""#);
+        text += &format!(r#" INDEXED BY "{name}_{indexed_when}""#);
     }
-    text += &format!(r#" WHERE "{present}" IS NOT NULL"#);
+    text += &format!(r#" WHERE "{indexed_when}" IS NOT NULL"#);
     let (same, rest) = columns.split_at(prefix.len());
     for column in same {
         text += &format!(r#" AND "{column}" = ?"#);
     }
     if scan.after.is_some() {
-        text += &behind(rest);
+        text += &after(rest);
     }
     if until.is_some() {
         text += &format!(r#" AND "{}" <= ?"#, rest[0]);
@@ -117,7 +121,7 @@ pub(crate) fn list(query: &Query) -> String {
         text += &format!(r#" AND "{column}" {is} ?"#);
     }
     if query.after.is_some() {
-        text += &behind(&key[decided(query)..]);
+        text += &after(&key[decided(query)..]);
     }
     text + &format!(" ORDER BY {keys} LIMIT ?")
 }
@@ -145,7 +149,7 @@ pub(crate) fn decided(query: &Query) -> usize {
 }
 
 /// The condition that a row is after a position.
-fn behind(columns: &[&str]) -> String {
+fn after(columns: &[&str]) -> String {
     let marks = vec!["?"; columns.len()].join(", ");
     format!(" AND ({}) > ({marks})", each(columns, "", ", "))
 }

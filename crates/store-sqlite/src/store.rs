@@ -46,7 +46,7 @@ impl SqliteStore {
         // The working directory may change, and SQLite must not parse the path as a URI.
         let path = &std::path::absolute(path.as_ref())
             .map_err(|failed| StoreError::Unavailable(Box::new(failed)))?;
-        Self::start(path, options).map_err(|trouble| trouble.into_error(path))
+        Self::start(path, options).map_err(|error| error.into_error(path))
     }
 
     /// Reads the format of a file; none if the file or its tables do not exist, for example after
@@ -56,7 +56,7 @@ impl SqliteStore {
         if matches!(path.try_exists(), Ok(false)) {
             return Ok(None);
         }
-        open::examine(path).map_err(|trouble| trouble.into_error(path))
+        open::examine(path).map_err(|error| error.into_error(path))
     }
 
     /// Starts a new incarnation of the log of a file that was restored from a backup. Call it
@@ -68,7 +68,7 @@ impl SqliteStore {
             conn.execute(sql::RENEW, [Uuid::now_v7().to_string()])?;
             Ok(())
         };
-        renew().map_err(|trouble| trouble.into_error(path))
+        renew().map_err(|error| error.into_error(path))
     }
 
     fn start(path: &Path, options: Options) -> Result<Self, SqliteError> {

@@ -143,19 +143,19 @@ impl Writer {
 
     /// The caller may have left; dropping its transaction rolls it back.
     fn answer<T>(&mut self, reply: Reply<T>, found: Result<T, SqliteError>) {
-        let _ = reply.send(found.map_err(|trouble| self.give_up(trouble)));
+        let _ = reply.send(found.map_err(|error| self.give_up(error)));
     }
 
     /// Ends a transaction that failed before its commit: nothing was changed.
-    fn give_up(&mut self, trouble: SqliteError) -> StoreError {
+    fn give_up(&mut self, error: SqliteError) -> StoreError {
         self.roll_back();
-        if trouble.is(ErrorCode::SystemIoFailure) {
+        if error.is(ErrorCode::SystemIoFailure) {
             self.conn = None;
         }
-        if trouble.is(ErrorCode::DiskFull) {
+        if error.is(ErrorCode::DiskFull) {
             self.probe_at = Some(Instant::now() + PROBE_EVERY);
         }
-        trouble.into_error(&self.path)
+        error.into_error(&self.path)
     }
 
     fn begin(&mut self) -> Result<Timestamp, SqliteError> {
@@ -174,8 +174,8 @@ impl Writer {
         let conn = self.conn();
         conn.prepare_cached("BEGIN IMMEDIATE")?.execute(())?;
         let meta = conn.prepare_cached(sql::META)?.query_row((), |row| row.try_into());
-        let (format, lowest, clock, last_seq) = meta?;
-        open::supported(format, lowest)?;
+        let (format, lowest_compatible, clock, last_seq) = meta?;
+        open::supported(format, lowest_compatible)?;
         self.notice_others()?;
         let now = self.pace.now(&*self.options.clock, Timestamp::from_micros(clock));
         self.open = Some(now);
@@ -216,7 +216,7 @@ impl Writer {
                 self.count_commit();
                 Ok(())
             }
-            Err(trouble) => self.settle_commit(trouble),
+            Err(error) => self.settle_commit(error),
         }
     }
 

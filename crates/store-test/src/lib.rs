@@ -5,7 +5,7 @@
 //!   [`windlass_core::ReferenceTables`]; results and full snapshots are compared after every step.
 //! * [`every_fault::run`]: every fault at every call of a script, which must reach the same result.
 //! * [`FaultStore`]: wraps a store and makes chosen calls fail, crash or wait.
-//! * [`format::back_to`]: downgrades a database to an earlier format.
+//! * [`format::unreleased`]: creates a database of an unreleased format.
 //! * [`postgres::Server`]: a Postgres for the duration of a test; the program `with-postgres` runs
 //!   one for the duration of a command.
 //!

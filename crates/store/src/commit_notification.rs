@@ -22,20 +22,20 @@ impl CommitNotification {
     }
 
     /// Encodes it in about `most_bytes`; larger ones decode as [`Notification::Anything`].
-    pub fn written(&self, most_bytes: usize) -> String {
+    pub fn encode(&self, most_bytes: usize) -> String {
         let Self { origin, at, lowest, notice } = self;
-        let lowest = lowest.written();
-        let notice = notice.written(most_bytes.saturating_sub(lowest.len()));
+        let lowest = lowest.encode();
+        let notice = notice.encode(most_bytes.saturating_sub(lowest.len()));
         let lowest = if notice.is_empty() { "" } else { &lowest };
         format!("{origin}\n{}\n{lowest}\n{notice}", at.micros())
     }
 
     /// Decodes a notification. An undecodable one, as of another version, means any change.
-    pub fn read(text: &str) -> Self {
+    pub fn decode(text: &str) -> Self {
         let mut parts = text.splitn(4, '\n');
         let mut part = || parts.next().unwrap_or_default();
         let (origin, at) = (part().to_owned(), part().parse().unwrap_or_default());
-        let (lowest, notice) = match (LowWatermarks::read(part()), Notification::read(part())) {
+        let (lowest, notice) = match (LowWatermarks::decode(part()), Notification::decode(part())) {
             (Some(lowest), notice) => (lowest, notice),
             (None, _) => (LowWatermarks::default(), Notification::Anything),
         };
@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    fn some_word() -> CommitNotification {
+    fn some_notification() -> CommitNotification {
         let wake = Wake { tenant: "t".into(), lane: "a\nb c".into(), route: None };
         let mut lowest = LowWatermarks::default();
         let head = ["t", "a\nb c", "r"].map(Into::into);
@@ -63,20 +63,20 @@ mod tests {
 
     #[test]
     fn a_notification_round_trips() {
-        let word = some_word();
-        assert_eq!(CommitNotification::read(&word.written(7_000)), word);
+        let notification = some_notification();
+        assert_eq!(CommitNotification::decode(&notification.encode(7_000)), notification);
         assert_eq!(
-            CommitNotification::read(&CommitNotification::of_anything().written(7_000)),
+            CommitNotification::decode(&CommitNotification::of_anything().encode(7_000)),
             CommitNotification::of_anything()
         );
     }
 
     #[test]
     fn an_oversized_or_undecodable_notification_means_any_change() {
-        let short = CommitNotification::read(&some_word().written(60));
+        let short = CommitNotification::decode(&some_notification().encode(60));
         assert_eq!((short.origin.as_str(), short.notice), ("me", Notification::Anything));
         for text in ["", "me", "me\n7", "me\n7\n[]", "me\n7\n[[\"other\",[1]]]\n{}"] {
-            assert_eq!(CommitNotification::read(text).notice, Notification::Anything, "{text:?}");
+            assert_eq!(CommitNotification::decode(text).notice, Notification::Anything, "{text:?}");
         }
     }
 }

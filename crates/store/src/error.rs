@@ -11,7 +11,7 @@ type Source = Box<dyn Error + Send + Sync>;
 pub struct CommitId {
     pub number: u64,
     /// Server incarnation, if numbers can be reused by another one; otherwise zero.
-    pub life: i64,
+    pub incarnation: i64,
     /// The time of the batch.
     pub at: Timestamp,
 }
@@ -43,6 +43,8 @@ pub enum StoreError {
     Corrupt { path: PathBuf, source: Source },
     #[error("the database has format {found}, this program reads up to {supported}: upgrade it")]
     Incompatible { found: i64, supported: i64 },
+    #[error("the database has format {found} of an unreleased version: create a new database")]
+    Unreleased { found: i64 },
     #[error("durability is {found}, but {wanted} was requested")]
     NotDurable { found: String, wanted: &'static str },
     #[error("the store is closed")]
@@ -59,7 +61,7 @@ impl StoreError {
             StoreError::Unavailable(_) => "store_unavailable",
             StoreError::Full => "store_full",
             StoreError::Corrupt { .. } => "store_corrupt",
-            StoreError::Incompatible { .. } => "store_incompatible",
+            StoreError::Incompatible { .. } | StoreError::Unreleased { .. } => "store_incompatible",
             StoreError::NotDurable { .. } => "store_not_durable",
             StoreError::Closed => "store_closed",
         }

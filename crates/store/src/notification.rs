@@ -37,18 +37,18 @@ impl Notification {
     }
 
     /// Encodes it in at most `most_bytes`; a larger one decodes as [`Notification::Anything`].
-    pub fn written(&self, most_bytes: usize) -> String {
+    pub fn encode(&self, most_bytes: usize) -> String {
         let Notification::Changed { wakes, next_due } = self else { return String::new() };
         let wakes = wakes.iter().map(|(wake, tasks)| {
             (wake.tenant.clone(), wake.lane.clone(), wake.route.clone(), *tasks)
         });
-        let word = NoticeSender { wakes: wakes.collect(), next_due: *next_due };
-        let text = serde_json::to_string(&word).expect("texts and numbers serialize");
+        let notification = NoticeSender { wakes: wakes.collect(), next_due: *next_due };
+        let text = serde_json::to_string(&notification).expect("texts and numbers serialize");
         if text.len() <= most_bytes { text } else { String::new() }
     }
 
     /// Decodes a notice. An undecodable one, as of another version, is [`Notification::Anything`].
-    pub fn read(text: &str) -> Self {
+    pub fn decode(text: &str) -> Self {
         let Ok(NoticeSender { wakes, next_due }) = serde_json::from_str(text) else {
             return Notification::Anything;
         };
@@ -96,7 +96,7 @@ mod tests {
         let next_due = Some(Timestamp::from_millis(5));
         let mut changes = ChangeSet { wakes, next_due, ..ChangeSet::default() };
         let notice = Notification::of(&changes);
-        assert_eq!(Notification::read(&notice.written(1_000)), notice);
+        assert_eq!(Notification::decode(&notice.encode(1_000)), notice);
         assert_eq!(Notification::with_left(&changes), notice);
         changes.left_ready.insert(wake("a", None), 3);
         let Notification::Changed { wakes, .. } = Notification::with_left(&changes) else {
@@ -104,9 +104,12 @@ mod tests {
         };
         assert_eq!(wakes[&wake("a", None)], 5);
         for other in ["", "{}", "{\"wakes\":7}"] {
-            assert_eq!(Notification::read(other), Notification::Anything, "{other}");
+            assert_eq!(Notification::decode(other), Notification::Anything, "{other}");
         }
-        assert_eq!(Notification::read(&notice.written(10)), Notification::Anything);
-        assert_eq!(Notification::read(&Notification::Anything.written(10)), Notification::Anything);
+        assert_eq!(Notification::decode(&notice.encode(10)), Notification::Anything);
+        assert_eq!(
+            Notification::decode(&Notification::Anything.encode(10)),
+            Notification::Anything
+        );
     }
 }

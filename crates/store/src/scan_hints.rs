@@ -83,13 +83,13 @@ impl LowWatermarks {
         }
     }
 
-    /// Encodes the positions for [`LowWatermarks::read`].
-    pub fn written(&self) -> String {
+    /// Encodes the positions for [`LowWatermarks::decode`].
+    pub fn encode(&self) -> String {
         let positions: Vec<_> = self.0.iter().map(|((index, _), at)| (index, at)).collect();
         serde_json::to_string(&positions).expect("texts and numbers serialize")
     }
 
-    pub fn read(text: &str) -> Option<Self> {
+    pub fn decode(text: &str) -> Option<Self> {
         let positions: Vec<(Index, Vec<Value>)> = serde_json::from_str(text).ok()?;
         let mut lowest = Self::default();
         positions.into_iter().for_each(|(index, at)| lowest.note(index, at));
@@ -99,11 +99,11 @@ impl LowWatermarks {
 
 impl ScanHints {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Queue, Known>> {
-        self.0.lock().expect("no code panics while holding the starts")
+        self.0.lock().expect("no code panics while holding the hints")
     }
 
     /// The start position for a scan.
-    pub fn look(&self, scan: &Scan) -> HintProbe {
+    pub fn probe(&self, scan: &Scan) -> HintProbe {
         let begun = Instant::now();
         let queue = queue(scan.range.index, &scan.range.prefix).filter(|_| scan.after.is_none());
         let Some(queue) = queue else { return HintProbe { queue, start: None, told: 0, begun } };
@@ -119,15 +119,15 @@ impl ScanHints {
     }
 
     /// Updates the hint from the result of a scan.
-    pub fn learn(&self, look: HintProbe, page: &[PageRow]) {
+    pub fn learn(&self, probe: HintProbe, page: &[PageRow]) {
         let mut all = self.lock();
-        let Some(known) = look.queue.and_then(|queue| all.get_mut(&queue)) else { return };
+        let Some(known) = probe.queue.and_then(|queue| all.get_mut(&queue)) else { return };
         // Fails if the hints were dropped meanwhile.
-        let told = known.told.checked_sub(look.told).and_then(|told| usize::try_from(told).ok());
+        let told = known.told.checked_sub(probe.told).and_then(|told| usize::try_from(told).ok());
         let Some(told) = told.filter(|told| *told <= known.recent.len()) else { return };
-        if look.start.is_none() {
-            let took = look.begun.elapsed();
-            known.good_until = Some(look.begun + LOOK_AT_ALL.max(PART_OF_TIME * took));
+        if probe.start.is_none() {
+            let took = probe.begun.elapsed();
+            known.good_until = Some(probe.begun + LOOK_AT_ALL.max(PART_OF_TIME * took));
         }
         if let Some(first) = page.first() {
             let told = known.recent.iter().rev().take(told);
@@ -177,78 +177,78 @@ mod tests {
     }
 
     /// Scans with this result; returns where the scan started.
-    fn look(starts: &ScanHints, found: &[PageRow]) -> Option<Vec<Value>> {
-        let look = starts.look(&scan("a"));
-        let start = look.start.clone();
-        starts.learn(look, found);
+    fn look(hints: &ScanHints, found: &[PageRow]) -> Option<Vec<Value>> {
+        let probe = hints.probe(&scan("a"));
+        let start = probe.start.clone();
+        hints.learn(probe, found);
         start
     }
 
-    fn told(starts: &ScanHints, lane: &str, ready_at: i64) {
+    fn told(hints: &ScanHints, lane: &str, ready_at: i64) {
         let mut lowest = LowWatermarks::default();
         lowest.note(Index::TaskReady, at(lane, ready_at));
-        starts.lower(&LowWatermarks::read(&lowest.written()).unwrap());
+        hints.lower(&LowWatermarks::decode(&lowest.encode()).unwrap());
     }
 
     #[test]
     fn a_scan_starts_at_the_first_row_of_the_previous_one() {
-        let starts = ScanHints::default();
-        assert_eq!(look(&starts, &page("a", 5)), None);
-        assert_eq!(look(&starts, &page("a", 7)), Some(at("a", 5)));
-        assert_eq!(look(&starts, &[]), Some(at("a", 7)));
-        assert_eq!(look(&starts, &[]), Some(at("a", 7)));
-        starts.forget();
-        assert_eq!(look(&starts, &[]), None);
+        let hints = ScanHints::default();
+        assert_eq!(look(&hints, &page("a", 5)), None);
+        assert_eq!(look(&hints, &page("a", 7)), Some(at("a", 5)));
+        assert_eq!(look(&hints, &[]), Some(at("a", 7)));
+        assert_eq!(look(&hints, &[]), Some(at("a", 7)));
+        hints.forget();
+        assert_eq!(look(&hints, &[]), None);
     }
 
     #[test]
     fn an_insert_before_the_hint_lowers_it() {
-        let starts = ScanHints::default();
-        look(&starts, &page("a", 50));
-        told(&starts, "b", 10);
-        told(&starts, "a", 60);
-        assert_eq!(look(&starts, &page("a", 50)), Some(at("a", 50)));
-        told(&starts, "a", 20);
-        assert_eq!(look(&starts, &page("a", 20)), Some(at("a", 20)));
+        let hints = ScanHints::default();
+        look(&hints, &page("a", 50));
+        told(&hints, "b", 10);
+        told(&hints, "a", 60);
+        assert_eq!(look(&hints, &page("a", 50)), Some(at("a", 50)));
+        told(&hints, "a", 20);
+        assert_eq!(look(&hints, &page("a", 20)), Some(at("a", 20)));
     }
 
     #[test]
     fn an_update_during_a_scan_is_not_lost() {
-        let starts = ScanHints::default();
-        look(&starts, &page("a", 10));
-        let begun = starts.look(&scan("a"));
-        told(&starts, "a", 20);
-        told(&starts, "a", 90);
-        starts.learn(begun, &page("a", 50));
-        assert_eq!(look(&starts, &page("a", 50)), Some(at("a", 20)));
-        assert_eq!(look(&starts, &page("a", 50)), Some(at("a", 50)), "the updates are consumed");
+        let hints = ScanHints::default();
+        look(&hints, &page("a", 10));
+        let begun = hints.probe(&scan("a"));
+        told(&hints, "a", 20);
+        told(&hints, "a", 90);
+        hints.learn(begun, &page("a", 50));
+        assert_eq!(look(&hints, &page("a", 50)), Some(at("a", 20)));
+        assert_eq!(look(&hints, &page("a", 50)), Some(at("a", 50)), "the updates are consumed");
     }
 
     #[test]
     fn too_many_updates_during_a_scan_discard_its_result() {
-        let starts = ScanHints::default();
-        look(&starts, &page("a", 10));
-        let begun = starts.look(&scan("a"));
+        let hints = ScanHints::default();
+        look(&hints, &page("a", 10));
+        let begun = hints.probe(&scan("a"));
         for nth in 0..=MOST_RECENT as i64 {
-            told(&starts, "a", 20 + nth);
+            told(&hints, "a", 20 + nth);
         }
-        starts.learn(begun, &page("a", 50));
-        assert_eq!(look(&starts, &page("a", 20)), Some(at("a", 10)));
-        let begun = starts.look(&scan("a"));
-        told(&starts, "a", 5);
-        starts.forget();
-        look(&starts, &page("a", 10));
-        starts.learn(begun, &page("a", 50));
-        assert_eq!(look(&starts, &[]), Some(at("a", 10)), "the scan predates the hints");
+        hints.learn(begun, &page("a", 50));
+        assert_eq!(look(&hints, &page("a", 20)), Some(at("a", 10)));
+        let begun = hints.probe(&scan("a"));
+        told(&hints, "a", 5);
+        hints.forget();
+        look(&hints, &page("a", 10));
+        hints.learn(begun, &page("a", 50));
+        assert_eq!(look(&hints, &[]), Some(at("a", 10)), "the scan predates the hints");
     }
 
     #[test]
     fn only_queue_heads_are_remembered() {
-        let starts = ScanHints::default();
-        let range = windlass_core::Range { index: Index::QueueByLane, ..scan("a").range };
+        let hints = ScanHints::default();
+        let range = windlass_core::Range { index: Index::ReadyRouteByLane, ..scan("a").range };
         for scan in [Scan { after: Some(at("a", 3)), ..scan("a") }, Scan { range, ..scan("a") }] {
-            starts.learn(starts.look(&scan), &page("a", 5));
-            assert_eq!(starts.look(&scan).start, None, "{scan:?}");
+            hints.learn(hints.probe(&scan), &page("a", 5));
+            assert_eq!(hints.probe(&scan).start, None, "{scan:?}");
         }
     }
 }

@@ -109,9 +109,9 @@ pub use windlass_core::command::{
 pub use windlass_core::{
     ActiveAttempt, AfterTurn, Backoff, Change, ChildCounts, Children, Command, ConcurrencyLimit,
     Condition, Cursor, CursorExpired, Distinct, Effect, EffectOwner, EventCategory, FailureClass,
-    Fence, HeldLeases, IdempotencyKey, Kind, Lane, LaneGate, LaneName, LaneState, Lease, LeaseLoss,
-    LeaseRequest, Lifecycle, LimitKey, LimitKind, LogEvent, Matcher, Message, Node, NodeId,
-    OnTimeout, Outcome, Payload, PayloadKey, Policy, Problem, Progress, PublicState, Rate,
+    Fence, HeldLeases, IdempotencyKey, Kind, Lane, LaneLimit, LaneName, LaneState, Lease,
+    LeaseLoss, LeaseRequest, Lifecycle, LimitKey, LimitKind, LogEvent, Matcher, Message, Node,
+    NodeId, OnTimeout, Outcome, Payload, PayloadKey, Policy, Problem, Progress, PublicState, Rate,
     Readiness, Rejection, RequestKey, RequestTtls, ResumeCause, Resumption, Retry, RetryPolicy,
     Route, SESSIONS, Settled, SubscriptionCursor, SuspendReason, Suspension, TagFilter, Task,
     TaskId, TaskKey, Tenant, Timestamp, Waitpoint, WaitpointId, Why, WorkerCapabilities, WorkerId,

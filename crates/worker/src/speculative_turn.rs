@@ -52,7 +52,7 @@ impl SpeculativeTurn {
         let workflow = TaskKey::new(&activity.tenant, parent);
         let (mut instance, from) = state.worker.cache.take_settled(&workflow)?;
         let outcome = StepOutcome::Completed { result: result.clone().map(HistoryPayload) };
-        let arrival = WorkflowInput::Report { step, outcome };
+        let arrival = WorkflowInput::StepCompletion { step, outcome };
         let input = PendingInput { seq: Message::of_step(step), arrival: arrival.clone() };
         instance.set_attempt(1);
         // The regular turn that replaces it finds and reports the same failure.

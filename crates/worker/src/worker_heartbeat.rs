@@ -48,7 +48,8 @@ impl WorkerHeartbeat {
             id: claim.worker.clone(),
             lanes: claim.lanes.iter().cloned().collect(),
             offer: claim.offer.clone(),
-            every_ms: u64::try_from(worker.heartbeat_interval.as_millis()).unwrap_or(u64::MAX),
+            heartbeat_interval_ms: u64::try_from(worker.heartbeat_interval.as_millis())
+                .unwrap_or(u64::MAX),
             held: None,
         };
         let heartbeat = Heartbeat { register, leases: worker.leases.clone() };
@@ -144,7 +145,8 @@ struct HeartbeatSignals {
 async fn beat(engine: Engine, heartbeat: Heartbeat, every: Duration, signals: HeartbeatSignals) {
     let HeartbeatSignals { first_beat_done, stop, alive, failures } = signals;
     let worker = &heartbeat.register.id;
-    let lasts = Duration::from_millis(RegisterWorker::lasts_ms(heartbeat.register.every_ms));
+    let lasts =
+        Duration::from_millis(RegisterWorker::lasts_ms(heartbeat.register.heartbeat_interval_ms));
     loop {
         let sent_at = Instant::now();
         let answer = engine.submit(heartbeat.compose()).await;

@@ -278,7 +278,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a worker is suspect before it is declared dead",
         file: "crates/core/src/command/sweep/worker.rs",
-        from: "if self.missed_at.is_none() {",
+        from: "if self.suspect_at.is_none() {",
         to: "if false {",
     },
     Mutation {

@@ -20,7 +20,7 @@ const STORE: &str = "crates/store-postgres/src/store.rs";
 const TX: &str = "crates/store-postgres/src/tx.rs";
 const STATEMENTS: &str = "crates/store-postgres/sql/statements.sql";
 const ERROR: &str = "crates/store-postgres/src/error.rs";
-const TABLES: &str = "crates/store-postgres/migrations/0001_tables.sql";
+const TABLES: &str = "crates/store-postgres/migrations/0001_initial.sql";
 const BATCHER: &str = "crates/engine/src/batcher.rs";
 
 pub(super) const ROWS: &[Guarded] = &[
@@ -28,14 +28,14 @@ pub(super) const ROWS: &[Guarded] = &[
         "a commit checks the versions of records that were only read",
         "reads::a_claim_that_read_an_active_lane_conflicts_with_a_pause",
         SAVE,
-        "    versioned(sql, Sql::check, &changes.reads, &mut requests);\n",
+        "    versioned(sql, Sql::check, &changes.reads, &mut statements);\n",
         "",
     ),
     guard(
         "a rejection is given after its reads are checked: the store",
         "reads::a_rejection_based_on_a_stale_lane_conflicts",
         SAVE,
-        "    versioned(sql, Sql::check, &changes.reads, &mut requests);\n",
+        "    versioned(sql, Sql::check, &changes.reads, &mut statements);\n",
         "",
     ),
     guard(
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Guarded] = &[
         "an empty answer is given after its reads are checked",
         "reads::an_empty_claim_based_on_a_stale_lane_conflicts",
         SAVE,
-        "    versioned(sql, Sql::check, &changes.reads, &mut requests);\n",
+        "    versioned(sql, Sql::check, &changes.reads, &mut statements);\n",
         "",
     ),
     guard(
@@ -98,8 +98,8 @@ pub(super) const ROWS: &[Guarded] = &[
         "a delete records its key",
         "reads::an_insert_conflicts_with_a_key_deleted_meanwhile",
         SAVE,
-        "add(\"note_deletion\", vec![at(), Param::Ints(gone)]);",
-        "let _: Vec<Option<i64>> = gone;",
+        "add(\"record_deletion\", vec![at(), Param::Ints(deleted)]);",
+        "let _: Vec<Option<i64>> = deleted;",
     ),
     guard(
         "concurrent writers of a contended record wait for each other",
@@ -112,14 +112,14 @@ pub(super) const ROWS: &[Guarded] = &[
         "the end of the last child checks that its parent does not wait",
         "family::a_parent_that_starts_to_wait_concurrently_is_not_missed",
         SAVE,
-        "    versioned(sql, Sql::check, &changes.reads, &mut requests);\n",
+        "    versioned(sql, Sql::check, &changes.reads, &mut statements);\n",
         "",
     ),
     guard(
         "the end of the last child and its parent's wait conflict",
         "family::the_last_two_children_wake_their_parent_once_without_locks",
         SAVE,
-        "    versioned(sql, Sql::check, &changes.reads, &mut requests);\n",
+        "    versioned(sql, Sql::check, &changes.reads, &mut statements);\n",
         "",
     ),
     guard(
@@ -148,7 +148,7 @@ pub(super) const ROWS: &[Guarded] = &[
         "a trimmed log stores its last sequence number",
         "log::the_sequence_of_a_fully_trimmed_log_continues",
         SAVE,
-        "add(\"note_trim\", vec![Param::Int(number(through))]);",
+        "add(\"record_trim\", vec![Param::Int(number(through))]);",
         "",
     ),
     guard(
@@ -331,8 +331,15 @@ pub(super) const ROWS: &[Guarded] = &[
         "a committed row lowers the scan hint",
         "claims::concurrent_batches_lose_no_wake",
         TX,
-        "shared.starts.lower(&word.lowest);",
+        "shared.hints.lower(&notification.lowest);",
         "",
+    ),
+    guard(
+        "a lookup by key does not use the index by state",
+        "plans::every_key_lookup_uses_the_primary_key",
+        TABLES,
+        "(tenant, state, id)\nWHERE state IS NOT NULL;",
+        "(tenant, state, id);",
     ),
     guard(
         "a list by state has an index",
@@ -366,7 +373,7 @@ pub(super) const ROWS: &[Guarded] = &[
         "a read without an answer times out",
         "sessions::a_list_that_waits_for_a_lock_times_out",
         STORE,
-        "self.options.in_time(session.all(&requests)).await else",
-        "Ok::<_, StoreError>(session.all(&requests).await) else",
+        "self.options.in_time(session.all(&statements)).await else",
+        "Ok::<_, StoreError>(session.all(&statements).await) else",
     ),
 ];

@@ -30,16 +30,16 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a key is retained after its response expires",
         file: "crates/core/src/command/sweep/admission.rs",
-        from: "if matches!(request.state, RequestState::Answered { .. }) => {",
+        from: "if matches!(request.state, RequestState::Completed { .. }) => {",
         to: "if false => {",
     },
     Mutation {
         rule: "a replayed response is not counted by the rate limit",
         file: "crates/core/src/command/admit.rs",
-        from: "RequestState::Answered { .. } => {
+        from: "RequestState::Completed { .. } => {
                 Ok(Outcome::RequestCompleted(self.request.answer_key()))
             }",
-        to: "RequestState::Answered { .. } => {
+        to: "RequestState::Completed { .. } => {
                 let (tenant, key) = (&self.request.tenant, &self.request.key);
                 let limiter = &self.request.limiter();
                 if let Some(rate) = self.rate_limit {

@@ -111,13 +111,13 @@ impl ProviderFactory for Factory {
         let key = TaskKey::new(&Tenant::new("duroxide"), &format!("i/{instance}").into());
         let task = engine.task(&key).await.expect("the task is readable").expect("the task exists");
         let received = match &task.lifecycle {
-            Lifecycle::Active(lease) => lease.received.clone(),
+            Lifecycle::Active(lease) => lease.in_flight.clone(),
             _ => Vec::new(),
         };
         let messages = engine.messages(&key, 0, 1_000).await.expect("the messages are readable");
         let attempts = messages.iter().map(|one| {
             let is_leased = received.contains(&one.message.seq);
-            one.message.attempts + u32::from(is_leased)
+            one.message.delivery_count + u32::from(is_leased)
         });
         attempts.max().unwrap_or(0)
     }

@@ -109,7 +109,7 @@ impl Shape {
             Shape::BusyKey | Shape::BusySession => {
                 let name = "busy".to_owned();
                 let session = self == Shape::BusySession;
-                task.gate = Some(if session {
+                task.limit_key = Some(if session {
                     LimitKey::Session(name)
                 } else {
                     LimitKey::Concurrency(name)

@@ -78,7 +78,7 @@ impl Contended {
         let after = fleet.read().await?;
         load.check(&cycles).await?;
         // The count of running tasks in the contended record must be exact.
-        let gate = first.lane(&tenant, &lane).await?.and_then(|lane| lane.gate);
+        let gate = first.lane(&tenant, &lane).await?.and_then(|lane| lane.concurrency);
         let running = gate.map_or(0, |gate| gate.running);
         if cycles.stalls == 0 && running != 0 {
             return Err(BenchError::ConcurrencyLimit { running });

@@ -126,7 +126,7 @@ impl Replay<'_> {
         let rows = payloads.iter().map(|payload| serde_json::from_slice(&payload.bytes));
         let rows: Vec<TurnRecord> = rows.collect::<Result<_, _>>().map_err(BenchError::Row)?;
         phases.decode = begun.elapsed();
-        phases.events = rows.iter().map(|row| row.arrived.len() + row.made.len()).sum();
+        phases.events = rows.iter().map(|row| row.inputs.len() + row.commands.len()).sum();
         let input = windlass_core::Payload::json(steps.to_string());
         let begin = ExecutionStart {
             first_step: 0,

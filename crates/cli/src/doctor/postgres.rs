@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Error, Row};
-use windlass_store_postgres::{Options, connect};
+use windlass_store_postgres::{Options, connect, read_format};
 
 use crate::doctor::finding::Finding;
 use crate::doctor::{durability, indexes, pooler, records, server, tables, transactions};
@@ -63,7 +63,10 @@ pub(super) async fn examine(url: &str, long: Duration) -> Vec<Finding> {
     for look in OF_SERVER.iter().copied().flatten() {
         findings.extend(patient.take(look).await);
     }
-    if tables::are_there(&findings) {
+    let format = read_format(&patient.client, &patient.options.schema).await;
+    if let Some(finding) = tables::of_unreleased(&format) {
+        findings.push(finding);
+    } else if tables::are_there(&findings) {
         for look in OF_TABLES.iter().copied().flatten() {
             findings.extend(patient.take(look).await);
         }

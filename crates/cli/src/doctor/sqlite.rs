@@ -9,7 +9,7 @@ use windlass_store_sqlite::{FORMAT, MIGRATIONS, SqliteStore};
 use crate::doctor::finding::Finding;
 use crate::doctor::plan::Plan;
 use crate::doctor::records;
-use crate::doctor::tables::of_format;
+use crate::doctor::tables::{of_format, of_unreleased};
 
 /// Magic numbers of file systems on which a database is not safe.
 const UNSAFE: &[(i64, &str, &str)] = &[
@@ -34,7 +34,11 @@ const LOOKS: &[(&str, Look)] = &[
 ];
 
 pub(super) fn examine(path: &Path) -> Vec<Finding> {
-    if matches!(SqliteStore::format(path), Ok(None)) {
+    let found = SqliteStore::format(path);
+    if let Some(finding) = of_unreleased(&found) {
+        return vec![finding];
+    }
+    if matches!(found, Ok(None)) {
         let found = format!("there is no database at {}", path.display());
         return vec![Finding::problem("file", found, "create it: windlass migrate")];
     }
@@ -127,7 +131,8 @@ fn journal(conn: &Connection, _: &Path) -> rusqlite::Result<Finding> {
 
 fn format(conn: &Connection, _: &Path) -> rusqlite::Result<Finding> {
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-    let (format, lowest) = conn.query_row("SELECT format, lowest FROM meta", [], read)?;
+    let (format, lowest) =
+        conn.query_row("SELECT format, lowest_compatible FROM meta", [], read)?;
     Ok(of_format(format, lowest, FORMAT))
 }
 

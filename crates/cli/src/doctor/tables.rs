@@ -1,4 +1,5 @@
 use tokio_postgres::Error;
+use windlass_store::StoreError;
 use windlass_store_postgres::{FORMAT, MIGRATIONS};
 
 use crate::doctor::finding::{Finding, Level};
@@ -24,7 +25,11 @@ pub(super) const LOOKS: &[Look] = &[
 ];
 
 pub(super) const LOOKS_INSIDE: &[Look] = &[
-    Look { check: "format", sql: "SELECT format, lowest FROM \"{schema}\".meta", judge: format },
+    Look {
+        check: "format",
+        sql: "SELECT format, lowest_compatible FROM \"{schema}\".meta",
+        judge: format,
+    },
     Look {
         check: "rights",
         sql: "SELECT c.relname::text FROM pg_class AS c \
@@ -104,8 +109,20 @@ fn format(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     Ok(vec![of_format(format, lowest, FORMAT)])
 }
 
+/// A store of an unreleased format; none for any other result of reading the format.
+pub(super) fn of_unreleased(format: &Result<Option<i64>, StoreError>) -> Option<Finding> {
+    let error = format.as_ref().err().filter(|error| error_is_unreleased(error))?;
+    let advice = "no released version reads it: name another file or schema, or remove this one";
+    Some(Finding::problem("format", error.to_string(), advice))
+}
+
+fn error_is_unreleased(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unreleased { .. })
+}
+
 /// Judges the format of any store.
-pub(super) fn of_format(format: i64, lowest: i64, supported: i64) -> Finding {
+pub(super) fn of_format(format: i64, lowest_compatible: i64, supported: i64) -> Finding {
+    let lowest = lowest_compatible;
     let found = format!("{format}, usable by programs from {lowest} on; this one has {supported}");
     if lowest > supported {
         Finding::problem("format", found, "use a later version of this program")

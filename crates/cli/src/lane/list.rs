@@ -28,7 +28,7 @@ impl List {
         let of = |counts: &BTreeMap<LaneName, u64>, lane: &Lane| {
             counts.get(&lane.name).copied().unwrap_or(0)
         };
-        let limit = |lane: &Lane| lane.gate.and_then(|gate| gate.limit);
+        let limit = |lane: &Lane| lane.concurrency.and_then(|gate| gate.limit);
         if self.target.json {
             for lane in &lanes {
                 say_json(&json!({
@@ -37,7 +37,7 @@ impl List {
                     "ready": of(&ready, lane),
                     "running": of(&running, lane),
                     "limit": limit(lane),
-                    "routes": lane.queues,
+                    "routes": lane.ready_routes,
                 }));
             }
         } else if lanes.is_empty() {
@@ -50,7 +50,7 @@ impl List {
                     None => running.to_string(),
                 };
                 let (name, state) = (lane.name.to_string(), lane.state.as_str().to_owned());
-                [name, state, of(&ready, lane).to_string(), running, lane.queues.to_string()]
+                [name, state, of(&ready, lane).to_string(), running, lane.ready_routes.to_string()]
             });
             say_table(["lane", "state", "ready", "running", "routes"], rows.collect());
         }

@@ -52,6 +52,6 @@ pub(crate) fn described(gate: &ConcurrencyLimit, now: Timestamp) -> Value {
         "started": gate.started(now),
         "retry_at": time(gate.opens_at(now)),
         "owner": gate.owner.as_ref().map(|owner| &owner.worker),
-        "owned_until": time(gate.owner.as_ref().map(|owner| owner.until)),
+        "owned_until": time(gate.owner.as_ref().map(|owner| owner.expires_at)),
     })
 }

@@ -46,7 +46,7 @@ fn lifecycle(lifecycle: &Lifecycle) -> Value {
         Lifecycle::Waiting(turn) | Lifecycle::Blocked(turn) => {
             json!({ "ready_at": time(turn.ready_at) })
         }
-        Lifecycle::Granted { turn, worker, until } => json!({
+        Lifecycle::Granted { readiness: turn, worker, until } => json!({
             "ready_at": time(turn.ready_at),
             "granted_to": worker,
             "until": time(*until),
@@ -56,7 +56,7 @@ fn lifecycle(lifecycle: &Lifecycle) -> Value {
             "reason": suspension.reason,
             "condition": suspension.condition,
             "timeout_at": time(suspension.timeout.map(|timeout| timeout.at)),
-            "on_timeout": suspension.timeout.map(|timeout| timeout.then),
+            "on_timeout": suspension.timeout.map(|timeout| timeout.action),
             "escalated_at": time(suspension.escalated_at),
         } }),
         Lifecycle::WaitingChildren { since, .. } => json!({ "since": time(*since) }),

@@ -31,9 +31,9 @@ pub(crate) fn child_counts(counts: &ChildCounts) -> String {
 /// Since when the task is in its state, or until when.
 pub(crate) fn since(task: &Task, now: Timestamp) -> String {
     match &task.lifecycle {
-        Lifecycle::Waiting(turn) | Lifecycle::Blocked(turn) | Lifecycle::Granted { turn, .. } => {
-            distance(turn.ready_at, now)
-        }
+        Lifecycle::Waiting(turn)
+        | Lifecycle::Blocked(turn)
+        | Lifecycle::Granted { readiness: turn, .. } => distance(turn.ready_at, now),
         Lifecycle::Suspended(suspension) => distance(suspension.since, now),
         Lifecycle::WaitingChildren { since, .. } => distance(*since, now),
         Lifecycle::Delayed { until, .. } if *until > now => {
@@ -54,8 +54,10 @@ pub(crate) fn since(task: &Task, now: Timestamp) -> String {
 /// A one-line note on the current state.
 pub(crate) fn first_line(task: &Task) -> String {
     match &task.lifecycle {
-        Lifecycle::Waiting(turn) if turn.lost.is_some() => "its last lease expired".to_owned(),
-        Lifecycle::Blocked(_) => task.gate.as_ref().map_or_else(String::new, |gate| {
+        Lifecycle::Waiting(turn) if turn.lost_epoch.is_some() => {
+            "its last lease expired".to_owned()
+        }
+        Lifecycle::Blocked(_) => task.limit_key.as_ref().map_or_else(String::new, |gate| {
             format!("blocked by {} {}", noun(gate.kind()), gate.name())
         }),
         Lifecycle::Granted { worker, .. } => format!("granted to {worker}"),

@@ -125,7 +125,9 @@ fn print(task: &Task, kept: &Kept, now: Timestamp) {
 fn standing(task: &Task, now: Timestamp) -> String {
     let state = task.lifecycle.public();
     match &task.lifecycle {
-        Lifecycle::Waiting(turn) | Lifecycle::Blocked(turn) | Lifecycle::Granted { turn, .. } => {
+        Lifecycle::Waiting(turn)
+        | Lifecycle::Blocked(turn)
+        | Lifecycle::Granted { readiness: turn, .. } => {
             format!("{state} since {}", moment(turn.ready_at, now))
         }
         Lifecycle::Suspended(suspension) => {

@@ -48,7 +48,7 @@ async fn all(engine: &Engine, tenant: &Tenant) -> Result<Vec<Arc<RegisteredWorke
 
 /// How long the next heartbeat has been overdue, by the clock of this machine.
 fn overdue_ms(worker: &RegisteredWorker, now: Timestamp) -> u64 {
-    worker.seen_at.plus_ms(worker.every_ms).ms_until(now)
+    worker.seen_at.plus_ms(worker.heartbeat_interval_ms).ms_until(now)
 }
 
 fn described(worker: &RegisteredWorker, now: Timestamp) -> Value {
@@ -59,9 +59,9 @@ fn described(worker: &RegisteredWorker, now: Timestamp) -> Value {
         "tags": tags(&worker.offer.tags),
         "registered_at": time(worker.registered_at),
         "seen_at": time(worker.seen_at),
-        "heartbeat_interval_ms": worker.every_ms,
+        "heartbeat_interval_ms": worker.heartbeat_interval_ms,
         "overdue_ms": overdue_ms(worker, now),
-        "suspect_since": time(worker.missed_at),
+        "suspect_since": time(worker.suspect_at),
     })
 }
 
@@ -85,7 +85,7 @@ fn row(worker: &RegisteredWorker, now: Timestamp) -> [String; 5] {
         0..1_000 => String::new(),
         ms => format!(", {} overdue", duration::brief(ms)),
     };
-    let suspect = if worker.missed_at.is_some() { ", suspect" } else { "" };
+    let suspect = if worker.suspect_at.is_some() { ", suspect" } else { "" };
     let lanes: Vec<String> = worker.lanes.iter().map(|lane| printable(lane.as_str())).collect();
     let mut offers: Vec<&str> = worker.offer.capabilities.iter().map(String::as_str).collect();
     let tags = format!("tags: {}", tags(&worker.offer.tags));
@@ -116,18 +116,18 @@ mod tests {
             tags,
             ..WorkerCapabilities::default()
         };
-        let worker = |tags, missed_at| RegisteredWorker {
+        let worker = |tags, suspect_at| RegisteredWorker {
             tenant: Tenant::default(),
             id: "w".into(),
             lanes: ["mail".into(), "bulk".into()].into(),
             offer: offer(tags),
             registered_at: at(0),
             seen_at: at(60_000),
-            every_ms: 10_000,
-            missed_at,
+            heartbeat_interval_ms: 10_000,
+            suspect_at,
             due_at: at(95_000),
         };
-        for (tags, missed_at, now_ms, offers, seen) in [
+        for (tags, suspect_at, now_ms, offers, seen) in [
             (TagFilter::Untagged, None, 60_000, "gpu", "just now"),
             (TagFilter::Any, None, 70_500, "gpu, tags: any", "10s ago"),
             (TagFilter::None, None, 72_000, "gpu, tags: none", "12s ago, 2s overdue"),
@@ -139,7 +139,7 @@ mod tests {
                 "35s ago, 25s overdue, suspect",
             ),
         ] {
-            let worker = worker(tags, missed_at);
+            let worker = worker(tags, suspect_at);
             let found = row(&worker, at(now_ms));
             let expected = ["w", "bulk, mail", offers, &found[3], seen];
             assert_eq!(found, expected);

@@ -71,18 +71,18 @@ impl<'h> Checker<'h> {
 
     fn row(&mut self, row: &'h TurnRecord) {
         // A row without inputs and commands has the time of its reader.
-        if !row.arrived.is_empty() || !row.made.is_empty() {
+        if !row.inputs.is_empty() || !row.commands.is_empty() {
             if row.at < self.at {
                 self.problem(format!("its time {} is before that of the previous turn", row.at));
             }
             self.at = row.at;
         }
-        for arrival in &row.arrived {
-            if let WorkflowInput::Report { step, outcome } = arrival {
+        for arrival in &row.inputs {
+            if let WorkflowInput::StepCompletion { step, outcome } = arrival {
                 self.report(*step, outcome, row);
             }
         }
-        for made in &row.made {
+        for made in &row.commands {
             self.make(made);
         }
     }
@@ -95,10 +95,12 @@ impl<'h> Checker<'h> {
         if !self.reported.insert(step) {
             return self.problem(format!("step {step} has ended a second time"));
         }
-        let here = row.made.iter().find(|made| step_of(made) == Some(step));
+        let here = row.commands.iter().find(|made| step_of(made) == Some(step));
         match (self.made.get(&step).copied(), here) {
             (Some(made), _) => self.fits(step, made, outcome),
-            (None, Some(made @ RecordedCommand::Local { .. })) => self.fits(step, made, outcome),
+            (None, Some(made @ RecordedCommand::LocalActivity { .. })) => {
+                self.fits(step, made, outcome)
+            }
             (None, Some(made)) => {
                 self.problem(format!(
                     "{}, step {step}, has ended before it was created",
@@ -115,11 +117,11 @@ impl<'h> Checker<'h> {
         match made {
             RecordedCommand::Timer { .. } if fired => {}
             RecordedCommand::Activity { .. }
-            | RecordedCommand::Local { .. }
+            | RecordedCommand::LocalActivity { .. }
             | RecordedCommand::Child { .. }
                 if !fired => {}
             // Not awaited by code: only a failure is reported.
-            RecordedCommand::Start { .. } | RecordedCommand::Signal { .. }
+            RecordedCommand::StartDetached { .. } | RecordedCommand::Signal { .. }
                 if matches!(outcome, StepOutcome::Failed { .. }) => {}
             _ => self.problem(format!("{}, step {step}, cannot end as {outcome:?}", named(made))),
         }
@@ -142,7 +144,7 @@ impl<'h> Checker<'h> {
                 self.next_step = Some(step + 1);
                 self.made.insert(step, made);
                 if self.early.remove(&step).is_some()
-                    && !matches!(made, RecordedCommand::Local { .. })
+                    && !matches!(made, RecordedCommand::LocalActivity { .. })
                 {
                     self.problem(format!(
                         "{}, step {step}, has ended before it was created",
@@ -157,8 +159,8 @@ impl<'h> Checker<'h> {
         match self.made.get(&step) {
             None => self.problem(format!("step {step} is cancelled, but was never created")),
             Some(
-                RecordedCommand::Wait { .. }
-                | RecordedCommand::Start { .. }
+                RecordedCommand::WaitSignal { .. }
+                | RecordedCommand::StartDetached { .. }
                 | RecordedCommand::Signal { .. },
             ) => {
                 self.problem(format!("step {step} is cancelled, but cannot be"));
@@ -180,28 +182,32 @@ mod tests {
     /// `x3` cancels it, `p` records a patch; `+3` completes it, `-3` fails it, `!3` fires it; `@5`
     /// is the time.
     fn row(words: &str) -> TurnRecord {
-        let mut row = TurnRecord { at: Timestamp::from_millis(0), arrived: vec![], made: vec![] };
+        let mut row =
+            TurnRecord { at: Timestamp::from_millis(0), inputs: vec![], commands: vec![] };
         for word in words.split_whitespace() {
             let (signal, number) = word.split_at(1);
             let step = number.parse().unwrap_or(0);
             let name = "n".to_owned();
             let completed = StepOutcome::Completed { result: None };
             match signal {
-                "a" => row.made.push(RecordedCommand::Activity { step, name, input: None }),
-                "l" => row.made.push(RecordedCommand::Local { step, name }),
-                "t" => row.made.push(RecordedCommand::Timer { step, until: Timestamp::default() }),
-                "m" => row.made.push(RecordedCommand::Signal { step, to: "b".into(), name }),
-                "w" => row.made.push(RecordedCommand::Wait { step, name }),
-                "x" => row.made.push(RecordedCommand::Cancel { step }),
-                "p" => row.made.push(RecordedCommand::Patch { id: name }),
-                "+" => row.arrived.push(WorkflowInput::Report { step, outcome: completed }),
+                "a" => row.commands.push(RecordedCommand::Activity { step, name, input: None }),
+                "l" => row.commands.push(RecordedCommand::LocalActivity { step, name }),
+                "t" => {
+                    row.commands.push(RecordedCommand::Timer { step, until: Timestamp::default() })
+                }
+                "m" => row.commands.push(RecordedCommand::Signal { step, to: "b".into(), name }),
+                "w" => row.commands.push(RecordedCommand::WaitSignal { step, name }),
+                "x" => row.commands.push(RecordedCommand::Cancel { step }),
+                "p" => row.commands.push(RecordedCommand::Patch { id: name }),
+                "+" => row.inputs.push(WorkflowInput::StepCompletion { step, outcome: completed }),
                 "-" => {
                     let (class, reason) = (FailureClass::Permanent, String::new());
                     let outcome = StepOutcome::Failed { class, reason };
-                    row.arrived.push(WorkflowInput::Report { step, outcome });
+                    row.inputs.push(WorkflowInput::StepCompletion { step, outcome });
                 }
                 "!" => {
-                    row.arrived.push(WorkflowInput::Report { step, outcome: StepOutcome::Fired });
+                    row.inputs
+                        .push(WorkflowInput::StepCompletion { step, outcome: StepOutcome::Fired });
                 }
                 "@" => row.at = Timestamp::from_millis(i64::try_from(step).unwrap()),
                 other => panic!("{other}"),

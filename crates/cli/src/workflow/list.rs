@@ -83,14 +83,14 @@ pub(super) fn workflow_json(task: &Task) -> Value {
     fields["turns"] = state.turns.into();
     fields["first_step"] = state.first_step.into();
     fields["next_step"] = state.next_step.into();
-    fields["cancel_reason"] = json!(state.cancelling);
+    fields["cancel_reason"] = json!(state.cancel_reason);
     fields["sticky_worker"] = json!(state.sticky.as_ref().map(|sticky| &sticky.worker));
     fields
 }
 
 /// A one-line note on the current state.
 fn note(task: &Task) -> String {
-    let cancelling = task.workflow.as_ref().and_then(|state| state.cancelling.as_ref());
+    let cancelling = task.workflow.as_ref().and_then(|state| state.cancel_reason.as_ref());
     match (&task.lifecycle, cancelling, &task.progress) {
         (lifecycle, _, _) if lifecycle.ended_at().is_some() => first_line(task),
         // Its worker reports why it cannot continue.

@@ -9,11 +9,11 @@ use crate::task::brief;
 pub(super) fn step_of(made: &RecordedCommand) -> Option<u64> {
     match made {
         RecordedCommand::Activity { step, .. }
-        | RecordedCommand::Local { step, .. }
+        | RecordedCommand::LocalActivity { step, .. }
         | RecordedCommand::Timer { step, .. }
         | RecordedCommand::Child { step, .. }
-        | RecordedCommand::Start { step, .. }
-        | RecordedCommand::Wait { step, .. }
+        | RecordedCommand::StartDetached { step, .. }
+        | RecordedCommand::WaitSignal { step, .. }
         | RecordedCommand::Signal { step, .. } => Some(*step),
         RecordedCommand::Cancel { .. } | RecordedCommand::Patch { .. } => None,
     }
@@ -23,11 +23,15 @@ pub(super) fn step_of(made: &RecordedCommand) -> Option<u64> {
 pub(super) fn named(made: &RecordedCommand) -> String {
     match made {
         RecordedCommand::Activity { name, .. } => format!("activity {}", printable(name)),
-        RecordedCommand::Local { name, .. } => format!("local activity {}", printable(name)),
+        RecordedCommand::LocalActivity { name, .. } => {
+            format!("local activity {}", printable(name))
+        }
         RecordedCommand::Timer { until, .. } => format!("timer until {until}"),
         RecordedCommand::Child { name, id, .. } => format!("child {} as {id}", printable(name)),
-        RecordedCommand::Start { name, id, .. } => format!("start of {} as {id}", printable(name)),
-        RecordedCommand::Wait { name, .. } => format!("wait for message {}", printable(name)),
+        RecordedCommand::StartDetached { name, id, .. } => {
+            format!("start of {} as {id}", printable(name))
+        }
+        RecordedCommand::WaitSignal { name, .. } => format!("wait for message {}", printable(name)),
         RecordedCommand::Signal { name, to, .. } => format!("message {} to {to}", printable(name)),
         RecordedCommand::Cancel { step } => format!("cancels step {step}"),
         RecordedCommand::Patch { id } => format!("takes patch {}", printable(id)),
@@ -37,7 +41,7 @@ pub(super) fn named(made: &RecordedCommand) -> String {
 /// What an open step waits for.
 pub(super) fn awaited(made: &RecordedCommand) -> String {
     match made {
-        RecordedCommand::Wait { name, .. } => format!("message {}", printable(name)),
+        RecordedCommand::WaitSignal { name, .. } => format!("message {}", printable(name)),
         _ => named(made),
     }
 }
@@ -70,7 +74,7 @@ pub(super) fn ended(outcome: &StepOutcome) -> (&'static str, String) {
 /// An input of the workflow.
 pub(super) fn came(arrival: &WorkflowInput) -> String {
     match arrival {
-        WorkflowInput::Report { step, outcome } => {
+        WorkflowInput::StepCompletion { step, outcome } => {
             let (word, rest) = ended(outcome);
             format!("step {step} {word}{rest}")
         }

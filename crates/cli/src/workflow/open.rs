@@ -43,9 +43,9 @@ pub(super) fn open<'h>(rows: &'h [TurnRecord], unread: &'h [String]) -> Vec<Open
     for row in rows {
         // A local activity is created and completed in the same row.
         let mut early = BTreeSet::new();
-        for arrival in &row.arrived {
+        for arrival in &row.inputs {
             match arrival {
-                WorkflowInput::Report { step, .. } => {
+                WorkflowInput::StepCompletion { step, .. } => {
                     if !reader.end(*step) {
                         early.insert(*step);
                     }
@@ -54,7 +54,7 @@ pub(super) fn open<'h>(rows: &'h [TurnRecord], unread: &'h [String]) -> Vec<Open
                 WorkflowInput::Cancel { .. } => {}
             }
         }
-        for made in &row.made {
+        for made in &row.commands {
             reader.make(made, row.at, &early);
         }
     }
@@ -69,7 +69,7 @@ impl<'h> Reader<'h> {
         // leaves no other trace in the history.
         if let (RecordedCommand::Timer { .. }, Some(before)) = (ended.made, step.checked_sub(1)) {
             let wait = self.open.get(&before);
-            if wait.is_some_and(|wait| matches!(wait.made, RecordedCommand::Wait { .. })) {
+            if wait.is_some_and(|wait| matches!(wait.made, RecordedCommand::WaitSignal { .. })) {
                 self.open.remove(&before);
             }
         }
@@ -79,7 +79,7 @@ impl<'h> Reader<'h> {
     /// The first message goes to the first wait of its name.
     fn deliver(&mut self, name: &'h str) {
         let is_it = |open: &Open<'_>| match open.made {
-            RecordedCommand::Wait { name: of, .. } => of == name,
+            RecordedCommand::WaitSignal { name: of, .. } => of == name,
             _ => false,
         };
         match self.open.values().find(|open| is_it(open)).map(|open| open.step) {
@@ -91,10 +91,10 @@ impl<'h> Reader<'h> {
     fn make(&mut self, made: &'h RecordedCommand, since: Timestamp, early: &BTreeSet<u64>) {
         match made {
             RecordedCommand::Cancel { step } => drop(self.open.remove(step)),
-            RecordedCommand::Start { .. }
+            RecordedCommand::StartDetached { .. }
             | RecordedCommand::Signal { .. }
             | RecordedCommand::Patch { .. } => {}
-            RecordedCommand::Wait { name, .. } if self.unread.contains(&name.as_str()) => {
+            RecordedCommand::WaitSignal { name, .. } if self.unread.contains(&name.as_str()) => {
                 let place = self.unread.iter().position(|unread| unread == name);
                 place.map(|place| self.unread.remove(place));
             }
@@ -114,11 +114,11 @@ mod tests {
     use super::*;
 
     fn row(arrived: Vec<WorkflowInput>, made: Vec<RecordedCommand>) -> TurnRecord {
-        TurnRecord { at: Timestamp::from_millis(1), arrived, made }
+        TurnRecord { at: Timestamp::from_millis(1), inputs: arrived, commands: made }
     }
 
     fn wait(step: u64) -> RecordedCommand {
-        RecordedCommand::Wait { step, name: "go".into() }
+        RecordedCommand::WaitSignal { step, name: "go".into() }
     }
 
     fn timer(step: u64) -> RecordedCommand {
@@ -132,7 +132,7 @@ mod tests {
     fn report(step: u64) -> WorkflowInput {
         let fired = StepOutcome::Fired;
         let outcome = if step == 1 { fired } else { StepOutcome::Completed { result: None } };
-        WorkflowInput::Report { step, outcome }
+        WorkflowInput::StepCompletion { step, outcome }
     }
 
     fn message() -> WorkflowInput {
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn open_steps_of_a_history() {
-        let local = RecordedCommand::Local { step: 0, name: "price".into() };
+        let local = RecordedCommand::LocalActivity { step: 0, name: "price".into() };
         let cancel = |step| RecordedCommand::Cancel { step };
         for (rows, unread, expected) in [
             (vec![row(vec![], vec![activity(0), timer(1)])], 0, vec![0, 1]),

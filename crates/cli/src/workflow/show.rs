@@ -171,7 +171,7 @@ fn add_trouble(pairs: &mut Vec<(&'static str, String)>, task: &Task, now: Timest
         }
         Lifecycle::Cancelled { reason, .. } => pairs.push(("reason", printable(reason))),
         lifecycle if lifecycle.ended_at().is_none() => {
-            let asked = task.workflow.as_ref().and_then(|state| state.cancelling.as_ref());
+            let asked = task.workflow.as_ref().and_then(|state| state.cancel_reason.as_ref());
             pairs.extend(asked.map(|reason| ("cancel reason", printable(reason))));
             // A worker that cannot continue the workflow reports why as progress.
             let trouble = task.progress.as_ref().map(|progress| {

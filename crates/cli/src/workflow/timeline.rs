@@ -53,12 +53,13 @@ fn lines(rows: &[TurnRecord]) -> Vec<String> {
         }
         lines.push(head);
         // A local activity is completed in the row that creates it.
-        let made = row.made.iter().filter_map(|made| Some((step_of(made)?, (made, row.at))));
+        let made = row.commands.iter().filter_map(|made| Some((step_of(made)?, (made, row.at))));
         steps.extend(made);
-        let arrived = row.arrived.iter().map(|arrival| arrived(arrival, &steps, row.at));
+        let arrived = row.inputs.iter().map(|arrival| arrived(arrival, &steps, row.at));
         lines.extend(arrived.map(|text| format!("           <- {text}")));
-        lines
-            .extend(row.made.iter().map(|made| format!("           -> {}", made_of(made, &steps))));
+        lines.extend(
+            row.commands.iter().map(|made| format!("           -> {}", made_of(made, &steps))),
+        );
         before = row.at;
     }
     lines
@@ -70,10 +71,10 @@ fn arrived(
     steps: &BTreeMap<u64, (&RecordedCommand, Timestamp)>,
     at: Timestamp,
 ) -> String {
-    let WorkflowInput::Report { step, outcome } = arrival else { return came(arrival) };
+    let WorkflowInput::StepCompletion { step, outcome } = arrival else { return came(arrival) };
     let Some((made, since)) = steps.get(step) else { return came(arrival) };
     if let (
-        RecordedCommand::Start { .. } | RecordedCommand::Signal { .. },
+        RecordedCommand::StartDetached { .. } | RecordedCommand::Signal { .. },
         StepOutcome::Failed { reason, .. },
     ) = (made, outcome)
     {
@@ -131,7 +132,7 @@ mod tests {
     fn a_history_as_text() {
         let at = |ms| Timestamp::from_millis(ms);
         let carried = |text: &str| Some(HistoryPayload(Payload::json(text)));
-        let completed = |step, text| WorkflowInput::Report {
+        let completed = |step, text| WorkflowInput::StepCompletion {
             step,
             outcome: StepOutcome::Completed { result: carried(text) },
         };
@@ -142,13 +143,13 @@ mod tests {
         };
         let reason = "go could not be sent to b: it is full".to_owned();
         let outcome = StepOutcome::Failed { class: FailureClass::Permanent, reason };
-        let refused = WorkflowInput::Report { step: 3, outcome };
+        let refused = WorkflowInput::StepCompletion { step: 3, outcome };
         let rows = [
             TurnRecord {
                 at: at(0),
-                arrived: vec![completed(0, "5")],
-                made: vec![
-                    RecordedCommand::Local { step: 0, name: "price".into() },
+                inputs: vec![completed(0, "5")],
+                commands: vec![
+                    RecordedCommand::LocalActivity { step: 0, name: "price".into() },
                     RecordedCommand::Activity {
                         step: 1,
                         name: "charge".into(),
@@ -160,8 +161,8 @@ mod tests {
             },
             TurnRecord {
                 at: at(1_500),
-                arrived: vec![completed(1, "true"), message, refused],
-                made: vec![RecordedCommand::Cancel { step: 2 }],
+                inputs: vec![completed(1, "true"), message, refused],
+                commands: vec![RecordedCommand::Cancel { step: 2 }],
             },
         ];
         let expected = "\

@@ -106,7 +106,7 @@ fn changed_tables_and_indexes_are_found() {
          CREATE INDEX task_state ON windlass.task (state); \
          CREATE INDEX mine ON windlass.task (kind); \
          UPDATE pg_index SET indisvalid = false \
-         WHERE indexrelid = 'windlass.queue_due_at'::regclass; \
+         WHERE indexrelid = 'windlass.ready_route_due_at'::regclass; \
          ALTER TABLE windlass.lane SET (autovacuum_enabled = false)",
     );
     let report = Report::of(&place, "");
@@ -115,7 +115,7 @@ fn changed_tables_and_indexes_are_found() {
     let make = advice.strip_prefix("create it again: ").unwrap();
     server.sql(make);
     assert_eq!(report.found("indexes", "task_state has columns state").0, "problem");
-    assert_eq!(report.found("indexes", "queue_due_at is not valid").0, "problem");
+    assert_eq!(report.found("indexes", "ready_route_due_at is not valid").0, "problem");
     assert_eq!(report.found("indexes", "mine on task is not from Windlass").0, "warning");
     assert_eq!(report.found("vacuum", "autovacuum_enabled=false").0, "problem");
     let report = Report::of(&place, "");

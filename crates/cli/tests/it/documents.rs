@@ -49,7 +49,7 @@ async fn every_field_is_in_the_guide() {
         id: "w".into(),
         lanes: ["default".into()].into(),
         offer: windlass::WorkerCapabilities::default(),
-        every_ms: 60_000,
+        heartbeat_interval_ms: 60_000,
         held: None,
     };
     engine.submit(register).await.unwrap();

@@ -18,26 +18,56 @@ fn a_store_is_migrated(place: &Place, ours: i64, meta: &str, sql: impl Fn(&str))
     assert_eq!(place.one("migrate --check"), row(json!(ours), ours, false));
     place.ok("task create k --id t");
 
-    for earlier in 1..ours {
-        sql(&format::back_to(earlier, meta.trim_end_matches("meta")));
-        assert_eq!(place.one_of("migrate --check", 3), row(json!(earlier), ours, false));
-        let said = place.run("migrate --check");
-        assert!(said.err.contains(&format!("has format {earlier}")), "{said:?}");
-        assert_eq!(place.one("migrate"), row(json!(earlier), ours, true));
-        let done = format!("has format {ours}: nothing to do");
-        assert!(place.ok("migrate").contains(&done));
-        assert_eq!(place.json("task list").len(), 1);
-    }
+    let earlier = ours - 1;
+    sql(&format!("UPDATE {meta} SET format = {earlier}"));
+    assert_eq!(place.one_of("migrate --check", 3), row(json!(earlier), ours, false));
+    let said = place.run("migrate --check");
+    assert!(said.err.contains(&format!("has format {earlier}")), "{said:?}");
+    sql(&format!("UPDATE {meta} SET format = {ours}"));
+    let done = format!("has format {ours}: nothing to do");
+    assert!(place.ok("migrate").contains(&done));
+    assert_eq!(place.json("task list").len(), 1);
 
     let later = ours + 1;
     sql(&format!("UPDATE {meta} SET format = {later}"));
     assert_eq!(place.one("migrate"), row(json!(later), later, false));
-    sql(&format!("UPDATE {meta} SET lowest = {later}"));
+    sql(&format!("UPDATE {meta} SET lowest_compatible = {later}"));
     for line in ["migrate", "migrate --check", "task list"] {
         let said = place.run(line);
         assert_eq!(said.code, 1, "{line}: {said:?}");
         assert!(said.err.contains("[store_incompatible]"), "{line}: {said:?}");
     }
+}
+
+/// `sql` runs statements on an empty store.
+fn an_unreleased_format_is_refused(place: &Place, schema: &str, sql: impl Fn(&str)) {
+    sql(&format::unreleased(*format::UNRELEASED.end(), schema));
+    for line in ["migrate", "migrate --check", "task list", "task create k"] {
+        let said = place.run(line);
+        assert_eq!(said.code, 1, "{line}: {said:?}");
+        let expected = ["[store_incompatible]", "format 6 of an unreleased version"];
+        assert!(expected.iter().all(|part| said.err.contains(part)), "{line}: {said:?}");
+    }
+    let said = place.run("doctor");
+    assert!(said.code == 1 && said.out.contains("of an unreleased version"), "{said:?}");
+}
+
+#[test]
+fn a_file_of_an_unreleased_format() {
+    let place = Place::empty();
+    an_unreleased_format_is_refused(&place, "", |text| {
+        rusqlite::Connection::open(place.file("app.db")).unwrap().execute_batch(text).unwrap();
+    });
+}
+
+#[test]
+fn a_database_of_an_unreleased_format() {
+    let server = Server::start();
+    let place = Place::at(server.url());
+    server.sql("CREATE SCHEMA windlass");
+    an_unreleased_format_is_refused(&place, "windlass.", |text| {
+        server.sql(text);
+    });
 }
 
 #[test]

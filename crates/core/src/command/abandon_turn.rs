@@ -29,7 +29,7 @@ impl AbandonTurn {
             return Ok(Outcome::Settled(answer));
         }
         let own = current.epoch == self.fence.epoch;
-        let lost = current.lifecycle.readiness().and_then(|ready| ready.lost);
+        let lost = current.lifecycle.readiness().and_then(|ready| ready.lost_epoch);
         if own && current.workflow.is_some() && lost == Some(self.fence.epoch) {
             // The lease expired and was swept, which counted the delivery.
             return Ok(Outcome::Settled(Settled::Released));
@@ -43,11 +43,11 @@ impl AbandonTurn {
             return Err(Rejection::NotAWorkflow.into());
         }
         let run = lease.run.clone().ok_or(Rejection::NotBegun)?;
-        redeliver(world, &current, &lease.received, Some(self.delay_ms), self.counts)?;
+        redeliver(world, &current, &lease.in_flight, Some(self.delay_ms), self.counts)?;
         let mut task = without_in_flight(&current);
         end_lease(world, &task)?;
         let (epoch, answer) = (self.fence.epoch, Settled::Released);
-        task.last_settle = Some(Settle { epoch, digest, answer: answer.clone() });
+        task.last_settle = Some(Settle { epoch, digest, result: answer.clone() });
         world.emit(Event::of_task(&task, world.now(), Change::Released { epoch }));
         await_messages(world, task, &run)?;
         Ok(Outcome::Settled(answer))
@@ -114,14 +114,14 @@ mod tests {
     fn take(stage: &mut Stage) -> Vec<u64> {
         stage.must(Claim { receives: true, ..claim() });
         match stage.task("t").expect("it exists").lifecycle {
-            Lifecycle::Active(lease) => lease.received,
+            Lifecycle::Active(lease) => lease.in_flight,
             _ => Vec::new(),
         }
     }
 
     fn attempts(stage: &Stage, seq: u64) -> u32 {
         let key = Message::key_of(&Tenant::default(), &"t".into(), seq);
-        stage.record::<Message>(&key).expect("it exists").attempts
+        stage.record::<Message>(&key).expect("it exists").delivery_count
     }
 
     fn hidden(stage: &Stage) -> u32 {

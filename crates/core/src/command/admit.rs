@@ -1,4 +1,4 @@
-use crate::admission::Admission;
+use crate::admission::{Admission, Produced};
 use crate::command::{Outcome, Transition};
 use crate::digest::Digest;
 use crate::limits;
@@ -42,10 +42,10 @@ impl Admit {
             return Err(Rejection::IdempotencyConflict.into());
         }
         match state {
-            RequestState::Answered { .. } => {
-                Ok(Outcome::RequestCompleted(self.request.answer_key()))
+            RequestState::Completed { .. } => {
+                Ok(Outcome::RequestCompleted(self.request.response_key()))
             }
-            _ if admission.first == self.owner => {
+            _ if admission.is_owned_by(&self.owner) => {
                 Ok(Outcome::Admitted { until: admission.expires_at })
             }
             _ => {
@@ -63,7 +63,7 @@ impl Admit {
             let (tenant, limiter) = (&self.request.tenant, &self.request.limiter());
             spend(world, &LimiterCharge { tenant, limiter, key, units: 1, rate })?;
         }
-        world.drop_payloads(before.and_then(Admission::stored_answer_key));
+        world.drop_payloads(before.and_then(Admission::stored_response_key));
         let now = world.now();
         let replay_until = now.plus_ms(self.ttls.replay_ms);
         let until = now.plus_ms(self.ttls.in_flight_ms);
@@ -72,13 +72,13 @@ impl Admit {
             scope: self.request.scope(),
             key: self.request.key.clone(),
             fingerprint: self.fingerprint,
-            first: self.owner.clone(),
-            life: None,
+            produced: Produced::Owner(self.owner.clone()),
+            task_created_at: None,
             expires_at: until,
             request: Some(Request {
                 accepted_at: now,
                 replay_until,
-                forget_at: replay_until.plus_ms(self.ttls.tombstone_ms),
+                tombstone_until: replay_until.plus_ms(self.ttls.tombstone_ms),
                 state: RequestState::InFlight,
             }),
         });
@@ -303,7 +303,7 @@ mod tests {
         let Err(refused) = stage.run(Admit { owner: "o2".into(), ..secret.clone() }) else {
             panic!("it is in flight")
         };
-        let (key, row) = (secret.request.answer_key(), secret.request.row_key());
+        let (key, row) = (secret.request.response_key(), secret.request.row_key());
         let printed = format!("{secret:?} {admission:?} {refused} {refused:?} {key:?} {row:?}");
         assert!(!printed.contains("SECRET"), "{printed}");
         assert!(printed.contains("abcdefgh"), "{printed}");

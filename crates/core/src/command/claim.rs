@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
-use crate::lane::{Lane, LaneGate};
+use crate::lane::{Lane, LaneLimit};
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
 use crate::primitive::{
@@ -162,7 +162,7 @@ impl Claim {
         }
         self.count_leases(world, &lane, tasks.len());
         let metered = quotas.count_claimed(world, tasks.len())?;
-        let gated = lane.gate.is_some();
+        let gated = lane.concurrency.is_some();
         let lease = |task: &Arc<Task>| self.lease(world, (**task).clone(), gated, metered, false);
         let leased: Vec<Arc<Task>> = tasks.iter().map(lease).collect();
         world.for_each_collecting(&leased, |world, task| {
@@ -241,9 +241,9 @@ impl Claim {
         if leased == 0 {
             return;
         }
-        if let Some(mut gate) = lane.gate {
+        if let Some(mut gate) = lane.concurrency {
             gate.running += u32::try_from(leased).expect("a claim is limited");
-            world.put::<Lane>(Lane { gate: Some(gate), ..lane.clone() });
+            world.put::<Lane>(Lane { concurrency: Some(gate), ..lane.clone() });
         }
     }
 
@@ -260,7 +260,7 @@ impl Claim {
         if !lane.state.leases_tasks() {
             return Err(Rejection::LanePaused { lane: lane.name.clone() }.into());
         }
-        if let Some(LaneGate { limit: Some(limit), .. }) = lane.gate
+        if let Some(LaneLimit { limit: Some(limit), .. }) = lane.concurrency
             && lane.remaining(1) == 0
         {
             return Err(Rejection::LaneFull { lane: lane.name.clone(), limit }.into());
@@ -276,7 +276,8 @@ impl Claim {
         }
         self.count_leases(world, &lane, 1);
         let metered = quotas.count_claimed(world, 1)?;
-        let leased = self.lease(world, (**task).clone(), lane.gate.is_some(), metered, eager);
+        let leased =
+            self.lease(world, (**task).clone(), lane.concurrency.is_some(), metered, eager);
         on_lease(world, &leased, self.session_idle_ms)?;
         Ok(leased)
     }
@@ -293,15 +294,15 @@ impl Claim {
         task.epoch = task.epoch.checked_add(1).expect("epochs are timestamps: no overflow");
         task.claims = task.claims.saturating_add(1);
         let expires_at = now.plus_ms(self.lease_ms);
-        let paused = task.lifecycle.readiness().and_then(|ready| ready.paused.as_ref());
+        let paused = task.lifecycle.readiness().and_then(|ready| ready.suspended_attempt.as_ref());
         let mut lease = Lease {
             worker: self.worker.clone(),
             expires_at,
             run: paused.map(|paused| paused.to_active(now)),
             resumed: paused.is_some(),
-            gated,
-            metered,
-            received: Vec::new(),
+            counted_by_lane_limit: gated,
+            counted_by_quota: metered,
+            in_flight: Vec::new(),
             registered: self.registered,
             request: self.request,
             eager,
@@ -530,7 +531,7 @@ mod tests {
         assert!(ids(stage.must(claim())).is_empty());
         stage.must(Complete { fence: fence_of("0", 1), result: None });
         assert_eq!(ids(stage.must(Claim { limit: 10, ..claim() })), ["2"]);
-        assert_eq!(stage.lane().unwrap().gate.unwrap().running, 2);
+        assert_eq!(stage.lane().unwrap().concurrency.unwrap().running, 2);
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl ClaimEffect {
             if effect.fingerprint != self.fingerprint {
                 return Err(Rejection::Conflict.into());
             }
-            let (request_id, answer) = (effect.request_id.clone(), effect.answer_key());
+            let (request_id, answer) = (effect.request_id.clone(), effect.result_key());
             // A request that was released and admitted again extends the retention of the effect.
             if effect.due_at < access.due_at {
                 world.put::<Effect>(Effect { due_at: access.due_at, ..(*effect).clone() });
@@ -53,7 +53,7 @@ impl ClaimEffect {
             request_id: self.request_id.clone(),
             fingerprint: self.fingerprint,
             claimed_at: world.now(),
-            answer: None,
+            result: None,
             due_at: access.due_at,
         });
         let request_id = self.request_id.clone();

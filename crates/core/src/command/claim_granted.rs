@@ -123,7 +123,7 @@ mod tests {
         stage.must(grant("t"));
         stage.must(grant("u"));
         stage.must(ClaimGranted::new("t", "w"));
-        assert_eq!(stage.lane().unwrap().gate.unwrap().running, 1, "it counts like a claim");
+        assert_eq!(stage.lane().unwrap().concurrency.unwrap().running, 1, "it counts like a claim");
         let full = Rejection::LaneFull { lane: lane(), limit: 1 };
         assert_eq!(stage.run(ClaimGranted::new("u", "w")), Err(full));
         stage.must(Complete { fence: fence_of("t", 1), result: None });
@@ -132,7 +132,7 @@ mod tests {
         stage.must(Create::one(new_task("v")));
         stage.must(grant("v"));
         stage.must(ClaimGranted::new("v", "w"));
-        assert_eq!(stage.lane().unwrap().gate.unwrap().running, 2);
+        assert_eq!(stage.lane().unwrap().concurrency.unwrap().running, 2);
     }
 
     #[test]

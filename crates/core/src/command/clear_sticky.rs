@@ -44,7 +44,9 @@ impl ClearSticky {
             workflow.sticky = None;
         }
         match &current.lifecycle {
-            Lifecycle::Granted { turn, worker, until: Some(_) } if *worker == self.worker => {
+            Lifecycle::Granted { readiness: turn, worker, until: Some(_) }
+                if *worker == self.worker =>
+            {
                 if !are_related_records_readable(world, &current)? {
                     return Ok(false);
                 }

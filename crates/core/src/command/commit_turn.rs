@@ -225,8 +225,8 @@ impl CommitTurn {
         self.metadata.as_ref().map_or(Ok(()), |metadata| metadata.check())?;
         limits::TURN_COMMANDS.check(self.commands.len())?;
         limits::TURN_MESSAGES.check(self.taken.len())?;
-        if let Some(for_ms) = self.sticky_ms {
-            limits::GRANT_MS.check(for_ms)?;
+        if let Some(ttl_ms) = self.sticky_ms {
+            limits::GRANT_MS.check(ttl_ms)?;
         }
         self.eager.as_ref().map_or(Ok(()), Claim::check)?;
         match &self.then {
@@ -299,7 +299,7 @@ impl CommitTurn {
     /// The workflow with one more history row, still under its lease. A committed turn resets the
     /// count of lost leases.
     fn with_row_recorded(&self, task: &Task, workflow: &WorkflowState, lease: &Lease) -> Task {
-        let sticky = |for_ms| Sticky { worker: lease.worker.clone(), for_ms };
+        let sticky = |ttl_ms| Sticky { worker: lease.worker.clone(), ttl_ms };
         let workflow = WorkflowState {
             turns: self.turn + u32::from(self.row.is_some()),
             next_step: self.next_step,
@@ -382,7 +382,7 @@ impl CommitTurn {
         let mut task = workflow.clone();
         let (answer, change) = match &self.then {
             TurnEnd::MoreParts | TurnEnd::AwaitMessages => {
-                task.lifecycle = Lifecycle::Suspended(Suspension::until_mail(run, now));
+                task.lifecycle = Lifecycle::Suspended(Suspension::until_message(run, now));
                 (Settled::Suspended, None)
             }
             TurnEnd::Yield => (Settled::Suspended, None),
@@ -405,7 +405,8 @@ impl CommitTurn {
                 (Settled::ContinuedAsNew, Some(Change::ContinuedAsNew { generation }))
             }
         };
-        task.last_settle = Some(Settle { epoch: self.fence.epoch, digest: self.digest(), answer });
+        task.last_settle =
+            Some(Settle { epoch: self.fence.epoch, digest: self.digest(), result: answer });
         if let Some(change) = change {
             world.emit(Event::of_task(&task, now, change));
         }
@@ -478,7 +479,7 @@ pub(super) fn start_over(
     if let Some(workflow) = &mut task.workflow {
         workflow.turns = 0;
         workflow.first_step = workflow.next_step;
-        workflow.carries = carried.is_some();
+        workflow.has_carried_messages = carried.is_some();
     }
     version.map_or(Ok(()), |version| pin(task, version))
 }
@@ -632,7 +633,7 @@ mod tests {
         assert!(stage.task("t/0").is_none(), "an activity is deleted when it ends");
         assert_eq!(state(&stage), "resumable");
         let completion = &messages(&stage)[0];
-        let report = completion.report.as_ref().expect("it is a report");
+        let report = completion.completion.as_ref().expect("it is a report");
         assert_eq!((report.step, completion.seq), (0, Message::of_step(0)));
         let result = completion.payload_key().expect("it has a result");
         assert_eq!(stage.tables.payload(&result), Some(&Payload::json("42")));
@@ -727,7 +728,7 @@ mod tests {
             let last = stage.tables.events_after(0).last().expect("a turn is logged");
             assert_eq!(last.name, event);
             let settle = stage.task("t").unwrap().last_settle.expect("the lease has ended");
-            assert_eq!(settle.answer, answer);
+            assert_eq!(settle.result, answer);
         }
     }
 
@@ -776,7 +777,7 @@ mod tests {
         stage.must(Sweep::default());
         assert_eq!(state(&stage), "resumable");
         let steps: Vec<_> =
-            messages(&stage).iter().map(|m| m.report.as_ref().unwrap().step).collect();
+            messages(&stage).iter().map(|m| m.completion.as_ref().unwrap().step).collect();
         assert_eq!(steps, [0]);
     }
 
@@ -1082,7 +1083,7 @@ mod tests {
         let pending = messages(&stage);
         assert_eq!((pending.len(), pending[0].name.as_str()), (1, Message::CANCEL));
         let task = stage.task("t").unwrap();
-        assert_eq!(task.workflow.unwrap().cancelling.as_deref(), Some("enough"));
+        assert_eq!(task.workflow.unwrap().cancel_reason.as_deref(), Some("enough"));
         stage.must(claim());
         let end = TurnEnd::Cancel { reason: "enough".into() };
         stage.must(CommitTurn { taken: vec![1], ..turn(2, 1, end) });
@@ -1201,8 +1202,8 @@ mod tests {
     /// The steps that were reported to the workflow as refused, and why.
     fn refusals(stage: &Stage) -> Vec<(u64, String)> {
         let found = messages(stage).into_iter().filter_map(|message| {
-            let report = message.report?;
-            match report.task?.ended {
+            let report = message.completion?;
+            match report.task?.lifecycle {
                 Lifecycle::Failed { class, reason, .. } => {
                     assert_eq!(class, FailureClass::Permanent);
                     Some((report.step, reason))
@@ -1316,7 +1317,7 @@ mod tests {
             ..turn(1, 0, TurnEnd::AwaitMessages)
         })));
         let buffered = Message::key_of(&Tenant::default(), &"later".into(), 1);
-        assert!(stage.record::<Message>(&buffered).unwrap().kept_until.is_some());
+        assert!(stage.record::<Message>(&buffered).unwrap().buffered_until.is_some());
         let status: WorkflowProperty = stage
             .record(&WorkflowProperty::key_of(
                 &Tenant::default(),
@@ -1327,7 +1328,7 @@ mod tests {
         assert_eq!(status.text, "half way");
         let found = stage.tables.events_after(0).filter_map(|logged| logged.change());
         let found: Vec<_> = found.filter(|change| change.name() == "status_changed").collect();
-        assert_eq!(found, [Change::StatusChanged { number: status.change }]);
+        assert_eq!(found, [Change::StatusChanged { number: status.revision }]);
         assert_eq!(messages(&stage).len(), 4);
         let before = stage.tables.clone();
         let long = "x".repeat(64 * 1_024 + 1);

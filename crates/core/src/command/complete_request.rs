@@ -24,23 +24,23 @@ impl CompleteRequest {
         let now = world.now();
         let digest = Payload::digest(Some(&self.answer), Digester::new("answer")).finish();
         let admission = world.get::<Admission>(&self.request.row_key())?;
-        let own = admission.filter(|admission| admission.first == self.owner);
+        let own = admission.filter(|admission| admission.is_owned_by(&self.owner));
         let state = own.as_ref().and_then(|own| own.request(now)).zip(own.as_ref());
         let Some((state, own)) = state else { return Err(Rejection::RequestLost.into()) };
         match state {
             RequestState::InFlight => {}
-            RequestState::Answered { digest: stored, .. } if stored == digest => {
-                return Ok(Outcome::RequestCompleted(self.request.answer_key()));
+            RequestState::Completed { digest: stored, .. } if stored == digest => {
+                return Ok(Outcome::RequestCompleted(self.request.response_key()));
             }
-            RequestState::Answered { .. } => return Err(Rejection::AlreadySettled.into()),
+            RequestState::Completed { .. } => return Err(Rejection::AlreadySettled.into()),
             RequestState::Expired => return Err(Rejection::IdempotencyExpired.into()),
         }
-        let state = RequestState::Answered { bytes: self.answer.bytes.len() as u64, digest };
+        let state = RequestState::Completed { bytes: self.answer.bytes.len() as u64, digest };
         let request = own.request.clone().map(|request| Request { state, ..request });
         let expires_at = request.as_ref().map_or(own.expires_at, |request| request.replay_until);
         world.put::<Admission>(Admission { request, expires_at, ..(**own).clone() });
-        world.attach(self.request.answer_key(), self.answer.clone());
-        Ok(Outcome::RequestCompleted(self.request.answer_key()))
+        world.attach(self.request.response_key(), self.answer.clone());
+        Ok(Outcome::RequestCompleted(self.request.response_key()))
     }
 }
 

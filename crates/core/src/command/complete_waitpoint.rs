@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(code(&mut stage, otherwise), Err("conflict"));
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
         assert_eq!(code(&mut stage, keyed("k")), Ok((1, true, false)), "also after its end");
-        assert_eq!(stage.mailbox().unwrap().held, 1);
+        assert_eq!(stage.mailbox().unwrap().messages, 1);
     }
 
     #[test]

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Produced};
 use crate::code_version::CodeVersion;
 use crate::command::{Created, Outcome, Transition};
 use crate::concurrency_limit::LimitKey;
@@ -52,7 +52,7 @@ pub struct NewTask {
     /// The parent task: exists and has not ended, or comes earlier in the same bulk.
     pub parent: Option<TaskId>,
     /// The concurrency limit, session or affinity that it runs under.
-    pub gate: Option<LimitKey>,
+    pub limit_key: Option<LimitKey>,
     /// It is a workflow: its handler is replayed.
     pub workflow: Option<NewWorkflow>,
     /// It is this step of its parent workflow, which receives a report of its end.
@@ -145,7 +145,7 @@ impl Create {
         if new.workflow.is_some() {
             world.prefetch(Mailbox::key_of(&self.tenant, &new.id));
         }
-        if let Some(gate) = &new.gate {
+        if let Some(gate) = &new.limit_key {
             world.prefetch(gate.row_key(&self.tenant));
         }
     }
@@ -160,10 +160,14 @@ impl Create {
                 key: &idempotency.key,
                 fingerprint,
                 window_ms: idempotency.window_ms,
-                first: new.id.as_str(),
+                produced: Produced::Task(new.id.clone()),
             };
-            if let KeyReservation::Existing(first) = reserve_key(world, &request)? {
-                return Ok(Created { id: first.into(), duplicate: true });
+            match reserve_key(world, request)? {
+                KeyReservation::New => {}
+                KeyReservation::Existing(Produced::Task(id)) => {
+                    return Ok(Created { id, duplicate: true });
+                }
+                KeyReservation::Existing(_) => return Err(Rejection::Conflict.into()),
             }
         }
         if let Some(existing) = existing {
@@ -250,7 +254,7 @@ impl Create {
         if !lane.state.accepts_tasks() {
             return Err(Rejection::LaneClosed { lane: new.lane.clone() }.into());
         }
-        if lane.queues >= limits::ROUTES_PER_LANE {
+        if lane.ready_routes >= limits::ROUTES_PER_LANE {
             let listed = ReadyRoute::key_of(&self.tenant, &new.lane, route);
             if world.get::<ReadyRoute>(&listed)?.is_none() {
                 return Err(Rejection::TooManyRoutes { lane: new.lane.clone() }.into());
@@ -297,7 +301,7 @@ impl NewTask {
             tag: None,
             policy: Policy::default(),
             idempotency: None,
-            gate: None,
+            limit_key: None,
             parent: None,
             workflow: None,
             step: None,
@@ -305,7 +309,7 @@ impl NewTask {
     }
 
     pub fn route(&self) -> Route {
-        let session = matches!(self.gate, Some(LimitKey::Session(_) | LimitKey::Affinity(_)));
+        let session = matches!(self.limit_key, Some(LimitKey::Session(_) | LimitKey::Affinity(_)));
         let session = session.then(|| SESSIONS.to_owned());
         let required: Vec<String> = session.into_iter().chain(self.required_version()).collect();
         if required.is_empty() {
@@ -345,7 +349,7 @@ impl NewTask {
             None if self.step.is_some() => return Err(Rejection::ParentNotFound),
             None => {}
         }
-        if let Some(gate) = &self.gate {
+        if let Some(gate) = &self.limit_key {
             gate.check()?;
         }
         self.check_workflow()
@@ -356,7 +360,7 @@ impl NewTask {
         limits::WORKFLOW_ID.check(self.id.as_str())?;
         // Its id is the source of the messages that it sends.
         Message::check_source(self.id.as_str())?;
-        if self.gate.is_some() {
+        if self.limit_key.is_some() {
             let problem = Problem::NotForWorkflows;
             return Err(Rejection::Invalid { field: "gate", problem });
         }
@@ -375,8 +379,8 @@ impl NewTask {
             Some(parent) => digester.part(b"parent").part(parent.as_str().as_bytes()),
             None => digester,
         };
-        let digester = match &self.gate {
-            Some(gate) => digester.part(b"gate").json(gate),
+        let digester = match &self.limit_key {
+            Some(key) => digester.part(b"limit_key").json(key),
             None => digester,
         };
         let digester = match &self.workflow {
@@ -416,9 +420,9 @@ impl NewTask {
             last_settle: None,
             input_bytes: self.payload.as_ref().map(|payload| payload.bytes.len() as u64),
             parent: self.parent.clone(),
-            gate: self.gate.clone(),
+            limit_key: self.limit_key.clone(),
             resumption: None,
-            has_mail: false,
+            has_mailbox: false,
             has_effects: false,
             has_children: false,
             workflow: self.workflow.as_ref().map(|new| Box::new(new.to_state())),
@@ -477,10 +481,10 @@ mod tests {
                     new.start = Start::At { at: Timestamp::from_millis(args.number("at", 0)) };
                 }
                 if args.has("key") {
-                    new.gate = Some(LimitKey::Concurrency(args.text("key", "")));
+                    new.limit_key = Some(LimitKey::Concurrency(args.text("key", "")));
                 }
                 if args.has("session") {
-                    new.gate = Some(LimitKey::Session(args.text("session", "")));
+                    new.limit_key = Some(LimitKey::Session(args.text("session", "")));
                 }
                 if args.has("deadline") {
                     new.deadline_ms = Some(args.number("deadline", 0));
@@ -623,9 +627,9 @@ mod tests {
             ("idempotency_key", NewTask { ..keyed("t", "") }),
             (
                 "concurrency_key",
-                NewTask { gate: Some(LimitKey::Concurrency(String::new())), ..base() },
+                NewTask { limit_key: Some(LimitKey::Concurrency(String::new())), ..base() },
             ),
-            ("session", NewTask { gate: Some(LimitKey::Session("a\0".into())), ..base() }),
+            ("session", NewTask { limit_key: Some(LimitKey::Session("a\0".into())), ..base() }),
             ("max_attempts", policy(|p| p.retry = Some(crate::task::RetryPolicy::fixed(0, 0)))),
             (
                 "backoff_ms",

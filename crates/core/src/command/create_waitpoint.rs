@@ -41,7 +41,7 @@ impl CreateWaitpoint {
         prefetch_waitpoints(world, &current, &[&self.waitpoint.id]);
         let mut task = (*current).clone();
         let made = create_waitpoint(world, &mut task, &self.waitpoint, WaitpointState::Pending)?;
-        if task.has_mail != current.has_mail {
+        if task.has_mailbox != current.has_mailbox {
             world.put::<Task>(task);
         }
         Ok(Outcome::WaitpointCreated(made))
@@ -146,13 +146,13 @@ mod tests {
     #[test]
     fn a_mailbox_is_created_with_the_first_message_or_waitpoint() {
         let mut stage = seeded("active");
-        assert!(!stage.task("t").unwrap().has_mail);
+        assert!(!stage.task("t").unwrap().has_mailbox);
         make(&mut stage, "t", "p", 60_000).unwrap();
-        assert!(stage.task("t").unwrap().has_mail);
+        assert!(stage.task("t").unwrap().has_mailbox);
         stage.must(SendMessages::one(message("a")));
         make(&mut stage, "t", "q", 60_000).unwrap();
         let mailbox = stage.mailbox().unwrap();
-        assert_eq!((mailbox.held, mailbox.waitpoints), (1, 2));
+        assert_eq!((mailbox.messages, mailbox.waitpoints), (1, 2));
     }
 
     #[test]

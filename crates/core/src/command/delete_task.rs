@@ -190,6 +190,6 @@ mod tests {
         let mut stage = crowded(3, 2);
         stage.must(crate::command::Replay { task: key("t"), generation: 0 });
         let mailbox = stage.mailbox().unwrap();
-        assert_eq!((mailbox.held, mailbox.waitpoints, left(&stage, Table::Message)), (3, 2, 3));
+        assert_eq!((mailbox.messages, mailbox.waitpoints, left(&stage, Table::Message)), (3, 2, 3));
     }
 }

@@ -81,6 +81,6 @@ mod tests {
         stage.must(DropActivity { fence: fence_of("t/3", 1), reason: "no".into() });
         assert!(stage.task("t/3").is_none());
         let parent = stage.task("t").expect("it exists");
-        assert!(!parent.has_mail, "it has no report");
+        assert!(!parent.has_mailbox, "it has no report");
     }
 }

@@ -29,7 +29,7 @@ impl Grant {
         let mut until = now.plus_ms(self.ttl_ms);
         let turn = match &task.lifecycle {
             Lifecycle::Waiting(turn) => turn,
-            Lifecycle::Granted { turn, worker, until: Some(granted_until) }
+            Lifecycle::Granted { readiness: turn, worker, until: Some(granted_until) }
                 if *worker == self.worker || *granted_until <= now =>
             {
                 if *worker == self.worker {
@@ -52,7 +52,7 @@ impl Grant {
         let (turn, worker) = (turn.clone(), self.worker.clone());
         let change = Change::Granted { worker: worker.clone(), until };
         world.emit(Event::of_task(&task, now, change));
-        let lifecycle = Lifecycle::Granted { turn, worker, until: Some(until) };
+        let lifecycle = Lifecycle::Granted { readiness: turn, worker, until: Some(until) };
         transition_to(world, Task { lifecycle, ..(*task).clone() })?;
         Ok(Outcome::Granted { until })
     }

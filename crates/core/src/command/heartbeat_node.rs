@@ -22,7 +22,7 @@ pub struct HeartbeatNode {
     /// How long it has been running, as it reports.
     pub up_ms: u64,
     /// The heartbeat interval.
-    pub every_ms: u64,
+    pub heartbeat_interval_ms: u64,
 }
 
 impl HeartbeatNode {
@@ -30,7 +30,7 @@ impl HeartbeatNode {
         limits::NODE_ID.check(self.id.as_str())?;
         limits::NODE_NAME.check(&self.name)?;
         limits::NODE_VERSION.check(&self.version)?;
-        limits::HEARTBEAT_MS.check(self.every_ms)?;
+        limits::HEARTBEAT_MS.check(self.heartbeat_interval_ms)?;
         let key = Node::key_of(&self.id);
         world.prefetch_scan(&Node::all(), MAX_NODES);
         let node = world.get::<Node>(&key)?;
@@ -47,9 +47,9 @@ impl HeartbeatNode {
             format: self.format,
             started_at: node.as_ref().map_or(now.minus_ms(self.up_ms), |node| node.started_at),
             seen_at: now,
-            every_ms: self.every_ms,
+            heartbeat_interval_ms: self.heartbeat_interval_ms,
             // 3.5 intervals: the third heartbeat may be in flight when it is due.
-            due_at: now.plus_ms(self.every_ms.saturating_mul(7) / 2),
+            due_at: now.plus_ms(self.heartbeat_interval_ms.saturating_mul(7) / 2),
         });
         Ok(Outcome::NodeRegistered { joined: node.is_none(), nodes: count, format })
     }
@@ -88,7 +88,7 @@ mod tests {
                 };
                 beat.version = args.text("version", "1.0.0");
                 beat.id = args.text("id", "n").into();
-                beat.every_ms = args.number("every", 5_000);
+                beat.heartbeat_interval_ms = args.number("every", 5_000);
                 beat
             },
         );

@@ -1,6 +1,6 @@
 use crate::command::{Outcome, Transition};
 use crate::event::{Change, Event};
-use crate::lane::{Lane, LaneGate};
+use crate::lane::{Lane, LaneLimit};
 use crate::limits;
 use crate::name::{LaneName, Tenant};
 use crate::rejection::Rejection;
@@ -25,11 +25,14 @@ impl LimitLane {
         let (tenant, lane, limit) = (self.tenant.clone(), self.lane.clone(), self.limit);
         let current = world.get::<Lane>(&Lane::key_of(&tenant, &lane))?;
         let current = current.ok_or(Rejection::LaneNotFound)?;
-        if current.gate.and_then(|gate| gate.limit) == limit {
+        if current.concurrency.and_then(|gate| gate.limit) == limit {
             return Ok(Outcome::LaneChanged);
         }
-        let running = current.gate.map_or(0, |gate| gate.running);
-        world.put::<Lane>(Lane { gate: Some(LaneGate { limit, running }), ..(*current).clone() });
+        let running = current.concurrency.map_or(0, |gate| gate.running);
+        world.put::<Lane>(Lane {
+            concurrency: Some(LaneLimit { limit, running }),
+            ..(*current).clone()
+        });
         world.emit(Event::of_lane(&current, world.now(), Change::LaneLimited { limit }));
         world.wake(Wake { tenant, lane, route: None });
         Ok(Outcome::LaneChanged)
@@ -71,7 +74,7 @@ mod tests {
         for id in ["a", "b", "c"] {
             stage.must(Create::one(new_task(id)));
         }
-        let running = |stage: &Stage| stage.lane().unwrap().gate.map(|gate| gate.running);
+        let running = |stage: &Stage| stage.lane().unwrap().concurrency.map(|gate| gate.running);
         stage.must(limit(Some(1)));
         stage.must(claim());
         stage.must(limit(None));

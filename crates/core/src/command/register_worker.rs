@@ -5,7 +5,7 @@ use crate::event::LeaseLoss;
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
 use crate::primitive::lose_lease;
-use crate::task::{Task, WorkerCapabilities};
+use crate::task::{Task, TaskList, WorkerCapabilities};
 use crate::worker::{HeldLeases, Worker};
 use crate::world::{Halt, World};
 
@@ -21,7 +21,7 @@ pub struct RegisterWorker {
     pub lanes: BTreeSet<LaneName>,
     pub offer: WorkerCapabilities,
     /// The heartbeat interval.
-    pub every_ms: u64,
+    pub heartbeat_interval_ms: u64,
     /// The leases that this instance of the worker holds, if it tracks them. Its other leases are
     /// ended as lost, a page at a time: the response that granted them never reached it, or it
     /// abandoned them and could not release them.
@@ -37,13 +37,13 @@ const MAX_IN_FLIGHT_LEASES: usize = 256;
 impl RegisterWorker {
     /// How long after a heartbeat a worker is not declared dead: until it is overdue, and for one
     /// interval more.
-    pub const fn lasts_ms(every_ms: u64) -> u64 {
-        Self::overdue_after_ms(every_ms).saturating_add(every_ms)
+    pub const fn lasts_ms(heartbeat_interval_ms: u64) -> u64 {
+        Self::overdue_after_ms(heartbeat_interval_ms).saturating_add(heartbeat_interval_ms)
     }
 
     /// 2.5 intervals: the second heartbeat may be in flight when it is due.
-    const fn overdue_after_ms(every_ms: u64) -> u64 {
-        every_ms.saturating_mul(5) / 2
+    const fn overdue_after_ms(heartbeat_interval_ms: u64) -> u64 {
+        heartbeat_interval_ms.saturating_mul(5) / 2
     }
 
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
@@ -51,13 +51,13 @@ impl RegisterWorker {
         limits::WORKER.check(self.id.as_str())?;
         limits::CLAIM_LANES.check(self.lanes.len())?;
         self.lanes.iter().try_for_each(|lane| limits::LANE.check(lane.as_str()))?;
-        limits::HEARTBEAT_MS.check(self.every_ms)?;
+        limits::HEARTBEAT_MS.check(self.heartbeat_interval_ms)?;
         self.offer.check()?;
         let held = self.held.as_ref();
         held.map_or(Ok(()), |held| limits::HELD_LEASES.check(held.leases.len()))?;
         let now = world.now();
         if let Some(held) = held {
-            world.prefetch_scan(&Task::held_by(&self.tenant, &self.id), scan_limit(held));
+            world.prefetch_scan(&TaskList::HeldBy(&self.id).range(&self.tenant), scan_limit(held));
         }
         let worker = world.get::<Worker>(&Worker::key_of(&self.tenant, &self.id))?;
         world.put::<Worker>(Worker {
@@ -67,10 +67,10 @@ impl RegisterWorker {
             offer: self.offer.clone(),
             registered_at: worker.as_ref().map_or(now, |worker| worker.registered_at),
             seen_at: now,
-            every_ms: self.every_ms,
+            heartbeat_interval_ms: self.heartbeat_interval_ms,
             // A heartbeat during the revocation of its leases saves those that are left.
-            missed_at: None,
-            due_at: now.plus_ms(Self::overdue_after_ms(self.every_ms)),
+            suspect_at: None,
+            due_at: now.plus_ms(Self::overdue_after_ms(self.heartbeat_interval_ms)),
         });
         let lost = held.map_or(Ok(0), |held| self.end_unheld(world, held))?;
         Ok(Outcome::WorkerRegistered { joined: worker.is_none(), lost })
@@ -78,7 +78,7 @@ impl RegisterWorker {
 
     /// Ends leases of this worker that it does not hold. Returns how many.
     fn end_unheld(&self, world: &mut World, held: &HeldLeases) -> Result<usize, Halt> {
-        let leased = Task::held_by(&self.tenant, &self.id);
+        let leased = TaskList::HeldBy(&self.id).range(&self.tenant);
         let mut leased = world.scan::<Task>(&leased, scan_limit(held))?;
         leased.retain(|task| held.lacks(task));
         leased.truncate(MAX_REVOKED_LEASES);
@@ -129,7 +129,7 @@ mod tests {
                 let mut register = register();
                 register.tenant = args.text("tenant", "default").into();
                 register.id = args.text("id", "w").into();
-                register.every_ms = args.number("every", 5_000);
+                register.heartbeat_interval_ms = args.number("every", 5_000);
                 if args.has("lanes") {
                     register.lanes.clear();
                 }
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(lost, 1);
         let task = stage.task("not held").unwrap();
         assert_eq!((task.attempts, task.lost_leases), (1, 1), "the attempt is spent");
-        assert_eq!(task.lifecycle.readiness().unwrap().lost, Some(task.epoch));
+        assert_eq!(task.lifecycle.readiness().unwrap().lost_epoch, Some(task.epoch));
         let cause = LeaseLoss::NotHeld;
         let change = Change::LeaseExpired { epoch: task.epoch, lost_leases: 1, cause };
         let entries: Vec<LogEvent> = stage.tables.events_after(0).skip(before).collect();

@@ -19,7 +19,7 @@ impl ReleaseRequest {
         limits::OWNER.check(&self.owner)?;
         let key = self.request.row_key();
         let admission = world.get::<Admission>(&key)?;
-        if let Some(own) = admission.filter(|admission| admission.first == self.owner) {
+        if let Some(own) = admission.filter(|admission| admission.is_owned_by(&self.owner)) {
             match own.request.as_ref().map(|request| request.state) {
                 Some(RequestState::InFlight) => world.remove(&key),
                 Some(_) => return Err(Rejection::AlreadySettled.into()),

@@ -80,7 +80,7 @@ mod tests {
         stage.must(SetQuota { tenant, scope, limit: Some(2), rate: None });
         for id in ["a", "b", "c"] {
             let gate = Some(LimitKey::Session("s".into()));
-            stage.must(Create::one(NewTask { gate, ..new_task(id) }));
+            stage.must(Create::one(NewTask { limit_key: gate, ..new_task(id) }));
         }
         stage.must(session_claim("w"));
         stage.must(release());
@@ -98,7 +98,7 @@ mod tests {
             let mut stage = Stage::new();
             let gate = Some(LimitKey::Affinity("s".into()));
             for id in ["a", "b"] {
-                stage.must(Create::one(NewTask { gate: gate.clone(), ..new_task(id) }));
+                stage.must(Create::one(NewTask { limit_key: gate.clone(), ..new_task(id) }));
             }
             stage.must(session_claim("w"));
             stage.later(ms);
@@ -115,7 +115,7 @@ mod tests {
         let mut stage = Stage::new();
         for id in ["a", "b"] {
             let gate = Some(LimitKey::Session("s".into()));
-            stage.must(Create::one(NewTask { gate, ..new_task(id) }));
+            stage.must(Create::one(NewTask { limit_key: gate, ..new_task(id) }));
         }
         stage.must(session_claim("w"));
         assert_eq!(stage.must(release()), Outcome::SessionReleased { running: 1 });

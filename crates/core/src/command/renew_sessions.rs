@@ -89,7 +89,7 @@ mod tests {
     }
 
     fn of(id: &str) -> Create {
-        Create::one(NewTask { gate: Some(LimitKey::Affinity("s".into())), ..new_task(id) })
+        Create::one(NewTask { limit_key: Some(LimitKey::Affinity("s".into())), ..new_task(id) })
     }
 
     fn claims(stage: &mut Stage, worker: &str) -> Vec<String> {

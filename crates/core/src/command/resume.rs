@@ -25,7 +25,7 @@ impl Resume {
             }
             .into());
         };
-        let (paused, by) = (suspension.paused.clone(), Some(self.by.clone()));
+        let (paused, by) = (suspension.suspended_attempt.clone(), Some(self.by.clone()));
         resume(world, &task, paused, ResumeCause::Operator, Vec::new(), by)?;
         Ok(Outcome::Resumed)
     }

@@ -28,7 +28,7 @@ impl Revoke {
                 task.snooze(now, now);
                 lease.worker.clone()
             }
-            Lifecycle::Granted { turn, worker, until: Some(_) } => {
+            Lifecycle::Granted { readiness: turn, worker, until: Some(_) } => {
                 task.lifecycle = Lifecycle::Waiting(turn.clone());
                 worker.clone()
             }
@@ -119,7 +119,7 @@ mod tests {
         let mut stage = Stage::with_lane("limited");
         stage.must(claim());
         stage.must(revoke());
-        assert_eq!(stage.lane().unwrap().gate.unwrap().running, 0);
+        assert_eq!(stage.lane().unwrap().concurrency.unwrap().running, 0);
     }
 
     #[test]

@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(sent(&mut stage, message("go")), Err("already_terminal"));
         stage.later(60_000);
         assert_eq!(sent(&mut stage, keyed("go")), Err("already_terminal"));
-        assert_eq!(stage.mailbox().unwrap().held, 1);
+        assert_eq!(stage.mailbox().unwrap().messages, 1);
     }
 
     #[test]
@@ -304,7 +304,8 @@ mod tests {
         }
         assert_eq!(sent(&mut stage, large), Err("mailbox_full"));
         assert!(sent(&mut stage, message("a")).is_ok(), "a message without a payload still fits");
-        let (held, bytes) = stage.mailbox().map(|mailbox| (mailbox.held, mailbox.bytes)).unwrap();
+        let (held, bytes) =
+            stage.mailbox().map(|mailbox| (mailbox.messages, mailbox.bytes)).unwrap();
         assert_eq!((held, bytes), (65, 16 * 1_024 * 1_024));
     }
 
@@ -408,7 +409,7 @@ mod tests {
         stage.must(SendMessages::one(NewMessage { if_absent: start(), ..message("go") }));
         stage.must(Claim { receives: true, ..claim() });
         let Lifecycle::Active(lease) = stage.task("t").unwrap().lifecycle else { panic!() };
-        assert_eq!(lease.received, vec![1, 2]);
+        assert_eq!(lease.in_flight, vec![1, 2]);
     }
 
     #[test]
@@ -419,7 +420,7 @@ mod tests {
         assert_eq!(sent(&mut stage, first()), Ok((1, true, false)));
         assert_eq!(sent(&mut stage, keyed("go")), Ok((1, true, false)), "sent without a start");
         assert_eq!(sent(&mut stage, keyed("other")), Err("conflict"));
-        assert_eq!(stage.mailbox().unwrap().held, 1);
+        assert_eq!(stage.mailbox().unwrap().messages, 1);
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
         assert_eq!(sent(&mut stage, first()), Ok((1, true, false)), "also after its end");
         stage.must(DeleteTask { task: key("t") });
@@ -438,8 +439,8 @@ mod tests {
         let started = NewMessage { if_absent: start(), ..keyed("go") };
         assert_eq!(sent(&mut stage, started), Ok((1, true, false)));
         let message = stage.message(1).unwrap();
-        assert_eq!((message.due_at, message.kept_until), (None, None));
-        assert_eq!(stage.mailbox().unwrap().held, 1);
+        assert_eq!((message.due_at, message.buffered_until), (None, None));
+        assert_eq!(stage.mailbox().unwrap().messages, 1);
     }
 
     #[test]
@@ -507,6 +508,6 @@ mod tests {
         let task = stage.task("t").expect("it is leased");
         assert_eq!(*tasks[0], task);
         let Lifecycle::Active(lease) = &task.lifecycle else { panic!("{task:?}") };
-        assert_eq!(lease.received, vec![1, 3]);
+        assert_eq!(lease.in_flight, vec![1, 3]);
     }
 }

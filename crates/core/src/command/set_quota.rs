@@ -90,8 +90,8 @@ impl SetQuota {
         }
         gate.set(self.limit, self.rate);
         let metered = gate.configured;
-        if let Some(lane) = lane.filter(|lane| lane.metered != metered) {
-            world.put::<Lane>(Lane { metered, ..lane });
+        if let Some(lane) = lane.filter(|lane| lane.has_quota != metered) {
+            world.put::<Lane>(Lane { has_quota: metered, ..lane });
         }
         self.log_change(world);
         match self.scope.limit_key() {
@@ -226,9 +226,9 @@ mod tests {
             let mut stage = with_tasks(5);
             stage.must(quota(scope.clone(), Some(2), None));
             assert_eq!((taken(&mut stage, 10), taken(&mut stage, 10)), (2, 0), "{scope:?}");
-            assert_eq!(stage.gates()[0].refused.len(), 1);
+            assert_eq!(stage.gates()[0].starved_lanes.len(), 1);
             stage.must(Complete { fence: fence_of("0", 1), result: None });
-            assert!(stage.gates()[0].refused.is_empty(), "they were woken");
+            assert!(stage.gates()[0].starved_lanes.is_empty(), "they were woken");
             assert_eq!(taken(&mut stage, 10), 1);
             stage.must(quota(scope.clone(), None, None));
             assert_eq!(taken(&mut stage, 10), 2, "a removed quota blocks no claim");
@@ -267,7 +267,7 @@ mod tests {
             stage.must(Create::one(NewTask { lane: at.clone(), ..new_task(&format!("at{n}")) }));
             stage.must(Claim { lanes: vec![at], ..claim() });
         }
-        assert!(stage.gates()[0].refused.len() <= 256);
+        assert!(stage.gates()[0].starved_lanes.len() <= 256);
         let mut world = World::new(stage.now, crate::world::Hints::default());
         let complete = Complete { fence: fence_of("0", 1), result: None }.into();
         while crate::command::decide(&mut world, &complete) == crate::Decided::Parked {
@@ -298,7 +298,7 @@ mod tests {
     fn with_keyed_tasks() -> Stage {
         let mut stage = Stage::new();
         let keyed = |n: u32| NewTask {
-            gate: Some(LimitKey::Concurrency("k".into())),
+            limit_key: Some(LimitKey::Concurrency("k".into())),
             ..new_task(&format!("{n:04}"))
         };
         let tasks = (0..100).map(keyed).collect();

@@ -1,6 +1,6 @@
 use crate::command::{Outcome, Transition};
 use crate::digest::Digester;
-use crate::effect::{Effect, EffectAnswer, EffectOwner};
+use crate::effect::{Effect, EffectOwner, EffectResult};
 use crate::event::{Change, Event};
 use crate::payload::Payload;
 use crate::primitive::load_effect;
@@ -22,8 +22,8 @@ impl SettleEffect {
         let access = load_effect(world, &self.caller, &self.provider, &self.name)?;
         let Some(effect) = access.effect else { return Err(Rejection::EffectNotClaimed.into()) };
         let digest = Payload::digest(Some(&self.answer), Digester::new("effect")).finish();
-        let answer = EffectAnswer { bytes: self.answer.bytes.len() as u64, digest };
-        match effect.answer {
+        let answer = EffectResult { bytes: self.answer.bytes.len() as u64, digest };
+        match effect.result {
             Some(before) if before == answer => return Ok(Outcome::EffectSettled),
             Some(_) => return Err(Rejection::AlreadySettled.into()),
             None => {}
@@ -34,7 +34,7 @@ impl SettleEffect {
             world.emit(Event::of_task(&task, world.now(), change));
         }
         world.attach(effect.payload_key(), self.answer.clone());
-        world.put::<Effect>(Effect { answer: Some(answer), ..(*effect).clone() });
+        world.put::<Effect>(Effect { result: Some(answer), ..(*effect).clone() });
         Ok(Outcome::EffectSettled)
     }
 }

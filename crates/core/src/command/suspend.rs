@@ -133,17 +133,17 @@ impl Suspend {
         end_lease(world, current)?;
         let timeout = self
             .timeout
-            .map(|timeout| Timeout { at: now.plus_ms(timeout.after_ms), then: timeout.then });
+            .map(|timeout| Timeout { at: now.plus_ms(timeout.after_ms), action: timeout.then });
         task.lifecycle = Lifecycle::Suspended(Suspension {
             since: now,
             reason: self.reason,
             condition: self.condition.clone(),
             timeout,
             escalated_at: None,
-            paused: run.to_suspended(now),
+            suspended_attempt: run.to_suspended(now),
         });
         let answer = Settled::Suspended;
-        task.last_settle = Some(Settle { epoch: self.fence.epoch, digest, answer });
+        task.last_settle = Some(Settle { epoch: self.fence.epoch, digest, result: answer });
         let change = Change::Suspended { epoch: task.epoch, reason: self.reason };
         world.emit(Event::of_task(&task, now, change));
         transition_to(world, task)?;
@@ -378,7 +378,7 @@ mod tests {
         stage.must(until("go"));
         let running = |stage: &Stage| {
             let lane = stage.record::<Lane>(&Lane::key_of(&Tenant::default(), &lane()));
-            lane.unwrap().gate.unwrap().running
+            lane.unwrap().concurrency.unwrap().running
         };
         assert_eq!(running(&stage), 0);
         stage.must(SendMessages::one(message("go")));

@@ -16,7 +16,7 @@ impl TakeMessages {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TAKEN.check(self.seqs.len())?;
         let (task, _) = require_lease(world, &self.fence)?;
-        if !task.has_mail {
+        if !task.has_mailbox {
             return Ok(Outcome::Taken { taken: 0 });
         }
         let key = |seq: u64| Message::key_of(&task.tenant, &task.id, seq);
@@ -27,7 +27,7 @@ impl TakeMessages {
         let (mut mailbox, mut taken) = ((*known).clone(), 0);
         for &seq in &self.seqs {
             let message = world.get::<Message>(&key(seq))?;
-            let message = message.filter(|message| message.kept_until.is_none());
+            let message = message.filter(|message| message.buffered_until.is_none());
             let Some(message) = message else { continue };
             mailbox.forget(&message);
             world.drop_payloads(message.own_payload_key());
@@ -91,6 +91,6 @@ mod tests {
         assert_eq!(stage.must(take(&[2, 2])), Outcome::Taken { taken: 1 });
         assert_eq!(stage.tables.payloads().count(), 0);
         let mailbox = stage.mailbox().unwrap();
-        assert_eq!((mailbox.next_seq, mailbox.held, mailbox.bytes), (4, 0, 0));
+        assert_eq!((mailbox.next_seq, mailbox.messages, mailbox.bytes), (4, 0, 0));
     }
 }

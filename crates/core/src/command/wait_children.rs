@@ -39,7 +39,7 @@ impl WaitChildren {
             let run =
                 begin_attempt(task, &mut lease, now).expect("a claimed task has attempts left");
             task.lifecycle =
-                Lifecycle::WaitingChildren { since: now, paused: run.to_suspended(now) };
+                Lifecycle::WaitingChildren { since: now, suspended_attempt: run.to_suspended(now) };
             (Settled::WaitingChildren, Change::WaitingChildren { epoch: task.epoch, open })
         })
     }

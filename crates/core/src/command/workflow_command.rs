@@ -36,7 +36,8 @@ pub(super) fn make(
     let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
     match create.create_for_workflow(world, &new, Some(step)) {
         Ok(Some(made)) => {
-            if let (Some(claim), None, Lifecycle::Waiting(_)) = (eager, &made.gate, &made.lifecycle)
+            if let (Some(claim), None, Lifecycle::Waiting(_)) =
+                (eager, &made.limit_key, &made.lifecycle)
             {
                 match claim.lease_one(world, &Arc::new(made.clone()), true) {
                     Err(Halt::Rejected(_)) => {}
@@ -116,7 +117,7 @@ pub(super) fn note(
         return Ok(());
     }
     // The time keeps the number rising when the property is deleted and written again.
-    let next = before.map_or(0, |before| before.change + 1);
+    let next = before.map_or(0, |before| before.revision + 1);
     let change = next.max(world.now().micros().unsigned_abs());
     if name == WorkflowProperty::STATUS {
         world.emit(Event::of_task(known, world.now(), Change::StatusChanged { number: change }));
@@ -128,6 +129,6 @@ pub(super) fn note(
     limit.check_prose(text)?;
     let (tenant, task) = (known.tenant.clone(), known.id.clone());
     let (name, text) = (name.to_owned(), text.to_owned());
-    world.put::<WorkflowProperty>(WorkflowProperty { tenant, task, name, text, change });
+    world.put::<WorkflowProperty>(WorkflowProperty { tenant, task, name, text, revision: change });
     Ok(())
 }

@@ -5,7 +5,7 @@
 //! re-checks each buffered message after a second, and delivers it if the workflow exists.
 
 use crate::limits;
-use crate::mailbox::{KeptKey, Mailbox, Message};
+use crate::mailbox::{BufferedKey, Mailbox, Message};
 use crate::name::Tenant;
 use crate::new_message::NewMessage;
 use crate::primitive::mailbox::{append, emit_signaled};
@@ -40,32 +40,32 @@ pub(crate) fn buffer(
     let all = world.get::<Mailbox>(&Mailbox::key_of(tenant, &tenant_buffer))?;
     let mut mailbox = mailbox.map_or_else(|| Mailbox::empty(tenant, &to.id), |it| (*it).clone());
     let mut all = all.map_or_else(|| Mailbox::empty(tenant, &tenant_buffer), |it| (*it).clone());
-    if mailbox.held >= limits::BUFFERED_MESSAGES_PER_ID {
-        let (messages, bytes) = (mailbox.held, mailbox.bytes);
+    if mailbox.messages >= limits::BUFFERED_MESSAGES_PER_ID {
+        let (messages, bytes) = (mailbox.messages, mailbox.bytes);
         return Err(Rejection::MailboxFull { messages, bytes }.into());
     }
-    if all.held >= limits::TENANT_BUFFERED_MESSAGES
+    if all.messages >= limits::TENANT_BUFFERED_MESSAGES
         || all.bytes + new.bytes() > u64::from(limits::TENANT_BUFFERED_BYTES)
     {
-        let (messages, bytes) = (all.held, all.bytes);
+        let (messages, bytes) = (all.messages, all.bytes);
         return Err(Rejection::MailboxFull { messages, bytes }.into());
     }
-    all.held += 1;
+    all.messages += 1;
     all.bytes += new.bytes();
     world.put::<Mailbox>(all);
     let message = append(world, &mut mailbox, new, None);
     mailbox.hidden += u32::from(message.due_at.is_none());
-    mailbox.early += 1;
+    mailbox.buffered += 1;
     let now = world.now();
     let due_at = Some(now.plus_ms(ttl_ms.min(RECHECK_MS)));
-    let kept_until = Some(now.plus_ms(ttl_ms));
-    let kept_key = new.idempotency.as_ref().map(|idempotency| KeptKey {
+    let buffered_until = Some(now.plus_ms(ttl_ms));
+    let buffered_key = new.idempotency.as_ref().map(|idempotency| BufferedKey {
         key: idempotency.key.clone(),
         expires_at: now.plus_ms(idempotency.window_ms),
     });
     let seq = message.seq;
     world.put::<Mailbox>(mailbox);
-    world.put::<Message>(Message { kept_until, kept_key, due_at, ..message });
+    world.put::<Message>(Message { buffered_until, buffered_key, due_at, ..message });
     Ok(seq)
 }
 
@@ -80,8 +80,8 @@ pub(crate) fn extend_buffered(
         return Ok(());
     };
     let longer = world.now().plus_ms(ttl_ms);
-    if message.kept_until.is_some_and(|until| until < longer) {
-        world.put::<Message>(Message { kept_until: Some(longer), ..(*message).clone() });
+    if message.buffered_until.is_some_and(|until| until < longer) {
+        world.put::<Message>(Message { buffered_until: Some(longer), ..(*message).clone() });
     }
     Ok(())
 }
@@ -95,18 +95,19 @@ pub(crate) fn deliver_buffered(
     world.prefetch(Mailbox::key_of(&task.tenant, &Mailbox::tenant_buffer_id()));
     let (now, mut left) = (world.now(), mailbox.clone());
     let of_task = Message::of_task(&task.tenant, &task.id);
-    let messages = world.scan::<Message>(&of_task, mailbox.held as usize + 1)?;
-    let buffered = || messages.iter().filter(|message| message.kept_until.is_some());
+    let messages = world.scan::<Message>(&of_task, mailbox.messages as usize + 1)?;
+    let buffered = || messages.iter().filter(|message| message.buffered_until.is_some());
     buffered().for_each(|message| prefetch_key(world, message));
     for message in buffered() {
         hand_over_key(world, message, Some(task.created_at))?;
         let due_at = (now < message.visible_at).then_some(message.visible_at);
-        let message = Message { kept_until: None, kept_key: None, due_at, ..(**message).clone() };
+        let message =
+            Message { buffered_until: None, buffered_key: None, due_at, ..(**message).clone() };
         left.hidden = left.hidden.saturating_sub(u32::from(due_at.is_none()));
         emit_signaled(world, task, &message);
         world.put::<Message>(message);
     }
-    left.early = 0;
+    left.buffered = 0;
     world.put::<Mailbox>(left.clone());
     uncount_buffered(world, &task.tenant, buffered().map(AsRef::as_ref))?;
     Ok(left)
@@ -128,11 +129,11 @@ pub(crate) fn uncount_buffered<'a>(
         return Ok(());
     }
     let Some(all) = world.get::<Mailbox>(&key)? else { return Ok(()) };
-    let (held, bytes) = (all.held.saturating_sub(messages), all.bytes.saturating_sub(bytes));
+    let (held, bytes) = (all.messages.saturating_sub(messages), all.bytes.saturating_sub(bytes));
     if held == 0 {
         world.remove(&key);
     } else {
-        world.put::<Mailbox>(Mailbox { held, bytes, ..(*all).clone() });
+        world.put::<Mailbox>(Mailbox { messages: held, bytes, ..(*all).clone() });
     }
     Ok(())
 }
@@ -173,9 +174,9 @@ pub(crate) fn sweep_buffered(world: &mut World, message: &Message) -> Result<(),
         }
         return open_and_deliver(world, task).map(drop);
     }
-    match message.kept_until.filter(|until| now < *until) {
+    match message.buffered_until.filter(|until| now < *until) {
         Some(until) => world.put::<Message>(again(until)),
-        None => forget(world, message, &mailbox, task.is_some_and(|task| task.has_mail))?,
+        None => forget(world, message, &mailbox, task.is_some_and(|task| task.has_mailbox))?,
     }
     Ok(())
 }
@@ -191,7 +192,7 @@ fn forget(
     left.forget(message);
     world.drop_payloads(message.own_payload_key());
     world.remove(&Message::row_key(message.key()));
-    if left.held == 0 && !has_owner {
+    if left.messages == 0 && !has_owner {
         world.remove(&Mailbox::row_key(mailbox.key()));
     } else {
         world.put::<Mailbox>(left);
@@ -235,7 +236,7 @@ mod tests {
     fn in_all(stage: &Stage) -> Option<(u32, u64)> {
         let all = stage
             .record::<Mailbox>(&Mailbox::key_of(&"default".into(), &Mailbox::tenant_buffer_id()));
-        all.map(|all| (all.held, all.bytes))
+        all.map(|all| (all.messages, all.bytes))
     }
 
     fn rows_of(stage: &Stage, table: Table) -> usize {
@@ -253,11 +254,11 @@ mod tests {
         stage.must(workflow());
         assert_eq!(in_all(&stage), None);
         let mailbox = stage.mailbox().unwrap();
-        assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (2, 1, 0));
-        assert!(stage.task("t").unwrap().has_mail);
+        assert_eq!((mailbox.messages, mailbox.hidden, mailbox.buffered), (2, 1, 0));
+        assert!(stage.task("t").unwrap().has_mailbox);
         let (go, later) = (stage.message(1).unwrap(), stage.message(2).unwrap());
-        assert_eq!((go.due_at, go.kept_until), (None, None));
-        assert_eq!((later.due_at, later.kept_until), (Some(later.visible_at), None));
+        assert_eq!((go.due_at, go.buffered_until), (None, None));
+        assert_eq!((later.due_at, later.buffered_until), (Some(later.visible_at), None));
         assert!(stage.tables.payload(&go.payload_key().unwrap()).is_some());
         let next = send(&mut stage, early("go")).unwrap();
         assert_eq!((next.seq, next.buffered), (3, false));
@@ -288,8 +289,8 @@ mod tests {
         beside.later(1_000);
         beside.must(Sweep::default());
         let mailbox = beside.mailbox().unwrap();
-        assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (1, 0, 0));
-        assert!(beside.task("t").unwrap().has_mail);
+        assert_eq!((mailbox.messages, mailbox.hidden, mailbox.buffered), (1, 0, 0));
+        assert!(beside.task("t").unwrap().has_mailbox);
         assert_eq!(beside.message(1).unwrap().due_at, None);
         assert_eq!(in_all(&beside), None);
     }
@@ -308,7 +309,7 @@ mod tests {
         beside.later(1_000);
         beside.must(Sweep::default());
         let mailbox = beside.mailbox().unwrap();
-        assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (3, 1, 0));
+        assert_eq!((mailbox.messages, mailbox.hidden, mailbox.buffered), (3, 1, 0));
     }
 
     #[test]
@@ -316,10 +317,10 @@ mod tests {
         let mut stage = Stage::new();
         send(&mut stage, early("go")).unwrap();
         stage.must(Create::one(new_task("t")));
-        assert!(!stage.task("t").unwrap().has_mail);
+        assert!(!stage.task("t").unwrap().has_mailbox);
         send(&mut stage, message("more")).unwrap();
         let mailbox = stage.mailbox().unwrap();
-        assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (2, 0, 0));
+        assert_eq!((mailbox.messages, mailbox.hidden, mailbox.buffered), (2, 0, 0));
         stage.must(Claim { begin: false, ..claim() });
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
         stage.must(DeleteTask { task: key("t") });
@@ -334,7 +335,7 @@ mod tests {
         stage.later(TTL_MS);
         stage.must(Sweep::default());
         assert_eq!((stage.mailbox(), in_all(&stage)), (None, None));
-        assert!(!stage.task("t").unwrap().has_mail);
+        assert!(!stage.task("t").unwrap().has_mailbox);
     }
 
     fn keyed(ttl_ms: Option<u64>) -> NewMessage {
@@ -403,7 +404,7 @@ mod tests {
             };
             let answered: Vec<_> = words.split(' ').filter_map(act).collect();
             assert_eq!(answered.join(" "), answers, "{words}");
-            assert_eq!(stage.mailbox().map(|mailbox| mailbox.held), held, "{words}");
+            assert_eq!(stage.mailbox().map(|mailbox| mailbox.messages), held, "{words}");
         }
     }
 
@@ -417,7 +418,7 @@ mod tests {
         for keep_ms in [None, Some(TTL_MS)] {
             assert_eq!(send(&mut stage, other(keep_ms)), Err("conflict"));
         }
-        assert_eq!(stage.mailbox().unwrap().held, 1);
+        assert_eq!(stage.mailbox().unwrap().messages, 1);
     }
 
     #[test]
@@ -431,7 +432,7 @@ mod tests {
             rows.iter().cloned().for_each(|row| beside.tables.plant(row));
             assert_eq!(act(&mut beside, word).as_deref(), Some("=1"));
             let mailbox = beside.mailbox().unwrap();
-            assert_eq!((mailbox.held, mailbox.hidden, mailbox.early), (1, 0, 0), "{word}");
+            assert_eq!((mailbox.messages, mailbox.hidden, mailbox.buffered), (1, 0, 0), "{word}");
         }
     }
 

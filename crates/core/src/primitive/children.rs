@@ -109,7 +109,9 @@ fn close_children(world: &mut World, task: &Task) -> Result<(), Halt> {
 fn notify_parent(world: &mut World, key: &TaskKey) -> Result<(), Halt> {
     let Some(parent) = world.get::<Task>(&key.row_key())? else { return Ok(()) };
     match &parent.lifecycle {
-        Lifecycle::WaitingChildren { paused, .. } => resume(world, &parent, paused.clone()),
+        Lifecycle::WaitingChildren { suspended_attempt: paused, .. } => {
+            resume(world, &parent, paused.clone())
+        }
         other if other.ended_at().is_some() && parent.due_at != parent.next_due() => {
             world.put::<Task>(Task { due_at: parent.next_due(), ..(*parent).clone() });
             Ok(())

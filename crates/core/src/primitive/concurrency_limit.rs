@@ -8,7 +8,7 @@ use crate::name::{Tenant, WorkerId};
 use crate::primitive::transition::{is_route_readable, save_and_wake};
 use crate::ready_route::ReadyRoute;
 use crate::row::Range;
-use crate::task::{Lease, Lifecycle, Readiness, Task};
+use crate::task::{Lease, Lifecycle, Readiness, Task, TaskList};
 use crate::time::Timestamp;
 use crate::world::{Halt, Wake, World, unless_quarantined};
 
@@ -65,7 +65,9 @@ impl ConcurrencyLimit {
     /// The state of an admitted task: in the queue of its lane, or granted to the owner.
     fn admitted_state(&self, turn: Readiness, now: Timestamp) -> Lifecycle {
         match self.owner(now) {
-            Some(owner) => Lifecycle::Granted { turn, worker: owner.worker.clone(), until: None },
+            Some(owner) => {
+                Lifecycle::Granted { readiness: turn, worker: owner.worker.clone(), until: None }
+            }
             None => Lifecycle::Waiting(turn),
         }
     }
@@ -79,7 +81,7 @@ impl ConcurrencyLimit {
             return;
         }
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.worker == lease.worker) {
-            owner.until = if lost { now } else { now.plus_ms(owner.idle_ms) };
+            owner.expires_at = if lost { now } else { now.plus_ms(owner.idle_ms) };
         }
     }
 }
@@ -136,7 +138,7 @@ pub(super) fn on_transition(
     before: Option<&Task>,
     task: &mut Task,
 ) -> Result<bool, Halt> {
-    let Some(key) = task.gate.clone() else { return Ok(false) };
+    let Some(key) = task.limit_key.clone() else { return Ok(false) };
     let (now, was, is) = (world.now(), before.and_then(counter_of), counter_of(task));
     if was.is_none() && is.is_none() {
         return Ok(false);
@@ -192,9 +194,9 @@ pub(crate) fn rebalance(world: &mut World, tenant: &Tenant, key: &LimitKey) -> R
 /// Revokes a session: immediately, or when its running tasks end.
 pub(crate) fn release_session(world: &mut World, limit: &ConcurrencyLimit) -> Result<(), Halt> {
     let (Some(owner), Some(key)) = (&limit.owner, limit.limit_key()) else { return Ok(()) };
-    let until = owner.until.min(world.now());
+    let until = owner.expires_at.min(world.now());
     // An affinity without a holder and without admitted tasks need not be retained.
-    let owner = Owner { until, idle_ms: 0, ..owner.clone() };
+    let owner = Owner { expires_at: until, idle_ms: 0, ..owner.clone() };
     let owner = Some(owner).filter(|_| limit.kind != LimitKind::Affinity || limit.admitted > 0);
     let freed = ConcurrencyLimit { owner, ..limit.clone() };
     match freed.is_unused() {
@@ -260,7 +262,7 @@ fn next_admissible(
     key: &LimitKey,
     wanted: u32,
 ) -> Result<Vec<Arc<Task>>, Halt> {
-    let blocked = Task::blocked_by(tenant, key);
+    let blocked = TaskList::LimitWaiting(key).range(tenant);
     let mut found = Vec::new();
     for most in [wanted, wanted + MAX_SKIPPED] {
         found = scan_readable(world, &blocked, most)?;
@@ -296,11 +298,13 @@ fn revoke_admission(
     let wanted = (limit.admitted - within).min(MAX_MOVED);
     // Tasks within the limit are skipped, unless they are too many to scan.
     let skipped = if within > MAX_SCANNED_ADMITTED { 0 } else { within };
-    let admitted =
-        world.scan::<Task>(&Task::admitted_by(&limit.tenant, key), (skipped + wanted) as usize)?;
+    let admitted = world.scan::<Task>(
+        &TaskList::LimitAdmitted(key).range(&limit.tenant),
+        (skipped + wanted) as usize,
+    )?;
     let mut revoked = 0;
     for task in admitted.iter().skip(skipped as usize) {
-        let (Lifecycle::Waiting(turn) | Lifecycle::Granted { turn, until: None, .. }) =
+        let (Lifecycle::Waiting(turn) | Lifecycle::Granted { readiness: turn, until: None, .. }) =
             &task.lifecycle
         else {
             continue;
@@ -328,10 +332,10 @@ fn reassign_admitted(
         return Ok(());
     }
     let now = world.now();
-    let admitted = Task::admitted_by(&limit.tenant, key);
+    let admitted = TaskList::LimitAdmitted(key).range(&limit.tenant);
     for task in scan_readable(world, &admitted, limit.admitted)? {
         let (change, turn) = match &task.lifecycle {
-            Lifecycle::Granted { turn, worker, until: None } => {
+            Lifecycle::Granted { readiness: turn, worker, until: None } => {
                 (Change::GrantReleased { worker: worker.clone() }, turn)
             }
             Lifecycle::Waiting(turn) => (Change::Unblocked, turn),
@@ -357,14 +361,14 @@ pub(crate) fn may_start(
 ) -> Result<Vec<bool>, Halt> {
     let now = world.now();
     for task in tasks {
-        if let Some(key) = &task.gate {
+        if let Some(key) = &task.limit_key {
             world.prefetch(key.row_key(&task.tenant));
         }
     }
     let mut counts: BTreeMap<&LimitKey, u32> = BTreeMap::new();
     let mut may = Vec::with_capacity(tasks.len());
     for task in tasks {
-        let Some(key) = &task.gate else {
+        let Some(key) = &task.limit_key else {
             may.push(true);
             continue;
         };
@@ -380,7 +384,7 @@ pub(crate) fn may_start(
             && limit.owner(now).is_none()
         {
             // The claim grants these to the new owner, too. One row more shows that these are all.
-            let admitted = Task::admitted_by(&task.tenant, key);
+            let admitted = TaskList::LimitAdmitted(key).range(&task.tenant);
             world.prefetch_scan(&admitted, limit.admitted as usize + 1);
         }
         let count = counts.entry(key).or_default();
@@ -396,7 +400,7 @@ pub(crate) fn may_start(
 
 /// Counts a leased task as started. The worker that claims the first task of a session owns it.
 pub(crate) fn on_lease(world: &mut World, task: &Task, idle_ms: u64) -> Result<(), Halt> {
-    let (Some(key), Lifecycle::Active(lease)) = (&task.gate, &task.lifecycle) else {
+    let (Some(key), Lifecycle::Active(lease)) = (&task.limit_key, &task.lifecycle) else {
         return Ok(());
     };
     let now = world.now();
@@ -407,7 +411,7 @@ pub(crate) fn on_lease(world: &mut World, task: &Task, idle_ms: u64) -> Result<(
         let worker = lease.worker.clone();
         let changed = limit.owner(now).is_none();
         let active_at = (limit.kind == LimitKind::Affinity).then_some(now);
-        limit.owner = Some(Owner { worker, until: now.plus_ms(idle_ms), idle_ms, active_at });
+        limit.owner = Some(Owner { worker, expires_at: now.plus_ms(idle_ms), idle_ms, active_at });
         if changed {
             reassign_admitted(world, &limit, key)?;
         }
@@ -418,7 +422,7 @@ pub(crate) fn on_lease(world: &mut World, task: &Task, idle_ms: u64) -> Result<(
 
 /// Records activity for the affinity of a task.
 pub(crate) fn mark_active(world: &mut World, task: &Task) -> Result<(), Halt> {
-    let Some(key @ LimitKey::Affinity(_)) = &task.gate else { return Ok(()) };
+    let Some(key @ LimitKey::Affinity(_)) = &task.limit_key else { return Ok(()) };
     let mut limit = load_or_default(world, &task.tenant, key, true)?;
     limit.mark_active(world.now());
     save(world, limit, true)
@@ -443,7 +447,7 @@ pub(crate) fn renew_affinity(
     };
     let active = |owner: &&Owner| owner.active_at.is_some_and(|at| now < at.plus_ms(idle_ms));
     let Some(owner) = stored.owner(now).filter(active) else { return Ok(false) };
-    let owner = Some(Owner { until: now.plus_ms(lock_ms), ..owner.clone() });
+    let owner = Some(Owner { expires_at: now.plus_ms(lock_ms), ..owner.clone() });
     save(world, ConcurrencyLimit { owner, ..(*stored).clone() }, true)?;
     Ok(true)
 }
@@ -461,11 +465,11 @@ mod tests {
     use crate::testing::{Stage, claim, fence_of, key, lane, new_task, session_claim};
 
     fn keyed(id: &str) -> NewTask {
-        NewTask { gate: Some(LimitKey::Concurrency("k".into())), ..new_task(id) }
+        NewTask { limit_key: Some(LimitKey::Concurrency("k".into())), ..new_task(id) }
     }
 
     fn of_session(id: &str) -> NewTask {
-        NewTask { gate: Some(LimitKey::Session("s".into())), ..new_task(id) }
+        NewTask { limit_key: Some(LimitKey::Session("s".into())), ..new_task(id) }
     }
 
     fn with(news: impl IntoIterator<Item = NewTask>) -> Stage {

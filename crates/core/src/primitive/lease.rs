@@ -38,6 +38,6 @@ pub(super) fn lease(task: &Task, epoch: u64, now: Timestamp) -> Result<&Lease, R
 /// Whether this lease expired and was swept, the task has not changed since, and its policy accepts
 /// a late settle.
 pub(super) fn lost_without_new_claim(task: &Task, epoch: u64) -> bool {
-    let lost = task.lifecycle.readiness().and_then(|ready| ready.lost);
+    let lost = task.lifecycle.readiness().and_then(|ready| ready.lost_epoch);
     task.policy.accept_expired_lease && lost == Some(epoch)
 }

@@ -43,10 +43,10 @@ pub(crate) fn load_effect(
             limits::OWNER.check(name)?;
             let now = world.now();
             let admission = world.get::<Admission>(&request.row_key())?;
-            let own = admission.filter(|admission| admission.first == *name);
+            let own = admission.filter(|admission| admission.is_owned_by(name));
             let in_flight = own.filter(|own| own.request(now) == Some(RequestState::InFlight));
             let Some(own) = in_flight else { return Err(Rejection::RequestLost.into()) };
-            (None, own.request.as_ref().map(|request| request.forget_at))
+            (None, own.request.as_ref().map(|request| request.tombstone_until))
         }
     };
     Ok(EffectAccess { effect: world.get::<Effect>(&key)?, due_at, task })

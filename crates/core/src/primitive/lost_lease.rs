@@ -78,8 +78,11 @@ pub(crate) fn record_loss(
     match failure {
         Some(reason) => fail(task, FailureClass::Crash, &reason, Retry::Never, now).1,
         None => {
-            task.lifecycle =
-                Lifecycle::Waiting(Readiness { ready_at: now, lost: Some(task.epoch), paused });
+            task.lifecycle = Lifecycle::Waiting(Readiness {
+                ready_at: now,
+                lost_epoch: Some(task.epoch),
+                suspended_attempt: paused,
+            });
             Change::LeaseExpired { epoch: task.epoch, lost_leases: task.lost_leases, cause }
         }
     }

@@ -11,14 +11,14 @@ use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task};
 use crate::world::{Halt, World};
 
-/// The mailbox of a task, with its buffered messages delivered. Sets `has_mail`: the first caller
+/// The mailbox of a task, with its buffered messages delivered. Sets `has_mailbox`: the first caller
 /// writes the task, so that the absence of a mailbox is checked by the version of the task.
 pub(crate) fn open(world: &mut World, task: &mut Task) -> Result<Mailbox, Halt> {
     let known = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
-    task.has_mail = true;
+    task.has_mailbox = true;
     match known {
         None => Ok(Mailbox::empty(&task.tenant, &task.id)),
-        Some(known) if known.early > 0 => deliver_buffered(world, task, &known),
+        Some(known) if known.buffered > 0 => deliver_buffered(world, task, &known),
         Some(known) => Ok((*known).clone()),
     }
 }
@@ -41,7 +41,7 @@ pub(crate) fn existing(
 
 /// Prefetches the records for the next `count` deliveries to a task, to load them together.
 pub(crate) fn prefetch(world: &mut World, task: &Task, mailbox: Option<&Mailbox>, count: u64) {
-    let held = mailbox.map_or(0, |known| known.held);
+    let held = mailbox.map_or(0, |known| known.messages);
     if matches!(task.lifecycle, Lifecycle::Suspended(_)) {
         let more = usize::try_from(count).unwrap_or(usize::MAX);
         let messages = Message::of_task(&task.tenant, &task.id);
@@ -63,12 +63,12 @@ pub(crate) fn deliver(
         return Err(Rejection::AlreadyTerminal { state: task.lifecycle.public() }.into());
     }
     let mut task = task.clone();
-    let first = !task.has_mail;
+    let first = !task.has_mailbox;
     let mailbox = open(world, &mut task)?;
     prefetch(world, &task, Some(&mailbox), 1);
     let (max_messages, max_bytes) = new.limit.of_mailbox(&task);
-    if mailbox.held >= max_messages || mailbox.bytes + new.bytes() > max_bytes {
-        let (messages, bytes) = (mailbox.held, mailbox.bytes);
+    if mailbox.messages >= max_messages || mailbox.bytes + new.bytes() > max_bytes {
+        let (messages, bytes) = (mailbox.messages, mailbox.bytes);
         return Err(Rejection::MailboxFull { messages, bytes }.into());
     }
     if first {
@@ -106,7 +106,7 @@ pub(super) fn append(
     let seq = mailbox.next_seq;
     world.assume_absent(Message::key_of(&mailbox.tenant, &mailbox.task, seq));
     mailbox.next_seq += 1;
-    mailbox.held += 1;
+    mailbox.messages += 1;
     mailbox.bytes += new.bytes();
     let visible_at = now.plus_ms(new.visible.delay_ms(now));
     let message = Message {
@@ -119,11 +119,11 @@ pub(super) fn append(
         posted_at: now,
         visible_at,
         bytes: new.payload.as_ref().map(|_| new.bytes()),
-        taken_by: None,
-        attempts: 0,
-        report: None,
-        kept_until: None,
-        kept_key: None,
+        consumed_by: None,
+        delivery_count: 0,
+        completion: None,
+        buffered_until: None,
+        buffered_key: None,
         due_at: (now < visible_at).then_some(visible_at),
     };
     mailbox.hidden += u32::from(message.due_at.is_some());
@@ -147,14 +147,14 @@ pub(crate) fn post_internal(world: &mut World, task: &Task, message: Message) ->
     let mut mailbox = open(world, &mut task.clone())?;
     world.assume_absent(Message::key_of(&task.tenant, &task.id, message.seq));
     if let Some(known) = world.get::<Task>(&task.task_key().row_key())?
-        && !known.has_mail
+        && !known.has_mailbox
     {
-        world.put::<Task>(Task { has_mail: true, ..(*known).clone() });
+        world.put::<Task>(Task { has_mailbox: true, ..(*known).clone() });
     }
     if !message.is_of_step() {
         mailbox.next_seq = mailbox.next_seq.max(message.seq + 1);
     }
-    mailbox.held += 1;
+    mailbox.messages += 1;
     mailbox.hidden += u32::from(message.due_at.is_some());
     world.put::<Message>(message);
     world.put::<Mailbox>(mailbox);

@@ -4,7 +4,7 @@
 //! All tasks with the same id share one record per key. A sender that finds a key free writes that
 //! record, so that concurrent senders conflict.
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Produced};
 use crate::command::IdempotencyWindow;
 use crate::digest::{Digest, Digester};
 use crate::mailbox::{Mailbox, Message};
@@ -41,15 +41,17 @@ pub(crate) fn reserve_message(
     IdempotencyWindow { key, window_ms }: &IdempotencyWindow,
 ) -> Result<Option<EarlierMessage>, Halt> {
     let known = world.get::<Admission>(&message_admission(tenant, id, key))?;
-    let (now, life) = (world.now(), task.map(|task| task.created_at));
-    let is_taken =
-        |known: &Admission| now < known.expires_at && (known.life.is_none() || known.life == life);
+    let (now, task_created_at) = (world.now(), task.map(|task| task.created_at));
+    let is_taken = |known: &Admission| {
+        let receiver = known.task_created_at;
+        now < known.expires_at && (receiver.is_none() || receiver == task_created_at)
+    };
     if let Some(known) = known.filter(|known| is_taken(known)) {
         if known.fingerprint != fingerprint {
             return Err(Rejection::Conflict.into());
         }
-        let seq = known.first.parse().unwrap_or_default();
-        return Ok(Some(EarlierMessage { seq, is_buffered: known.life.is_none() }));
+        let Produced::Message(seq) = known.produced else { return Err(Rejection::Conflict.into()) };
+        return Ok(Some(EarlierMessage { seq, is_buffered: known.task_created_at.is_none() }));
     }
     let mailbox = world.get::<Mailbox>(&Mailbox::key_of(tenant, id))?;
     let next = mailbox.map_or(Mailbox::FIRST, |mailbox| mailbox.next_seq);
@@ -58,8 +60,8 @@ pub(crate) fn reserve_message(
         scope: scope_of(id),
         key: key.clone(),
         fingerprint,
-        first: next.to_string(),
-        life,
+        produced: Produced::Message(next),
+        task_created_at,
         expires_at: now.plus_ms(*window_ms),
         request: None,
     });
@@ -68,7 +70,7 @@ pub(crate) fn reserve_message(
 
 /// Prefetches the records that [`hand_over_key`] needs.
 pub(crate) fn prefetch_key(world: &mut World, message: &Message) {
-    if let Some(kept) = &message.kept_key {
+    if let Some(kept) = &message.buffered_key {
         world.prefetch(message_admission(&message.tenant, &message.task, &kept.key));
     }
 }
@@ -80,23 +82,26 @@ pub(crate) fn prefetch_key(world: &mut World, message: &Message) {
 pub(crate) fn hand_over_key(
     world: &mut World,
     message: &Message,
-    life: Option<Timestamp>,
+    task_created_at: Option<Timestamp>,
 ) -> Result<(), Halt> {
-    let Some(kept) = &message.kept_key else { return Ok(()) };
+    let Some(kept) = &message.buffered_key else { return Ok(()) };
     let row_key = message_admission(&message.tenant, &message.task, &kept.key);
     let known = unless_quarantined(world.get::<Admission>(&row_key))?;
     let Some(known) = known else { return Ok(()) };
-    match (known, life) {
-        (Some(known), _) if known.life.is_some() || known.first != message.seq.to_string() => {}
-        (Some(known), Some(_)) => world.put::<Admission>(Admission { life, ..(*known).clone() }),
+    let produced = Produced::Message(message.seq);
+    match (known, task_created_at) {
+        (Some(known), _) if known.task_created_at.is_some() || known.produced != produced => {}
+        (Some(known), Some(_)) => {
+            world.put::<Admission>(Admission { task_created_at, ..(*known).clone() });
+        }
         (Some(_), None) => world.remove(&row_key),
         (None, _) if world.now() < kept.expires_at => world.put::<Admission>(Admission {
             tenant: message.tenant.clone(),
             scope: scope_of(&message.task),
             key: kept.key.clone(),
             fingerprint: Digester::new("message").finish(),
-            first: message.seq.to_string(),
-            life,
+            produced,
+            task_created_at,
             expires_at: world.now(),
             request: None,
         }),

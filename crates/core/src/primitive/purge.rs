@@ -21,7 +21,7 @@ pub(crate) fn prefetch_purge(world: &mut World, task: &Task) {
         world.prefetch_scan(&WorkflowProperty::of_task(&task.tenant, &task.id), PURGE_PAGE);
         world.prefetch_scan(&Execution::of_task(&task.tenant, &task.id), PURGE_PAGE);
     }
-    if task.has_mail {
+    if task.has_mailbox {
         world.prefetch(Mailbox::key_of(&task.tenant, &task.id));
         world.prefetch_scan(&Message::of_task(&task.tenant, &task.id), PURGE_PAGE);
         world.prefetch_scan(&Waitpoint::of_task(&task.tenant, &task.id), PURGE_PAGE);
@@ -83,14 +83,14 @@ fn purge_effects(world: &mut World, task: &Task, page: usize) -> Result<bool, Ha
     }
     let effects = world.scan::<Effect>(&Effect::of_task(&task.task_key()), page)?;
     for effect in &effects {
-        world.drop_payloads(effect.answer_key());
+        world.drop_payloads(effect.result_key());
         world.remove(&Effect::row_key(effect.key()));
     }
     Ok(effects.len() < page)
 }
 
 fn purge_mailbox(world: &mut World, task: &Task, page: usize) -> Result<bool, Halt> {
-    if !task.has_mail {
+    if !task.has_mailbox {
         return Ok(true);
     }
     let key = Mailbox::key_of(&task.tenant, &task.id);
@@ -103,7 +103,7 @@ fn purge_mailbox(world: &mut World, task: &Task, page: usize) -> Result<bool, Ha
         world.drop_payloads(message.own_payload_key());
         world.remove(&Message::row_key(message.key()));
     }
-    let buffered = || messages.iter().filter(|message| message.kept_until.is_some());
+    let buffered = || messages.iter().filter(|message| message.buffered_until.is_some());
     buffered().try_for_each(|message| hand_over_key(world, message, None))?;
     uncount_buffered(world, &task.tenant, buffered().map(AsRef::as_ref))?;
     for waitpoint in &waitpoints {

@@ -30,7 +30,7 @@ fn lane_key(tenant: &Tenant, lane: &LaneName) -> RowKey {
 /// The quotas of a lane; none if this version cannot read one of them.
 pub(crate) fn load_quotas(world: &mut World, lane: &Lane) -> Result<Option<Quotas>, Halt> {
     let tenant = world.get::<ConcurrencyLimit>(&tenant_key(&lane.tenant));
-    let own = match lane.metered {
+    let own = match lane.has_quota {
         true => world.get::<ConcurrencyLimit>(&lane_key(&lane.tenant, &lane.name)),
         false => Ok(None),
     };
@@ -72,14 +72,14 @@ impl Quotas {
         let now = world.now();
         let every_lane = Wake::every_lane();
         for limit in self.limits().filter(|limit| limit.available(now) == 0) {
-            if limit.refused.contains(lane) || limit.refused.contains(&every_lane) {
+            if limit.starved_lanes.contains(lane) || limit.starved_lanes.contains(&every_lane) {
                 continue;
             }
             let mut limit = (**limit).clone();
-            if limit.refused.len() < MAX_STARVED_LANES {
-                limit.refused.insert(lane.clone());
+            if limit.starved_lanes.len() < MAX_STARVED_LANES {
+                limit.starved_lanes.insert(lane.clone());
             } else {
-                limit.refused = [every_lane.clone()].into();
+                limit.starved_lanes = [every_lane.clone()].into();
             }
             save(world, limit, true)?;
         }
@@ -90,8 +90,8 @@ impl Quotas {
 /// The keys of the quotas that count the lease of a task.
 pub(crate) fn keys_counting(task: &Task) -> Vec<RowKey> {
     let Lifecycle::Active(lease) = &task.lifecycle else { return Vec::new() };
-    let lane = lease.metered.lane.then(|| lane_key(&task.tenant, &task.lane));
-    let tenant = lease.metered.tenant.then(|| tenant_key(&task.tenant));
+    let lane = lease.counted_by_quota.lane.then(|| lane_key(&task.tenant, &task.lane));
+    let tenant = lease.counted_by_quota.tenant.then(|| tenant_key(&task.tenant));
     lane.into_iter().chain(tenant).collect()
 }
 
@@ -113,7 +113,7 @@ pub(super) fn end_lease(world: &mut World, task: &Task) -> Result<(), Halt> {
 /// Saves a quota, and wakes the lanes that it refused if it has free slots.
 pub(crate) fn wake_starved(world: &mut World, mut limit: ConcurrencyLimit) -> Result<(), Halt> {
     if limit.available(world.now()) > 0 {
-        for lane in std::mem::take(&mut limit.refused) {
+        for lane in std::mem::take(&mut limit.starved_lanes) {
             world.wake(Wake { tenant: limit.tenant.clone(), lane, route: None });
         }
     }

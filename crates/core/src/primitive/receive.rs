@@ -12,13 +12,13 @@ use crate::world::{Halt, World};
 /// Records the visible messages as in flight under a lease, up to the limit of one turn.
 pub(crate) fn receive(world: &mut World, task: &Arc<Task>) -> Result<Arc<Task>, Halt> {
     let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(task.clone()) };
-    if !task.has_mail {
+    if !task.has_mailbox {
         return Ok(task.clone());
     }
     let mailbox = existing(world, &task.tenant, &task.id)?;
     let (now, most) = (world.now(), usize::try_from(limits::TURN_MESSAGES.max).unwrap_or(0));
     // These include as many visible messages as one turn takes.
-    let first = most.min(mailbox.held as usize) + mailbox.hidden as usize;
+    let first = most.min(mailbox.messages as usize) + mailbox.hidden as usize;
     let there = world.scan::<Message>(&Message::of_task(&task.tenant, &task.id), first + 1)?;
     let mut received = Vec::new();
     for message in there.iter().filter(|message| message.is_visible(now)).take(most) {
@@ -26,7 +26,7 @@ pub(crate) fn receive(world: &mut World, task: &Arc<Task>) -> Result<Arc<Task>, 
         world.get::<Message>(&Message::row_key(message.key()))?;
         received.push(message.seq);
     }
-    let lifecycle = Lifecycle::Active(Lease { received, ..lease.clone() });
+    let lifecycle = Lifecycle::Active(Lease { in_flight: received, ..lease.clone() });
     let task = Arc::new(Task { lifecycle, ..(**task).clone() });
     world.put::<Task>(task.clone());
     Ok(task)
@@ -36,7 +36,7 @@ pub(crate) fn receive(world: &mut World, task: &Arc<Task>) -> Result<Arc<Task>, 
 pub(crate) fn without_in_flight(task: &Task) -> Task {
     let mut task = task.clone();
     if let Lifecycle::Active(lease) = &mut task.lifecycle {
-        lease.received.clear();
+        lease.in_flight.clear();
     }
     task
 }
@@ -58,7 +58,7 @@ pub(crate) fn redeliver(
         let key = Message::key_of(&task.tenant, &task.id, *seq);
         let Some(known) = world.get::<Message>(&key)? else { return Ok(()) };
         let mut message = (*known).clone();
-        message.attempts = message.attempts.saturating_add(u32::from(counts));
+        message.delivery_count = message.delivery_count.saturating_add(u32::from(counts));
         if let Some(delay_ms) = delay_ms.filter(|delay_ms| *delay_ms > 0) {
             message.visible_at = now.plus_ms(delay_ms);
             let shown = message.due_at.replace(message.visible_at).is_none();

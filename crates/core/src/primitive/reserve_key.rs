@@ -1,4 +1,4 @@
-use crate::admission::Admission;
+use crate::admission::{Admission, Produced};
 use crate::digest::Digest;
 use crate::name::{IdempotencyKey, Tenant};
 use crate::rejection::Rejection;
@@ -11,22 +11,22 @@ pub(crate) struct KeyRequest<'a> {
     pub(crate) key: &'a IdempotencyKey,
     pub(crate) fingerprint: Digest,
     pub(crate) window_ms: u64,
-    /// A reference to what this request creates, if it is the first.
-    pub(crate) first: &'a str,
+    /// What this request produces, if it is the first.
+    pub(crate) produced: Produced,
 }
 
 pub(crate) enum KeyReservation {
     /// This request is the first.
     New,
-    /// An identical request came first, with this reference.
-    Existing(String),
+    /// An identical request came first, and produced this.
+    Existing(Produced),
 }
 
 /// Inserts the key if absent. The same key with a different fingerprint is a conflict. The window
 /// counts from the first request and repeats do not extend it.
 pub(crate) fn reserve_key(
     world: &mut World,
-    request: &KeyRequest<'_>,
+    request: KeyRequest<'_>,
 ) -> Result<KeyReservation, Halt> {
     let existing =
         world.get::<Admission>(&Admission::key_of(request.tenant, request.scope, request.key))?;
@@ -35,15 +35,15 @@ pub(crate) fn reserve_key(
         if existing.fingerprint != request.fingerprint {
             return Err(Rejection::Conflict.into());
         }
-        return Ok(KeyReservation::Existing(existing.first.clone()));
+        return Ok(KeyReservation::Existing(existing.produced.clone()));
     }
     world.put::<Admission>(Admission {
         tenant: request.tenant.clone(),
         scope: request.scope.to_owned(),
         key: request.key.clone(),
         fingerprint: request.fingerprint,
-        first: request.first.to_owned(),
-        life: None,
+        produced: request.produced,
+        task_created_at: None,
         expires_at: now.plus_ms(request.window_ms),
         request: None,
     });

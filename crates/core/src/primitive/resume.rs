@@ -23,15 +23,15 @@ pub(crate) fn matching_messages(
     condition: &Condition,
     began_at: Timestamp,
 ) -> Result<Option<Vec<u64>>, Halt> {
-    if !task.has_mail {
+    if !task.has_mailbox {
         return Ok(None);
     }
     let now = world.now();
     let mailbox = existing(world, &task.tenant, &task.id)?;
-    if *condition == Condition::Mail {
+    if *condition == Condition::AnyMessage {
         return Ok(mailbox.shows_any().then(Vec::new));
     }
-    let most = mailbox.held as usize + 1;
+    let most = mailbox.messages as usize + 1;
     let found = world.scan::<Message>(&Message::of_task(&task.tenant, &task.id), most)?;
     for hidden in found.iter().filter(|message| !message.is_visible(now)) {
         // The commit does not check a scan. The sweep that makes this message visible looks for a
@@ -54,7 +54,7 @@ pub(crate) fn mark_consumed(
         let key = Message::key_of(&task.tenant, &task.id, seq);
         if let Some(message) = world.get::<Message>(&key)? {
             let taken_by = Some(began_at);
-            world.put::<Message>(Message { taken_by, ..(*message).clone() });
+            world.put::<Message>(Message { consumed_by: taken_by, ..(*message).clone() });
         }
     }
     Ok(())
@@ -63,7 +63,7 @@ pub(crate) fn mark_consumed(
 /// Resumes a suspended task if its condition is met. Returns whether it was.
 pub(crate) fn resume_if_met(world: &mut World, task: &Task) -> Result<bool, Halt> {
     let Lifecycle::Suspended(suspension) = &task.lifecycle else { return Ok(false) };
-    let paused = &suspension.paused;
+    let paused = &suspension.suspended_attempt;
     let Some(seqs) = matching_messages(world, task, &suspension.condition, paused.began_at)? else {
         return Ok(false);
     };
@@ -94,7 +94,7 @@ pub(crate) fn resume(
 
 /// Whether the mailbox of a task has visible messages.
 pub(crate) fn has_visible_messages(world: &mut World, task: &Task) -> Result<bool, Halt> {
-    if !task.has_mail {
+    if !task.has_mailbox {
         return Ok(false);
     }
     Ok(existing(world, &task.tenant, &task.id)?.shows_any())
@@ -111,7 +111,7 @@ pub(crate) fn await_messages(
     if has_visible_messages(world, &task)? {
         return make_turn_ready(world, task, run.to_suspended(now));
     }
-    task.lifecycle = Lifecycle::Suspended(Suspension::until_mail(run, now));
+    task.lifecycle = Lifecycle::Suspended(Suspension::until_message(run, now));
     transition_to(world, task)
 }
 
@@ -122,11 +122,11 @@ pub(crate) fn make_turn_ready(
     paused: SuspendedAttempt,
 ) -> Result<(), Halt> {
     let now = world.now();
-    let turn = Readiness { ready_at: now, lost: None, paused: Some(paused) };
+    let turn = Readiness { ready_at: now, lost_epoch: None, suspended_attempt: Some(paused) };
     let sticky = task.workflow.as_ref().and_then(|workflow| workflow.sticky.clone());
     task.lifecycle = match sticky {
-        Some(Sticky { worker, for_ms }) => {
-            Lifecycle::Granted { turn, worker, until: Some(now.plus_ms(for_ms)) }
+        Some(Sticky { worker, ttl_ms }) => {
+            Lifecycle::Granted { readiness: turn, worker, until: Some(now.plus_ms(ttl_ms)) }
         }
         None => Lifecycle::Waiting(turn),
     };

@@ -43,7 +43,7 @@ pub(crate) fn settle(
     }
     let mut task = (*current).clone();
     let (answer, change) = next(world, &mut task, now);
-    task.last_settle = Some(Settle { epoch: fence.epoch, digest, answer: answer.clone() });
+    task.last_settle = Some(Settle { epoch: fence.epoch, digest, result: answer.clone() });
     world.emit(Event::of_task(&task, now, change));
     transition_to(world, task)?;
     Ok(Outcome::Settled(answer))
@@ -57,7 +57,7 @@ pub(crate) fn earlier_settle(
 ) -> Result<Option<Settled>, Rejection> {
     match task.last_settle.as_ref().filter(|last| last.epoch == epoch) {
         Some(last) if last.digest != digest => Err(Rejection::AlreadySettled),
-        last => Ok(last.map(|last| last.answer.clone())),
+        last => Ok(last.map(|last| last.result.clone())),
     }
 }
 

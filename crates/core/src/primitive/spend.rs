@@ -1,4 +1,4 @@
-use crate::admission::Admission;
+use crate::admission::{Admission, Produced};
 use crate::digest::Digester;
 use crate::limiter::Limiter;
 use crate::limits;
@@ -56,9 +56,9 @@ pub(crate) fn spend(world: &mut World, charge: &LimiterCharge<'_>) -> Result<(),
         key: charge.key,
         fingerprint: Digester::new("spend").number(charge.units.into()).finish(),
         window_ms: now.ms_until(charge.rate.counts_until(now)),
-        first: &charge.units.to_string(),
+        produced: Produced::Units(charge.units),
     };
-    if let KeyReservation::Existing(_) = reserve_key(world, &request)? {
+    if let KeyReservation::Existing(_) = reserve_key(world, request)? {
         return Ok(());
     }
     let existing = world.get::<Limiter>(&Limiter::key_of(charge.tenant, charge.limiter))?;

@@ -28,7 +28,7 @@ pub(crate) fn set_timer(
     let message = Message {
         seq,
         visible_at: at,
-        report: Some(StepCompletion { step, task: None }),
+        completion: Some(StepCompletion { step, task: None }),
         due_at: (now < at).then_some(at),
         ..Message::of_engine(workflow, "timer", now)
     };
@@ -45,10 +45,11 @@ pub(crate) fn reject_step(
 ) -> Result<(), Halt> {
     let now = world.now();
     let ended = Lifecycle::Failed { at: now, class: FailureClass::Permanent, reason };
-    let completed = CompletedTask { id: id.clone(), generation: 0, is_workflow: false, ended };
+    let completed =
+        CompletedTask { id: id.clone(), generation: 0, is_workflow: false, lifecycle: ended };
     let message = Message {
         seq: Message::of_step(step),
-        report: Some(StepCompletion { step, task: Some(completed) }),
+        completion: Some(StepCompletion { step, task: Some(completed) }),
         ..Message::of_engine(workflow, "report", now)
     };
     post_internal(world, workflow, message)
@@ -57,7 +58,7 @@ pub(crate) fn reject_step(
 /// Removes a message from the mailbox of a workflow, unless it is absent or buffered.
 pub(crate) fn delete_message(world: &mut World, workflow: &Task, seq: u64) -> Result<(), Halt> {
     let key = Message::key_of(&workflow.tenant, &workflow.id, seq);
-    let message = world.get::<Message>(&key)?.filter(|message| message.kept_until.is_none());
+    let message = world.get::<Message>(&key)?.filter(|message| message.buffered_until.is_none());
     let Some(message) = message else { return Ok(()) };
     let mut mailbox = open(world, &mut workflow.clone())?;
     mailbox.forget(&message);
@@ -103,12 +104,12 @@ pub(crate) fn request_cancel(world: &mut World, current: &Task, reason: &str) ->
     if !has_begun(current, workflow) && !has_messages(world, current, workflow)? {
         return cancel(world, current, reason);
     }
-    if workflow.cancelling.is_some() {
+    if workflow.cancel_reason.is_some() {
         return Ok(());
     }
     let (mut task, now) = (current.clone(), world.now());
     if let Some(workflow) = &mut task.workflow {
-        workflow.cancelling = Some(reason.to_owned());
+        workflow.cancel_reason = Some(reason.to_owned());
     }
     let seq = open(world, &mut task)?.next_seq;
     let reason = reason.to_owned();
@@ -127,6 +128,6 @@ fn has_begun(task: &Task, workflow: &WorkflowState) -> bool {
 
 /// Whether the mailbox of a workflow has messages besides the cancellation request.
 fn has_messages(world: &mut World, task: &Task, workflow: &WorkflowState) -> Result<bool, Halt> {
-    let requests = u32::from(workflow.cancelling.is_some());
-    Ok(task.has_mail && existing(world, &task.tenant, &task.id)?.held > requests)
+    let requests = u32::from(workflow.cancel_reason.is_some());
+    Ok(task.has_mailbox && existing(world, &task.tenant, &task.id)?.messages > requests)
 }

@@ -43,10 +43,10 @@ fn send_completion(
     let seq = Message::of_step(step);
     // A replayed child workflow reports its last end: it replaces the earlier message.
     delete_message(world, &parent, seq)?;
-    let (parent, now) = (Task { has_mail: true, ..(*parent).clone() }, world.now());
+    let (parent, now) = (Task { has_mailbox: true, ..(*parent).clone() }, world.now());
     let message = Message {
         seq,
-        report: Some(StepCompletion { step, task: Some(completed_task(task)) }),
+        completion: Some(StepCompletion { step, task: Some(completed_task(task)) }),
         // Results do not count against the size limit of the mailbox.
         bytes: task.result_key().map(|_| 0),
         ..Message::of_engine(&parent, "report", now)
@@ -61,13 +61,13 @@ fn completed_task(task: &Task) -> CompletedTask {
         id: task.id.clone(),
         generation: task.generation,
         is_workflow: task.workflow.is_some(),
-        ended: task.lifecycle.clone(),
+        lifecycle: task.lifecycle.clone(),
     }
 }
 
 /// Deletes an ended activity that has no further records. Otherwise the sweep deletes it.
 pub(crate) fn remove_activity(world: &mut World, task: &Task) -> Result<(), Halt> {
-    if task.has_mail || task.has_effects || task.has_children {
+    if task.has_mailbox || task.has_effects || task.has_children {
         return Ok(());
     }
     world.raise_epoch_floor(task.epoch);

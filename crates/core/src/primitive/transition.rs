@@ -24,7 +24,7 @@ pub(crate) fn transition_to(world: &mut World, mut task: Task) -> Result<(), Hal
     if ends {
         children::on_end(world, &task)?;
     }
-    match task.gate.as_ref().filter(|_| moved) {
+    match task.limit_key.as_ref().filter(|_| moved) {
         Some(key) => concurrency_limit::rebalance(world, &task.tenant, key),
         None => Ok(()),
     }
@@ -55,7 +55,7 @@ fn list_ready_route(world: &mut World, task: &Task) -> Result<(), Halt> {
         Some(_) => {}
         None => {
             let mut lane = lane(world, task)?;
-            lane.queues += 1;
+            lane.ready_routes += 1;
             world.put::<Lane>(lane);
         }
     }
@@ -71,12 +71,12 @@ fn list_ready_route(world: &mut World, task: &Task) -> Result<(), Halt> {
 
 /// Prefetches the records that [`are_related_records_readable`] checks.
 pub(crate) fn prefetch_related_records(world: &mut World, task: &Task) {
-    if task.has_mail {
+    if task.has_mailbox {
         world.prefetch(Mailbox::key_of(&task.tenant, &task.id));
     }
     world.prefetch(Lane::key_of(&task.tenant, &task.lane));
     world.prefetch(ReadyRoute::key_of(&task.tenant, &task.lane, &task.route));
-    let gate = task.gate.iter().map(|key| key.row_key(&task.tenant));
+    let gate = task.limit_key.iter().map(|key| key.row_key(&task.tenant));
     for key in gate.chain(quota::keys_counting(task)) {
         world.prefetch(key);
     }
@@ -85,7 +85,7 @@ pub(crate) fn prefetch_related_records(world: &mut World, task: &Task) {
 /// Whether this version can read all records that change with a task.
 pub(crate) fn are_related_records_readable(world: &mut World, task: &Task) -> Result<bool, Halt> {
     prefetch_related_records(world, task);
-    if task.has_mail {
+    if task.has_mailbox {
         let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id));
         if unless_quarantined(mailbox)?.is_none() {
             return Ok(false);
@@ -94,7 +94,7 @@ pub(crate) fn are_related_records_readable(world: &mut World, task: &Task) -> Re
     if task.lifecycle.ended_at().is_some() {
         return Ok(true);
     }
-    let gate = task.gate.iter().map(|key| key.row_key(&task.tenant));
+    let gate = task.limit_key.iter().map(|key| key.row_key(&task.tenant));
     for key in gate.chain(quota::keys_counting(task)) {
         if unless_quarantined(world.get::<ConcurrencyLimit>(&key))?.is_none() {
             return Ok(false);
@@ -114,13 +114,13 @@ pub(super) fn is_route_readable(world: &mut World, task: &Task) -> Result<bool, 
 /// in-flight message that was not consumed.
 pub(crate) fn end_lease(world: &mut World, task: &Task) -> Result<(), Halt> {
     let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(()) };
-    redeliver(world, task, &lease.received, None, true)?;
+    redeliver(world, task, &lease.in_flight, None, true)?;
     quota::end_lease(world, task)?;
-    if !lease.gated {
+    if !lease.counted_by_lane_limit {
         return Ok(());
     }
     let mut lane = lane(world, task)?;
-    if let Some(gate) = &mut lane.gate {
+    if let Some(gate) = &mut lane.concurrency {
         gate.running = gate.running.saturating_sub(1);
         world.put::<Lane>(lane);
         world.wake(Wake { tenant: task.tenant.clone(), lane: task.lane.clone(), route: None });

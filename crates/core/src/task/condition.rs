@@ -39,7 +39,7 @@ impl Condition {
                 of.check_count(*n, *distinct)
             }
             Condition::Operator | Condition::Timeout => Ok(()),
-            Condition::Mail => {
+            Condition::AnyMessage => {
                 Err(Rejection::Invalid { field: "condition", problem: Problem::Reserved })
             }
         }
@@ -67,7 +67,7 @@ impl Condition {
             | Condition::Count { .. }
             | Condition::Operator
             | Condition::Timeout
-            | Condition::Mail => &[],
+            | Condition::AnyMessage => &[],
         }
     }
 
@@ -80,7 +80,7 @@ impl Condition {
             Condition::Signal(_)
             | Condition::Count { .. }
             | Condition::Operator
-            | Condition::Mail => false,
+            | Condition::AnyMessage => false,
         }
     }
 
@@ -93,7 +93,7 @@ impl Condition {
             Condition::All(parts) | Condition::Any(parts) => {
                 parts.iter().flat_map(Condition::waitpoints).collect()
             }
-            Condition::Operator | Condition::Timeout | Condition::Mail => BTreeSet::new(),
+            Condition::Operator | Condition::Timeout | Condition::AnyMessage => BTreeSet::new(),
         }
     }
 
@@ -124,7 +124,7 @@ impl Condition {
                 let met: BTreeSet<u64> = firsts.take(*n as usize).map(|m| m.seq).collect();
                 (met.len() == *n as usize).then_some(met)
             }
-            Condition::Operator | Condition::Timeout | Condition::Mail => None,
+            Condition::Operator | Condition::Timeout | Condition::AnyMessage => None,
         }
     }
 }
@@ -157,7 +157,7 @@ impl Matcher {
     /// Skips messages that the attempt has consumed. The exception is a match by waitpoint: a
     /// waitpoint has one message, and every wait for it by id finds it.
     fn matches(&self, message: &Message, began_at: Timestamp) -> bool {
-        let is_consumed = message.taken_by == Some(began_at);
+        let is_consumed = message.consumed_by == Some(began_at);
         if is_consumed && self.waitpoint.is_none() {
             return false;
         }
@@ -200,11 +200,11 @@ mod tests {
                 posted_at: Timestamp::default(),
                 visible_at: Timestamp::default(),
                 bytes: None,
-                taken_by: None,
-                attempts: 0,
-                report: None,
-                kept_until: None,
-                kept_key: None,
+                consumed_by: None,
+                delivery_count: 0,
+                completion: None,
+                buffered_until: None,
+                buffered_key: None,
                 due_at: None,
             }
         };
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_consumed_message_matches_only_by_its_waitpoint() {
         let mut is_consumed = messages("go/ada/p");
-        is_consumed[0].taken_by = Some(BEGAN_AT);
+        is_consumed[0].consumed_by = Some(BEGAN_AT);
         let by = |waitpoint, name| of(waitpoint, name, None);
         for (condition, met) in [
             (signal("go"), false),

@@ -21,7 +21,7 @@ pub enum Lifecycle {
     /// Granted to one worker: by the session that the worker owns, or until a time.
     Granted {
         #[serde(flatten)]
-        turn: Readiness,
+        readiness: Readiness,
         worker: WorkerId,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Timestamp>,
@@ -33,7 +33,7 @@ pub enum Lifecycle {
         after: Option<FailureClass>,
         /// The attempt that continues after the delay, if it was resumed and snoozed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        paused: Option<SuspendedAttempt>,
+        suspended_attempt: Option<SuspendedAttempt>,
     },
     Active(Lease),
     /// Until a condition over its mailbox is met, or a timeout.
@@ -41,7 +41,7 @@ pub enum Lifecycle {
     /// Until its last open child has ended.
     WaitingChildren {
         since: Timestamp,
-        paused: SuspendedAttempt,
+        suspended_attempt: SuspendedAttempt,
     },
     Completed {
         at: Timestamp,
@@ -66,10 +66,10 @@ pub struct Readiness {
     pub ready_at: Timestamp,
     /// The epoch of the expired lease that made it ready again, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lost: Option<u64>,
+    pub lost_epoch: Option<u64>,
     /// The attempt that the next claim continues, if it was resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paused: Option<SuspendedAttempt>,
+    pub suspended_attempt: Option<SuspendedAttempt>,
 }
 
 /// A begun attempt that is not under a lease.
@@ -79,7 +79,7 @@ pub struct SuspendedAttempt {
     pub began_at: Timestamp,
     /// The rest of its timeout, if any, which does not count down meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left_ms: Option<u64>,
+    pub timeout_left_ms: Option<u64>,
 }
 
 /// The exclusive right of a worker to run a task until it expires.
@@ -95,13 +95,13 @@ pub struct Lease {
     pub resumed: bool,
     /// Whether the concurrency limit of the lane counts this lease.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub gated: bool,
+    pub counted_by_lane_limit: bool,
     /// The quotas that count this lease.
     #[serde(default, skip_serializing_if = "CountedByQuota::is_default")]
-    pub metered: CountedByQuota,
+    pub counted_by_quota: CountedByQuota,
     /// The in-flight messages, if the claim requested them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub received: Vec<u64>,
+    pub in_flight: Vec<u64>,
     /// Whether the holder is registered: the lease then ends when the worker is declared dead.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub registered: bool,
@@ -132,7 +132,7 @@ impl ActiveAttempt {
         SuspendedAttempt {
             attempt: self.attempt,
             began_at: self.began_at,
-            left_ms: self.timeout_at.map(|timeout_at| now.ms_until(timeout_at)),
+            timeout_left_ms: self.timeout_at.map(|timeout_at| now.ms_until(timeout_at)),
         }
     }
 }
@@ -143,7 +143,7 @@ impl SuspendedAttempt {
         ActiveAttempt {
             attempt: self.attempt,
             began_at: self.began_at,
-            timeout_at: self.left_ms.map(|ms| now.plus_ms(ms)),
+            timeout_at: self.timeout_left_ms.map(|ms| now.plus_ms(ms)),
         }
     }
 }
@@ -170,7 +170,7 @@ pub struct Progress {
 pub struct Settle {
     pub epoch: u64,
     pub digest: Digest,
-    pub answer: Settled,
+    pub result: Settled,
 }
 
 /// The result of a settle.
@@ -257,20 +257,24 @@ impl fmt::Display for PublicState {
 
 impl Lifecycle {
     pub(crate) const fn waiting(ready_at: Timestamp) -> Self {
-        Lifecycle::Waiting(Readiness { ready_at, lost: None, paused: None })
+        Lifecycle::Waiting(Readiness { ready_at, lost_epoch: None, suspended_attempt: None })
     }
 
     /// Waiting for a worker to continue an attempt.
-    pub(crate) const fn resumed(paused: SuspendedAttempt, ready_at: Timestamp) -> Self {
-        Lifecycle::Waiting(Readiness { ready_at, lost: None, paused: Some(paused) })
+    pub(crate) const fn resumed(attempt: SuspendedAttempt, ready_at: Timestamp) -> Self {
+        Lifecycle::Waiting(Readiness {
+            ready_at,
+            lost_epoch: None,
+            suspended_attempt: Some(attempt),
+        })
     }
 
     /// Since when, and how, it became ready; none if it is not ready.
     pub const fn readiness(&self) -> Option<&Readiness> {
         match self {
-            Lifecycle::Waiting(turn)
-            | Lifecycle::Blocked(turn)
-            | Lifecycle::Granted { turn, .. } => Some(turn),
+            Lifecycle::Waiting(readiness)
+            | Lifecycle::Blocked(readiness)
+            | Lifecycle::Granted { readiness, .. } => Some(readiness),
             Lifecycle::Delayed { .. }
             | Lifecycle::Active(_)
             | Lifecycle::Suspended(_)
@@ -291,15 +295,17 @@ impl Lifecycle {
         if until <= now {
             return Lifecycle::waiting(now);
         }
-        Lifecycle::Delayed { until, after, paused: None }
+        Lifecycle::Delayed { until, after, suspended_attempt: None }
     }
 
     pub const fn public(&self) -> PublicState {
         match self {
-            Lifecycle::Waiting(turn) | Lifecycle::Granted { turn, .. } => match turn.paused {
-                Some(_) => PublicState::Resumable,
-                None => PublicState::Waiting,
-            },
+            Lifecycle::Waiting(readiness) | Lifecycle::Granted { readiness, .. } => {
+                match readiness.suspended_attempt {
+                    Some(_) => PublicState::Resumable,
+                    None => PublicState::Waiting,
+                }
+            }
             Lifecycle::Blocked(_) => PublicState::Blocked,
             Lifecycle::Delayed { .. } => PublicState::Delayed,
             Lifecycle::Active(_) => PublicState::Active,

@@ -2,6 +2,7 @@
 
 mod condition;
 mod lifecycle;
+mod list;
 mod policy;
 mod record;
 mod route;
@@ -11,6 +12,7 @@ pub use lifecycle::{
     ActiveAttempt, CountedByQuota, Lease, Lifecycle, Progress, PublicState, Readiness, Settle,
     Settled, SuspendedAttempt,
 };
+pub(crate) use list::TaskList;
 pub use policy::{Backoff, FailureClass, Policy, Retry, RetryPolicy};
 pub use record::{Fence, Task, TaskKey};
 pub(crate) use route::check_token;

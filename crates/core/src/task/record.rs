@@ -5,12 +5,14 @@ use serde::{Deserialize, Serialize};
 use crate::concurrency_limit::LimitKey;
 use crate::digest::Digest;
 use crate::limits;
-use crate::name::{Kind, LaneName, TaskId, Tenant, WorkerId};
+use crate::name::{Kind, LaneName, TaskId, Tenant};
 use crate::payload::{PayloadKey, Slot};
 use crate::record::{Record, StoredRecord};
 use crate::rejection::Rejection;
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
-use crate::task::{Lease, Lifecycle, Policy, Progress, Readiness, Resumption, Route, Settle};
+use crate::task::{
+    Lease, Lifecycle, Policy, Progress, Readiness, Resumption, Route, Settle, TaskList,
+};
 use crate::time::Timestamp;
 use crate::workflow::WorkflowState;
 
@@ -73,13 +75,13 @@ pub struct Task {
     pub parent: Option<TaskId>,
     /// The concurrency key, session or affinity that limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gate: Option<LimitKey>,
+    pub limit_key: Option<LimitKey>,
     /// Why it was last resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumption: Option<Resumption>,
     /// It has or had a message or a waitpoint, so that its mailbox must be deleted with it.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub has_mail: bool,
+    pub has_mailbox: bool,
     /// It has or had an effect.
     #[serde(default, skip_serializing_if = "is_default")]
     pub has_effects: bool,
@@ -143,7 +145,9 @@ impl Task {
     /// Since when a claim can find it.
     pub(crate) fn ready_at(&self) -> Option<Timestamp> {
         match &self.lifecycle {
-            Lifecycle::Waiting(turn) | Lifecycle::Granted { turn, .. } => Some(turn.ready_at),
+            Lifecycle::Waiting(readiness) | Lifecycle::Granted { readiness, .. } => {
+                Some(readiness.ready_at)
+            }
             _ => None,
         }
     }
@@ -156,29 +160,28 @@ impl Task {
         }
     }
 
-    /// Its secondary list, and since when: blocked by its concurrency limit, admitted by it, or
-    /// held by a registered worker.
-    fn secondary_list(&self) -> Option<(String, Timestamp)> {
-        match &self.lifecycle {
-            Lifecycle::Blocked(turn) => Some((self.gate.as_ref()?.blocked_list(), turn.ready_at)),
-            Lifecycle::Waiting(turn) | Lifecycle::Granted { turn, .. } => {
-                Some((self.gate.as_ref()?.admitted_list(), turn.ready_at))
+    /// The key of its task list, and its place in it, if it is in a list.
+    fn list(&self) -> Option<(String, Timestamp)> {
+        let (list, listed_at) = match &self.lifecycle {
+            Lifecycle::Blocked(readiness) => {
+                (TaskList::LimitWaiting(self.limit_key.as_ref()?), readiness.ready_at)
+            }
+            Lifecycle::Waiting(readiness) | Lifecycle::Granted { readiness, .. } => {
+                (TaskList::LimitAdmitted(self.limit_key.as_ref()?), readiness.ready_at)
             }
             Lifecycle::Active(lease) if lease.registered => {
-                Some((Self::held_list(&lease.worker), Timestamp::default()))
+                (TaskList::HeldBy(&lease.worker), Timestamp::default())
             }
-            _ => None,
-        }
-    }
-
-    fn held_list(worker: &WorkerId) -> String {
-        format!("held/{worker}")
+            _ => return None,
+        };
+        Some((list.key(), listed_at))
     }
 
     /// Whether it can be claimed. A ready task may be past its deadline and not swept yet. A task
     /// without attempts left is damaged and is skipped.
     pub(crate) fn is_claimable(&self, now: Timestamp) -> bool {
-        let lease_kept = self.lifecycle.readiness().is_some_and(|ready| ready.paused.is_some());
+        let lease_kept =
+            self.lifecycle.readiness().is_some_and(|it| it.suspended_attempt.is_some());
         !self.is_past_deadline(now) && (lease_kept || self.attempts_left())
     }
 
@@ -227,7 +230,7 @@ impl Task {
     /// Makes the task ready at `until` without counting an attempt. An attempt that began under an
     /// earlier lease continues with the next one; any other attempt is discarded.
     pub(crate) fn snooze(&mut self, until: Timestamp, now: Timestamp) {
-        let paused = match &self.lifecycle {
+        let suspended_attempt = match &self.lifecycle {
             Lifecycle::Active(Lease { resumed: true, run: Some(run), .. }) => {
                 Some(run.to_suspended(now))
             }
@@ -237,9 +240,9 @@ impl Task {
             }
         };
         self.lifecycle = if until <= now {
-            Lifecycle::Waiting(Readiness { ready_at: now, lost: None, paused })
+            Lifecycle::Waiting(Readiness { ready_at: now, lost_epoch: None, suspended_attempt })
         } else {
-            Lifecycle::Delayed { until, after: None, paused }
+            Lifecycle::Delayed { until, after: None, suspended_attempt }
         };
     }
 
@@ -262,8 +265,9 @@ impl Task {
 
     /// The key of the messages carried over from the previous execution.
     pub fn carried_key(&self) -> Option<PayloadKey> {
-        let carries = self.workflow.as_ref().is_some_and(|workflow| workflow.carries);
-        carries.then(|| self.payload_key(self.generation, Slot::CARRIED))
+        let has_carried =
+            self.workflow.as_ref().is_some_and(|workflow| workflow.has_carried_messages);
+        has_carried.then(|| self.payload_key(self.generation, Slot::CARRIED))
     }
 
     /// Whether it is an activity: a step that is not a workflow. It is deleted when it ends.
@@ -289,26 +293,6 @@ impl Task {
         self.input_key().into_iter().chain(results).collect()
     }
 
-    /// The tasks that a limit blocks, in the order of their admission.
-    pub(crate) fn blocked_by(tenant: &Tenant, gate: &LimitKey) -> Range {
-        Self::in_list(tenant, gate.blocked_list())
-    }
-
-    /// The tasks that a limit has admitted and that are not claimed yet.
-    pub(crate) fn admitted_by(tenant: &Tenant, gate: &LimitKey) -> Range {
-        Self::in_list(tenant, gate.admitted_list())
-    }
-
-    /// The tasks that a registered worker holds.
-    pub(crate) fn held_by(tenant: &Tenant, worker: &WorkerId) -> Range {
-        Self::in_list(tenant, Self::held_list(worker))
-    }
-
-    fn in_list(tenant: &Tenant, list: String) -> Range {
-        let prefix = vec![tenant.into(), list.as_str().into()];
-        Range { index: Index::TaskLine, prefix, until: None }
-    }
-
     /// The open children of a task without a pending cancellation request.
     pub(crate) fn open_children(tenant: &Tenant, parent: &TaskId) -> Range {
         let prefix = vec![tenant.into(), parent.into()];
@@ -325,8 +309,6 @@ impl Task {
 }
 
 impl Record for Task {
-    const SCHEMA: u16 = 2;
-
     const SPEC: TableSpec = TableSpec {
         name: "task",
         key: &["tenant", "id"],
@@ -340,12 +322,12 @@ impl Record for Task {
             "due_at",
             "created_at",
             "ended_at",
-            "line",
-            "since",
+            "list",
+            "listed_at",
             "parent",
             "open_parent",
         ],
-        numbers: &["rank", "ready_at", "due_at", "created_at", "ended_at", "since"],
+        numbers: &["rank", "ready_at", "due_at", "created_at", "ended_at", "listed_at"],
         indexes: &[
             IndexSpec {
                 index: Index::TaskReady,
@@ -358,9 +340,9 @@ impl Record for Task {
                 indexed_when: "due_at",
             },
             IndexSpec {
-                index: Index::TaskLine,
-                columns: &["tenant", "line", "rank", "since", "id"],
-                indexed_when: "line",
+                index: Index::TaskList,
+                columns: &["tenant", "list", "rank", "listed_at", "id"],
+                indexed_when: "list",
             },
             IndexSpec {
                 index: Index::TaskOpenChild,
@@ -377,9 +359,9 @@ impl Record for Task {
     }
 
     fn columns(&self) -> Vec<Value> {
-        let list = self.secondary_list();
+        let list = self.list();
         let open = self.lifecycle.ended_at().is_none();
-        let asked = self.workflow.as_ref().is_some_and(|state| state.cancelling.is_some());
+        let asked = self.workflow.as_ref().is_some_and(|state| state.cancel_reason.is_some());
         vec![
             (&self.kind).into(),
             (&self.lane).into(),
@@ -390,8 +372,8 @@ impl Record for Task {
             self.due_at.into(),
             self.created_at.into(),
             self.lifecycle.ended_at().into(),
-            list.as_ref().map(|(name, _)| name.as_str()).into(),
-            list.as_ref().map(|(_, since)| *since).into(),
+            list.as_ref().map(|(list, _)| list.as_str()).into(),
+            list.as_ref().map(|(_, listed_at)| *listed_at).into(),
             self.parent.as_ref().into(),
             self.parent.as_ref().filter(|_| open && !asked).into(),
         ]

@@ -16,19 +16,19 @@ pub struct Suspension {
     /// When the timeout passed and the decision was left to an operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalated_at: Option<Timestamp>,
-    pub paused: SuspendedAttempt,
+    pub suspended_attempt: SuspendedAttempt,
 }
 
 impl Suspension {
     /// The suspension of a workflow between its turns.
-    pub(crate) fn until_mail(run: &ActiveAttempt, now: Timestamp) -> Self {
+    pub(crate) fn until_message(run: &ActiveAttempt, now: Timestamp) -> Self {
         Self {
             since: now,
             reason: SuspendReason::StepBoundary,
-            condition: Condition::Mail,
+            condition: Condition::AnyMessage,
             timeout: None,
             escalated_at: None,
-            paused: run.to_suspended(now),
+            suspended_attempt: run.to_suspended(now),
         }
     }
 }
@@ -53,7 +53,7 @@ pub enum Condition {
     /// Only the timeout ends the suspension.
     Timeout,
     /// Any visible message, including those of the engine: the condition of a waiting workflow.
-    Mail,
+    AnyMessage,
 }
 
 /// Selects messages. An absent field matches any value.
@@ -80,7 +80,7 @@ pub enum Distinct {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeout {
     pub at: Timestamp,
-    pub then: OnTimeout,
+    pub action: OnTimeout,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

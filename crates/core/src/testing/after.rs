@@ -35,7 +35,7 @@ impl Stage {
         match self.lane() {
             None => "absent".into(),
             Some(lane) => {
-                let gate = lane.gate.map(|gate| {
+                let gate = lane.concurrency.map(|gate| {
                     let limit = gate.limit.map_or("-".into(), |limit| limit.to_string());
                     format!(" {}/{limit}", gate.running)
                 });

@@ -79,7 +79,7 @@ pub(crate) fn beat() -> HeartbeatNode {
         version: "1.0.0".into(),
         format: 2,
         up_ms: 2_000,
-        every_ms: 5_000,
+        heartbeat_interval_ms: 5_000,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Stages and tables of idempotent requests.
 
 use super::{Args, REQUEST_STATES, Stage, check};
-use crate::admission::Admission;
+use crate::admission::{Admission, Produced};
 use crate::command::{Admit, Command, CompleteRequest, ReleaseRequest, Sweep};
 use crate::digest::{Digest, Digester};
 use crate::name::Tenant;
@@ -76,10 +76,11 @@ impl Stage {
         let state = match admission.request.as_ref().map(|request| request.state) {
             None => "made",
             Some(RequestState::InFlight) => "in_flight",
-            Some(RequestState::Answered { .. }) => "answered",
+            Some(RequestState::Completed { .. }) => "answered",
             Some(RequestState::Expired) => "expired",
         };
-        format!("{state} {} +{}", admission.first, self.now.ms_until(admission.expires_at))
+        let Produced::Owner(owner) = &admission.produced else { panic!("{admission:?}") };
+        format!("{state} {owner} +{}", self.now.ms_until(admission.expires_at))
     }
 }
 

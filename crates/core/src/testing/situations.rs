@@ -94,15 +94,17 @@ impl Stage {
 
     /// Gives a task a concurrency key under which a task of another lane is admitted.
     fn saturate(&mut self, new: &mut NewTask) {
-        new.gate = Some(LimitKey::Concurrency("k".into()));
-        let first = NewTask { lane: "other".into(), gate: new.gate.clone(), ..new_task("first") };
+        new.limit_key = Some(LimitKey::Concurrency("k".into()));
+        let first =
+            NewTask { lane: "other".into(), limit_key: new.limit_key.clone(), ..new_task("first") };
         self.must(Create::one(first));
     }
 
     /// Gives a task a session that worker `w` owns, without another open task.
     fn own(&mut self, new: &mut NewTask) {
-        new.gate = Some(LimitKey::Session("s".into()));
-        let first = NewTask { lane: "other".into(), gate: new.gate.clone(), ..new_task("first") };
+        new.limit_key = Some(LimitKey::Session("s".into()));
+        let first =
+            NewTask { lane: "other".into(), limit_key: new.limit_key.clone(), ..new_task("first") };
         self.must(Create::one(first));
         self.must(Claim { lanes: vec!["other".into()], ..session_claim("w") });
         self.must(Complete { fence: fence_of("first", 1), result: None });
@@ -199,7 +201,7 @@ impl Stage {
         let scope = QuotaScope::Concurrency("k".into());
         stage.must(SetQuota { tenant: Tenant::default(), scope, limit, rate });
         for id in ["t", "u", "v", "w"] {
-            stage.must(Create::one(NewTask { gate: gate.clone(), ..new_task(id) }));
+            stage.must(Create::one(NewTask { limit_key: gate.clone(), ..new_task(id) }));
         }
         stage.must(claim());
         stage

@@ -18,7 +18,7 @@ pub(crate) fn register() -> RegisterWorker {
         id: "w".into(),
         lanes: [lane()].into(),
         offer: WorkerCapabilities::default(),
-        every_ms: 5_000,
+        heartbeat_interval_ms: 5_000,
         held: None,
     }
 }
@@ -101,7 +101,7 @@ impl Stage {
             None => "absent".into(),
             Some(worker) => {
                 let ago = |at: Timestamp| at.ms_until(self.now);
-                let missed = if worker.missed_at.is_some() { " missed" } else { "" };
+                let missed = if worker.suspect_at.is_some() { " missed" } else { "" };
                 let (seen, since) = (ago(worker.seen_at), ago(worker.registered_at));
                 format!("seen +{seen} since +{since}{missed}")
             }

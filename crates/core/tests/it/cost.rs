@@ -129,7 +129,7 @@ fn with_sessions() -> Claim {
 fn tasks_behind_a_concurrency_limit_are_not_loaded() {
     let first: Vec<String> = (0..5).map(|n| format!("{n:05}")).collect();
     for gate in [LimitKey::Concurrency("k".into()), LimitKey::Session("s".into())] {
-        let mut tables = crowd(|new| new.gate = Some(gate.clone()));
+        let mut tables = crowd(|new| new.limit_key = Some(gate.clone()));
         let other = Claim { worker: "owner".into(), limit: 1, ..with_sessions() };
         tables.execute(START, &other.into()).expect("it takes the only one that may run");
         assert_eq!(tasks_loaded(&tables, &with_sessions().into()), (0, vec![]), "{gate:?}");
@@ -159,7 +159,7 @@ fn tasks_under_an_exceeded_quota_are_not_loaded() {
 /// The end of one task loads the task that it admits, and no other.
 #[test]
 fn a_concurrency_limit_loads_only_the_tasks_it_admits() {
-    let mut tables = crowd(|new| new.gate = Some(LimitKey::Concurrency("k".into())));
+    let mut tables = crowd(|new| new.limit_key = Some(LimitKey::Concurrency("k".into())));
     let claimed = tables.execute(START, &Claim { limit: 1, ..claim() }.into());
     let Ok(Outcome::Claimed(tasks)) = claimed else { panic!("{claimed:?}") };
     let complete = Complete { fence: tasks[0].fence(), result: None }.into();

@@ -253,11 +253,11 @@ impl Act {
             Act::CreateKeyed(id) => gated(id, LimitKey::Concurrency("k".into())),
             Act::CreateKeyedChild(id, parent) => {
                 let gate = Some(LimitKey::Concurrency("k".into()));
-                Create::one(NewTask { gate, ..child(id, parent) }).into()
+                Create::one(NewTask { limit_key: gate, ..child(id, parent) }).into()
             }
             Act::CreateKeyedDated(id) => {
                 let mut new = new_task(id);
-                new.gate = Some(LimitKey::Concurrency("k".into()));
+                new.limit_key = Some(LimitKey::Concurrency("k".into()));
                 new.deadline_ms = Some(LEASE_MS / 2);
                 Create::one(new).into()
             }
@@ -288,8 +288,8 @@ impl Act {
             }
             Act::Register => {
                 let (id, offer) = ("w".into(), claim(1).offer);
-                let (lanes, every_ms, held) = ([lane].into(), BEAT_MS, None);
-                RegisterWorker { tenant, id, lanes, offer, every_ms, held }.into()
+                let (lanes, heartbeat_interval_ms, held) = ([lane].into(), BEAT_MS, None);
+                RegisterWorker { tenant, id, lanes, offer, heartbeat_interval_ms, held }.into()
             }
             Act::Retire => DeregisterWorker { tenant, id: "w".into() }.into(),
             Act::Grant(id) => grant(id, "w"),
@@ -391,7 +391,7 @@ fn last_of(fences: &[Fence], id: &str) -> Option<Fence> {
 
 fn gated(id: &str, gate: LimitKey) -> Command {
     let mut new = new_task(id);
-    new.gate = Some(gate);
+    new.limit_key = Some(gate);
     Create::one(new).into()
 }
 

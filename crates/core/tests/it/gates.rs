@@ -11,7 +11,7 @@ use crate::invariants::{Held, View, ensure};
 use crate::steps::Step;
 
 fn is_of(task: &Task, gate: &ConcurrencyLimit) -> bool {
-    task.tenant == gate.tenant && task.gate.is_some() && task.gate == gate.limit_key()
+    task.tenant == gate.tenant && task.limit_key.is_some() && task.limit_key == gate.limit_key()
 }
 
 fn own<'v>(view: &'v View, gate: &'v ConcurrencyLimit) -> impl Iterator<Item = &'v Task> {
@@ -20,7 +20,7 @@ fn own<'v>(view: &'v View, gate: &'v ConcurrencyLimit) -> impl Iterator<Item = &
 
 /// The counters of a limit are the numbers of its tasks in each state.
 pub(crate) fn a_limit_counts_its_tasks(view: &View) -> Held {
-    for task in view.tasks.values().filter(|task| task.gate.is_some()) {
+    for task in view.tasks.values().filter(|task| task.limit_key.is_some()) {
         let is_counted = matches!(
             task.lifecycle,
             Lifecycle::Blocked(_)
@@ -47,7 +47,7 @@ pub(crate) fn a_limit_counts_its_tasks(view: &View) -> Held {
 
 pub(crate) fn a_quota_counts_its_leases(view: &View) -> Held {
     let metered = |task: &Task| match &task.lifecycle {
-        Lifecycle::Active(lease) => lease.metered,
+        Lifecycle::Active(lease) => lease.counted_by_quota,
         _ => CountedByQuota::default(),
     };
     let counts = |gate: &ConcurrencyLimit, task: &Task| match gate.kind {
@@ -98,7 +98,7 @@ pub(crate) fn left_of(view: &View, lane: &Lane) -> usize {
 
 /// Whether a claim was refused until a quota of this lane has room.
 pub(crate) fn has_refused(view: &View, lane: &Lane) -> bool {
-    view.gates.iter().any(|gate| gate.refused.contains(&lane.name))
+    view.gates.iter().any(|gate| gate.starved_lanes.contains(&lane.name))
 }
 
 /// No task waits for a limit that has room, unless the sweep is about to process it.
@@ -110,7 +110,7 @@ pub(crate) fn waiting_tasks_are_admitted(view: &View) -> Held {
         let moves = gate.running > 0 || gate.admitted > 0 || gate.due_at.is_some();
         ensure(moves || gate.limit == Some(0), || format!("nothing opens {gate:?}"))?;
     }
-    view.gates.iter().filter(|gate| !gate.refused.is_empty()).try_for_each(|gate| {
+    view.gates.iter().filter(|gate| !gate.starved_lanes.is_empty()).try_for_each(|gate| {
         let due = gate.due_at.is_some_and(|due_at| due_at <= view.now);
         ensure(due || room(gate, view.now) == 0, || format!("no claim was woken by {gate:?}"))?;
         let moves = gate.running > 0 || gate.due_at.is_some();
@@ -129,8 +129,10 @@ pub(crate) fn a_session_runs_at_its_owner(view: &View) -> Held {
             let owner = gate.owner.as_ref().map(|owner| &owner.worker);
             ensure(at.is_none() || at == owner, || format!("{task:?} is not at {owner:?}"))?;
             let open = matches!(task.lifecycle, Lifecycle::Waiting(_));
-            let alive =
-                gate.owner.as_ref().is_some_and(|owner| gate.running > 0 || view.now < owner.until);
+            let alive = gate
+                .owner
+                .as_ref()
+                .is_some_and(|owner| gate.running > 0 || view.now < owner.expires_at);
             ensure(!open || !alive, || format!("{task:?} is not granted to {owner:?}"))?;
         }
     }
@@ -226,7 +228,11 @@ pub(crate) fn waiting_tasks_are_in_order(step: &Step<'_>) -> Held {
     };
     for was in step.before.tasks.values().filter(|task| gated(task)) {
         let Some(is) = through(&was.id) else { continue };
-        for other in step.after.tasks.values().filter(|other| other.gate == is.gate && gated(other))
+        for other in step
+            .after
+            .tasks
+            .values()
+            .filter(|other| other.limit_key == is.limit_key && gated(other))
         {
             ensure(place(is) < place(other), || format!("{is:?} came before {other:?}"))?;
         }

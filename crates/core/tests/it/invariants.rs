@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use windlass_core::command::Claim;
 use windlass_core::{
-    Admission, AnyRecord, Children, ConcurrencyLimit, Effect, Execution, Keyring, Lane, LaneGate,
+    Admission, AnyRecord, Children, ConcurrencyLimit, Effect, Execution, Keyring, Lane, LaneLimit,
     LaneName, LaneState, Lifecycle, Limiter, Log, Mailbox, Message, Node, Outcome, ReadyRoute,
     ReferenceTables, Row, SESSIONS, StoredRecord, SubscriptionCursor, Table, TagFilter, Task,
     TaskId, Timestamp, Waitpoint, Why, WhyContext, Worker, WorkerCapabilities, WorkerId,
@@ -149,12 +149,12 @@ impl View {
 
     /// Whether only quotas can keep it from a claim with all capabilities.
     fn is_offered(&self, task: &Task) -> bool {
-        let open = |gate: LaneGate| gate.limit.is_none_or(|limit| gate.running < limit);
+        let open = |gate: LaneLimit| gate.limit.is_none_or(|limit| gate.running < limit);
         matches!(task.lifecycle, Lifecycle::Waiting(_) | Lifecycle::Granted { .. })
             && self
                 .lanes
                 .get(&task.lane)
-                .is_some_and(|lane| hands_out(lane.state) && lane.gate.is_none_or(open))
+                .is_some_and(|lane| hands_out(lane.state) && lane.concurrency.is_none_or(open))
     }
 
     /// The invariants that do not hold here.
@@ -183,15 +183,15 @@ fn every_waiting_task_is_listed(view: &View) -> Held {
 fn a_lane_counts_its_queues(view: &View) -> Held {
     view.lanes.values().try_for_each(|lane| {
         let listed = view.queues.iter().filter(|queue| queue.lane == lane.name).count();
-        ensure(lane.queues as usize == listed, || format!("{lane:?} has {listed} routes"))
+        ensure(lane.ready_routes as usize == listed, || format!("{lane:?} has {listed} routes"))
     })
 }
 
 fn a_lane_limit_counts_its_leases(view: &View) -> Held {
     view.lanes.values().try_for_each(|lane| {
-        let Some(gate) = lane.gate else { return Ok(()) };
+        let Some(gate) = lane.concurrency else { return Ok(()) };
         let counted = |task: &&Task| match &task.lifecycle {
-            Lifecycle::Active(lease) => task.lane == lane.name && lease.gated,
+            Lifecycle::Active(lease) => task.lane == lane.name && lease.counted_by_lane_limit,
             _ => false,
         };
         let leased = view.tasks.values().filter(counted).count();
@@ -208,8 +208,8 @@ fn attempts_stay_within_the_maximum(view: &View) -> Held {
     view.tasks.values().try_for_each(|task| {
         let max = max_attempts(task);
         let ready_or_delayed = match &task.lifecycle {
-            Lifecycle::Delayed { paused, .. } => paused.is_none(),
-            other => other.readiness().is_some_and(|ready| ready.paused.is_none()),
+            Lifecycle::Delayed { suspended_attempt: paused, .. } => paused.is_none(),
+            other => other.readiness().is_some_and(|ready| ready.suspended_attempt.is_none()),
         };
         let most = if ready_or_delayed { max - 1 } else { max };
         ensure(task.attempts <= most, || format!("{} of {max} attempts: {task:?}", task.attempts))
@@ -262,7 +262,7 @@ fn a_waiting_task_says_why(view: &View) -> Held {
         let (answer, _) = view.tables.attempt(view.now, &claim.into());
         let Ok(Outcome::Claimed(tasks)) = answer else { return Err(format!("{answer:?}")) };
         let free = lane
-            .gate
+            .concurrency
             .and_then(|gate| Some(gate.limit?.saturating_sub(gate.running) as usize))
             .unwrap_or(usize::MAX);
         let expected = in_line.min(free).min(crate::gates::left_of(view, lane));

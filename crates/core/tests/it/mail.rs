@@ -26,11 +26,12 @@ pub(crate) fn a_mailbox_counts_what_it_holds(view: &View) -> Held {
         let hidden = own.iter().filter(|message| message.due_at.is_some()).count();
         // A report is numbered by its step, behind all other messages.
         let numbered = |message: &&&Message| message.seq < Message::of_step(0);
-        let fits = mailbox.held as usize == own.len()
+        let fits = mailbox.messages as usize == own.len()
             && mailbox.hidden as usize == hidden
             && mailbox.bytes == bytes
             && mailbox.waitpoints as usize == open
-            && mailbox.early as usize == own.iter().filter(|m| m.kept_until.is_some()).count()
+            && mailbox.buffered as usize
+                == own.iter().filter(|m| m.buffered_until.is_some()).count()
             && own.iter().filter(numbered).all(|message| message.seq < mailbox.next_seq);
         ensure(fits, || format!("{mailbox:?} with {own:?} and {open} waitpoints"))?;
     }
@@ -41,8 +42,8 @@ pub(crate) fn a_mailbox_counts_what_it_holds(view: &View) -> Held {
         ensure(owners.contains(task), || format!("{task} has mail and no mailbox"))?;
     }
     let with_mail: BTreeSet<&TaskId> =
-        view.tasks.values().filter(|task| task.has_mail).map(|task| &task.id).collect();
-    let early = mailboxes.iter().filter(|mailbox| mailbox.early > 0);
+        view.tasks.values().filter(|task| task.has_mailbox).map(|task| &task.id).collect();
+    let early = mailboxes.iter().filter(|mailbox| mailbox.buffered > 0);
     let early: BTreeSet<&TaskId> = early.map(|mailbox| &mailbox.task).collect();
     let owned: BTreeSet<&TaskId> = owners.difference(&early).copied().collect();
     ensure(with_mail == owned, || format!("{with_mail:?} have mail, {owned:?} have a mailbox"))
@@ -54,14 +55,16 @@ fn counts_buffered(mailbox: &Mailbox) -> bool {
 }
 
 pub(crate) fn buffered_messages_are_counted(view: &View) -> Held {
-    let kept: Vec<Message> =
-        all::<Message>(view).into_iter().filter(|message| message.kept_until.is_some()).collect();
+    let kept: Vec<Message> = all::<Message>(view)
+        .into_iter()
+        .filter(|message| message.buffered_until.is_some())
+        .collect();
     let bytes: u64 = kept.iter().filter_map(|message| message.bytes).sum();
     let counted = all::<Mailbox>(view).into_iter().find(counts_buffered);
-    let counted = counted.map_or((0, 0), |all| (all.held as usize, all.bytes));
+    let counted = counted.map_or((0, 0), |all| (all.messages as usize, all.bytes));
     ensure(counted == (kept.len(), bytes), || format!("{counted:?} for {kept:?}"))?;
     kept.iter().try_for_each(|message| {
-        let in_time = message.due_at.is_some_and(|due_at| Some(due_at) <= message.kept_until);
+        let in_time = message.due_at.is_some_and(|due_at| Some(due_at) <= message.buffered_until);
         ensure(in_time, || format!("{message:?} is swept too late"))
     })
 }
@@ -99,7 +102,7 @@ pub(crate) fn a_waitpoint_has_at_most_one_message(view: &View) -> Held {
 /// another way than in core.
 fn is_met(condition: &Condition, messages: &[Message], began_at: Timestamp) -> bool {
     let takes = |of: &Matcher, message: &Message| {
-        (of.waitpoint.is_some() || message.taken_by != Some(began_at))
+        (of.waitpoint.is_some() || message.consumed_by != Some(began_at))
             && (of.waitpoint.is_none() || of.waitpoint == message.waitpoint)
             && of.name.as_ref().is_none_or(|name| message.name == *name)
             && of.source.as_ref().is_none_or(|source| message.source == *source)
@@ -118,7 +121,7 @@ fn is_met(condition: &Condition, messages: &[Message], began_at: Timestamp) -> b
             words.collect::<BTreeSet<_>>().len() >= *n as usize
         }
         Condition::Operator | Condition::Timeout => false,
-        Condition::Mail => !messages.is_empty(),
+        Condition::AnyMessage => !messages.is_empty(),
     }
 }
 
@@ -126,11 +129,11 @@ pub(crate) fn no_task_waits_for_a_met_condition(view: &View) -> Held {
     let messages = all::<Message>(view);
     view.tasks.values().try_for_each(|task| {
         let Lifecycle::Suspended(suspension) = &task.lifecycle else { return Ok(()) };
-        let began_at = suspension.paused.began_at;
+        let began_at = suspension.suspended_attempt.began_at;
         let counts = |m: &&Message| m.task == task.id && m.due_at.is_none();
         // Messages of the engine wake workflows only.
         let counts_for = |message: &&Message| {
-            message.source != Message::ENGINE || suspension.condition == Condition::Mail
+            message.source != Message::ENGINE || suspension.condition == Condition::AnyMessage
         };
         let sent = messages.iter().filter(counts_for);
         let counted: Vec<Message> = sent.filter(counts).cloned().collect();

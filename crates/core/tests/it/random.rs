@@ -99,7 +99,7 @@ impl Dice {
         new.policy.retention_ms = self.pick(&[0, 60_000, 604_800_000]);
         new.policy.accept_expired_lease = self.one_in(6);
         if self.one_in(3) {
-            new.gate = Some(match self.below(3) {
+            new.limit_key = Some(match self.below(3) {
                 0 => LimitKey::Session(self.pick(&["s1", "s2"]).to_owned()),
                 _ => LimitKey::Concurrency(self.pick(&["g1", "g2"]).to_owned()),
             });
@@ -160,11 +160,12 @@ impl Dice {
         match self.below(8) {
             0 | 1 => {
                 let (lanes, offer) = ([self.lane().into()].into(), WorkerCapabilities::default());
-                let every_ms = self.pick(&[1_000, 10_000]);
+                let heartbeat_interval_ms = self.pick(&[1_000, 10_000]);
                 let answered_below = self.pick(&[0, 1, 2]);
                 let held = HeldLeases { instance: 1, answered_below, ..HeldLeases::default() };
                 let held = self.one_in(2).then_some(held);
-                RegisterWorker { tenant, id: worker, lanes, offer, every_ms, held }.into()
+                RegisterWorker { tenant, id: worker, lanes, offer, heartbeat_interval_ms, held }
+                    .into()
             }
             2 => DeregisterWorker { tenant, id: worker }.into(),
             3 | 4 => Grant { task, worker, ttl_ms: self.pick(&[1_000, 20_000]) }.into(),

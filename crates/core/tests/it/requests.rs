@@ -27,9 +27,9 @@ fn state(admission: &Admission) -> Option<RequestState> {
 /// How many responses are stored. Each has its payload: see [`crate::invariants`].
 pub(crate) fn answers(view: &View) -> usize {
     let answered =
-        |admission: &Admission| matches!(state(admission), Some(RequestState::Answered { .. }));
+        |admission: &Admission| matches!(state(admission), Some(RequestState::Completed { .. }));
     let answers = admissions(view).filter(answered).count();
-    answers + effects(view).filter(|effect| effect.answer.is_some()).count()
+    answers + effects(view).filter(|effect| effect.result.is_some()).count()
 }
 
 pub(crate) fn is_answer(key: &PayloadKey) -> bool {
@@ -43,13 +43,13 @@ fn same(one: &Admission, other: &Admission) -> bool {
 /// The first response stays until its replay window ends, and its key is retained for longer.
 pub(crate) fn a_response_never_changes(step: &Step<'_>) -> Held {
     for before in admissions(step.before) {
-        let Some(RequestState::Answered { digest, .. }) = state(&before) else { continue };
+        let Some(RequestState::Completed { digest, .. }) = state(&before) else { continue };
         let Some(request) = &before.request else { continue };
         let after = admissions(step.after).find(|after| same(&before, after));
         let stays = match after.as_ref().and_then(state) {
-            Some(RequestState::Answered { digest: after, .. }) => after == digest,
+            Some(RequestState::Completed { digest: after, .. }) => after == digest,
             Some(RequestState::Expired) => request.replay_until <= step.after.now,
-            Some(RequestState::InFlight) | None => request.forget_at <= step.after.now,
+            Some(RequestState::InFlight) | None => request.tombstone_until <= step.after.now,
         };
         ensure(stays, || format!("{before:?} became {after:?}"))?;
     }
@@ -68,9 +68,9 @@ pub(crate) fn one_owner_is_admitted_at_a_time(step: &Step<'_>) -> Held {
         admissions(step.before).find(|known| known.key == request.key && known.request.is_some());
     let Some(known) = known else { return Ok(()) };
     let is_free = match state(&known) {
-        Some(RequestState::InFlight) => known.first == *owner || known.expires_at <= now,
-        Some(RequestState::Answered { .. } | RequestState::Expired) => {
-            known.request.as_ref().is_some_and(|request| request.forget_at <= now)
+        Some(RequestState::InFlight) => known.is_owned_by(owner) || known.expires_at <= now,
+        Some(RequestState::Completed { .. } | RequestState::Expired) => {
+            known.request.as_ref().is_some_and(|request| request.tombstone_until <= now)
         }
         None => true,
     };
@@ -85,7 +85,7 @@ pub(crate) fn an_effect_keeps_its_request_id(step: &Step<'_>) -> Held {
         let after = effects(step.after).find(|after| of(after) == of(&before));
         let stays = after.as_ref().is_none_or(|after| {
             after.request_id == before.request_id
-                && before.answer.is_none_or(|answer| after.answer == Some(answer))
+                && before.result.is_none_or(|answer| after.result == Some(answer))
         });
         ensure(stays, || format!("{before:?} became {after:?}"))?;
     }

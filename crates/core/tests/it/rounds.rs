@@ -254,7 +254,7 @@ fn gated(gates: usize, gate: fn(String) -> LimitKey, quota: Option<&SetQuota>) -
             tables.execute(START, &quota.into()).expect("a fixture is accepted");
         }
         let task = |which: &str| NewTask {
-            gate: Some(gate(format!("{n}"))),
+            limit_key: Some(gate(format!("{n}"))),
             lane: format!("lane{}", n % 100).as_str().into(),
             ..new_task(&format!("{which}{n}"))
         };
@@ -324,14 +324,14 @@ fn dead_workers_are_swept_in_a_few_rounds() {
         let mut tables = gated(workers, LimitKey::Concurrency, None);
         for n in 0..workers {
             let lanes = vec![format!("lane{}", n % 100).as_str().into()];
-            let (id, every_ms) = (format!("w{n}").as_str().into(), 1_000);
+            let (id, heartbeat_interval_ms) = (format!("w{n}").as_str().into(), 1_000);
             let (tenant, offer) = (Tenant::default(), WorkerCapabilities::default());
             let register = RegisterWorker {
                 tenant,
                 id,
                 lanes: lanes.iter().cloned().collect(),
                 offer,
-                every_ms,
+                heartbeat_interval_ms,
                 held: None,
             };
             tables.execute(START, &register.clone().into()).expect("a fixture is accepted");

@@ -210,15 +210,15 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
         // A failure before the attempt has begun counts as an attempt too.
         let failed = lease(was).is_some() && ran.is_none() && is.last_settle != was.last_settle;
         let failed = failed && matches!(step.command, Command::Fail(_));
-        let resumed = was.lifecycle.readiness().and_then(|ready| ready.paused.as_ref());
+        let resumed = was.lifecycle.readiness().and_then(|ready| ready.suspended_attempt.as_ref());
         let resumed = resumed.is_some_and(|paused| runs.is_some_and(|run| lease_kept(paused, run)));
         let waits = matches!(is.lifecycle, Lifecycle::WaitingChildren { .. });
         let waits_unbegun = waits && lease(was).is_some() && ran.is_none();
         let began = failed
             || waits_unbegun
             || runs.is_some() && !resumed && (ran.is_none() || is.epoch != was.epoch);
-        let kept = is.lifecycle.readiness().is_some_and(|ready| ready.paused.is_some())
-            || matches!(is.lifecycle, Lifecycle::Delayed { paused: Some(_), .. });
+        let kept = is.lifecycle.readiness().is_some_and(|ready| ready.suspended_attempt.is_some())
+            || matches!(is.lifecycle, Lifecycle::Delayed { suspended_attempt: Some(_), .. });
         let gave_back = runs.is_none()
             && ran.is_some()
             && !kept
@@ -269,8 +269,8 @@ fn a_stale_fence_is_rejected(step: &Step<'_>) -> Held {
 
 fn a_limit_holds_unless_it_was_lowered(step: &Step<'_>) -> Held {
     step.after.lanes.iter().try_for_each(|(name, lane)| {
-        let Some(gate) = lane.gate else { return Ok(()) };
-        let was = step.before.lanes.get(name).and_then(|lane| lane.gate);
+        let Some(gate) = lane.concurrency else { return Ok(()) };
+        let was = step.before.lanes.get(name).and_then(|lane| lane.concurrency);
         let most = gate.limit.unwrap_or(u32::MAX).max(was.map_or(0, |gate| gate.running));
         ensure(gate.running <= most, || format!("{was:?} became {gate:?}"))
     })
@@ -284,7 +284,7 @@ fn seen(task: Option<&Task>) -> Option<Task> {
 
 /// A lane as people see it: without its counters, whose changes have other events.
 fn seen_lane(lane: Option<&Lane>) -> Option<(windlass_core::LaneState, Option<u32>)> {
-    lane.map(|lane| (lane.state, lane.gate.and_then(|gate| gate.limit)))
+    lane.map(|lane| (lane.state, lane.concurrency.and_then(|gate| gate.limit)))
 }
 
 fn every_change_has_an_event(step: &Step<'_>) -> Held {

@@ -62,12 +62,12 @@ fn sweep() -> Command {
 
 fn keyed(id: &str) -> Command {
     let gate = Some(LimitKey::Concurrency("k".into()));
-    Create::one(NewTask { gate, ..new_task(id) }).into()
+    Create::one(NewTask { limit_key: gate, ..new_task(id) }).into()
 }
 
 fn in_session(id: &str) -> Command {
     let gate = Some(LimitKey::Session("s".into()));
-    Create::one(NewTask { gate, ..new_task(id) }).into()
+    Create::one(NewTask { limit_key: gate, ..new_task(id) }).into()
 }
 
 fn claim_session() -> Command {

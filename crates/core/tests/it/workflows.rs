@@ -86,8 +86,9 @@ fn give_up(view: &View, task: &Task) -> Vec<WorkflowCommand> {
     });
     let timers = all::<Message>(view).into_iter().filter(|message| message.task == task.id);
     let timers = timers.filter(|message| message.due_at.is_some());
-    let timers = timers
-        .filter_map(|message| Some(WorkflowCommand::CancelTimer { step: message.report?.step }));
+    let timers = timers.filter_map(|message| {
+        Some(WorkflowCommand::CancelTimer { step: message.completion?.step })
+    });
     steps.chain(timers).collect()
 }
 
@@ -125,7 +126,7 @@ pub(crate) fn a_step_ends_once(view: &View) -> Held {
     let messages = all::<Message>(view);
     let mut told = BTreeSet::new();
     for message in &messages {
-        let Some(report) = &message.report else { continue };
+        let Some(report) = &message.completion else { continue };
         let workflow = view.tasks.get(&message.task).and_then(|task| task.workflow.as_deref());
         let known = workflow.is_some_and(|workflow| report.step < workflow.next_step);
         ensure(known, || format!("{message:?} is of no step of {workflow:?}"))?;
@@ -215,7 +216,8 @@ pub(crate) fn needs_no_entry(step: &Step<'_>, was: Option<&Task>, is: Option<&Ta
 fn beside_mail(was: &Task, is: &Task) -> Task {
     let mut task = was.clone();
     task.lifecycle = is.lifecycle.clone();
-    (task.due_at, task.has_mail, task.has_children) = (is.due_at, is.has_mail, is.has_children);
+    (task.due_at, task.has_mailbox, task.has_children) =
+        (is.due_at, is.has_mailbox, is.has_children);
     if let (Some(workflow), Some(is)) = (&mut task.workflow, &is.workflow) {
         workflow.sticky = is.sticky.clone();
     }
@@ -254,7 +256,7 @@ pub(crate) fn an_activity_ends_with_a_report(step: &Step<'_>) -> Held {
         };
         let told = all::<Message>(step.after).iter().any(|message| {
             Some(&message.task) == task.parent.as_ref()
-                && message.report.as_ref().map(|report| report.step) == task.step
+                && message.completion.as_ref().map(|report| report.step) == task.step
         });
         ensure(told || given_up || !listens, || format!("{task:?} was deleted"))
     })

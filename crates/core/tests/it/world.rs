@@ -380,8 +380,8 @@ fn decide_with(world: &mut World, tables: &ReferenceTables, command: &Command) {
 #[test]
 fn a_batch_that_loads_two_versions_of_a_record_is_late() {
     let gate = Some(LimitKey::Concurrency("k".into()));
-    let holder = NewTask { gate: gate.clone(), ..new_task("holder") };
-    let next = NewTask { gate, start: Start::After { ms: 100 }, ..new_task("next") };
+    let holder = NewTask { limit_key: gate.clone(), ..new_task("holder") };
+    let next = NewTask { limit_key: gate, start: Start::After { ms: 100 }, ..new_task("next") };
     for is_moved in [false, true] {
         let mut tables = ReferenceTables::default();
         for command in [bulk(vec![holder.clone(), next.clone()]), claim(1).into()] {
@@ -404,7 +404,7 @@ fn a_batch_that_loads_two_versions_of_a_record_is_late() {
 #[test]
 fn a_batch_that_loads_a_record_after_its_absence_is_late() {
     let keyed =
-        |id: &str| NewTask { gate: Some(LimitKey::Concurrency("k".into())), ..new_task(id) };
+        |id: &str| NewTask { limit_key: Some(LimitKey::Concurrency("k".into())), ..new_task(id) };
     for is_created in [false, true] {
         let mut tables = ReferenceTables::default();
         for command in [bulk(vec![keyed("holder")]), claim(1).into()] {
@@ -430,7 +430,7 @@ fn a_batch_that_loads_a_record_after_its_absence_is_late() {
 #[test]
 fn a_concurrency_limit_loaded_too_early_is_a_conflict() {
     let keyed =
-        |id: &str| NewTask { gate: Some(LimitKey::Concurrency("k".into())), ..new_task(id) };
+        |id: &str| NewTask { limit_key: Some(LimitKey::Concurrency("k".into())), ..new_task(id) };
     let mut tables = ReferenceTables::default();
     tables.execute(START, &create("here")).expect("it is the first");
     let mut world = World::new(START, Hints::default());

@@ -12,12 +12,12 @@ const SLOW_CONFLICT: Duration = Duration::from_secs(3_600);
 
 fn keyed(id: &str) -> Create {
     let gate = Some(LimitKey::Concurrency("k".into()));
-    Create::one(NewTask { gate, ..NewTask::new(id, "k") })
+    Create::one(NewTask { limit_key: gate, ..NewTask::new(id, "k") })
 }
 
 fn of_session(id: &str) -> Create {
     let gate = Some(LimitKey::Session("s".into()));
-    Create::one(NewTask { gate, ..NewTask::new(id, "k") })
+    Create::one(NewTask { limit_key: gate, ..NewTask::new(id, "k") })
 }
 
 fn claim_as(worker: &str) -> Claim {
@@ -51,7 +51,7 @@ async fn commits(stage: &Stage) -> u64 {
 async fn many_leases_with_concurrency_keys_expire_together() {
     let stage = Stage::with(Config { background: false, ..Config::default() }).await;
     let of = |n: u32, id: &str| NewTask {
-        gate: Some(LimitKey::Concurrency(n.to_string())),
+        limit_key: Some(LimitKey::Concurrency(n.to_string())),
         ..NewTask::new(format!("{id}{n}"), "k")
     };
     let tasks = (0..200).flat_map(|n| [of(n, "a"), of(n, "b")]).collect();
@@ -174,7 +174,7 @@ async fn concurrency_limits_are_listed_in_pages() {
     let stage = Stage::new().await;
     for n in 0..5 {
         let gate = Some(LimitKey::Concurrency(format!("k{n}")));
-        let new = NewTask { gate, ..NewTask::new(format!("t{n}"), "k") };
+        let new = NewTask { limit_key: gate, ..NewTask::new(format!("t{n}"), "k") };
         stage.engine.submit(Create::one(new)).await.unwrap();
     }
     stage.engine.submit(of_session("s")).await.unwrap();
@@ -208,7 +208,7 @@ async fn many_workers_run_one_task_of_a_key_at_a_time() {
     let engine = windlass_engine::Engine::with_store(store, Config::default()).await.unwrap();
     let names = (0..TASKS).map(|n| {
         let gate = Some(LimitKey::Concurrency(format!("k{}", n % 3)));
-        NewTask { gate, ..NewTask::new(format!("t{n:02}"), "k") }
+        NewTask { limit_key: gate, ..NewTask::new(format!("t{n:02}"), "k") }
     });
     let create = Create { tenant: Tenant::default(), tasks: names.collect() };
     engine.submit(create).await.unwrap();
@@ -221,7 +221,7 @@ async fn many_workers_run_one_task_of_a_key_at_a_time() {
                 let claim = Claim::new(format!("w{worker}"));
                 let claimed = engine.claim(claim, Duration::from_millis(500)).await.unwrap();
                 let Some(claimed) = claimed.into_iter().next() else { return done };
-                let gate = claimed.task.gate.clone().unwrap();
+                let gate = claimed.task.limit_key.clone().unwrap();
                 assert!(running.lock().unwrap().insert(gate.clone()), "two of {gate:?} at once");
                 tokio::task::yield_now().await;
                 running.lock().unwrap().remove(&gate);

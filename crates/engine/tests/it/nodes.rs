@@ -146,7 +146,12 @@ async fn nodes_are_listed_until_they_shut_down() {
     let known = nodes(&two).await;
     let told = known.iter().map(|node| {
         let since = |at: Timestamp| at.ms_until(ground.clock.now());
-        (node.name.as_str(), since(node.started_at), since(node.seen_at), node.every_ms)
+        (
+            node.name.as_str(),
+            since(node.started_at),
+            since(node.seen_at),
+            node.heartbeat_interval_ms,
+        )
     });
     // The third heartbeat of node one is due in 1 ms; node two has sent its second.
     let told: Vec<_> = told.collect();

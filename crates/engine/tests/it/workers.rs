@@ -20,7 +20,7 @@ fn register(id: &str, lane: &str, capability: &str) -> RegisterWorker {
             capabilities: [capability.to_owned()].into(),
             ..WorkerCapabilities::default()
         },
-        every_ms: 1_000,
+        heartbeat_interval_ms: 1_000,
         held: None,
     }
 }

@@ -167,14 +167,14 @@ pub(super) fn turn(flow: &Task, doing: Doing, name: &str) -> Option<CommitTurn> 
         task.policy.retry = Some(RetryPolicy::fixed(PLENTY, 0));
         task.policy.max_lost_leases = PLENTY;
         let lock = usize::try_from(step % 3).ok().and_then(|lock| LOCKS.get(lock));
-        task.gate = lock.map(|lock| LimitKey::Affinity((*lock).to_owned()));
+        task.limit_key = lock.map(|lock| LimitKey::Affinity((*lock).to_owned()));
         WorkflowCommand::Activity { step, task, eager: false }
     });
     let sent = doing.to.map(|to| {
         let message = message(to, 2, 0, &format!("{name}-sent"));
         WorkflowCommand::Send { message, on_reject: OnReject::RejectTurn }
     });
-    let taken = lease.received.iter().take(if doing.whole { usize::MAX } else { 1 });
+    let taken = lease.in_flight.iter().take(if doing.whole { usize::MAX } else { 1 });
     Some(CommitTurn {
         fence: flow.fence(),
         turn: if doing.next { 0 } else { known.turns },

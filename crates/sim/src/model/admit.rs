@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::command::Admit;
 use windlass_core::{
-    Admission, Command, Digest, Outcome, Rejection, RequestState, RowKey, Timestamp, Value,
+    Admission, Command, Digest, Outcome, Produced, Rejection, RequestState, RowKey, Timestamp,
+    Value,
 };
 use windlass_store::MemoryStore;
 
@@ -81,7 +82,7 @@ impl Stage {
         self.accepted_at.plus_ms(TERMS.replay_ms)
     }
 
-    pub(super) fn forget_at(&self) -> Timestamp {
+    pub(super) fn tombstone_until(&self) -> Timestamp {
         self.replay_until().plus_ms(TERMS.tombstone_ms)
     }
 
@@ -91,7 +92,7 @@ impl Stage {
 
     /// Whether the key may be free by then.
     fn is_over(&self, now: Timestamp) -> bool {
-        self.is_open() && self.until() <= now || self.forget_at() <= now
+        self.is_open() && self.until() <= now || self.tombstone_until() <= now
     }
 
     fn giver(&self) -> Giver {
@@ -110,18 +111,21 @@ fn stage_of(admission: &Admission) -> Result<Stage, Breach> {
     };
     let hand = match request.state {
         RequestState::InFlight => Hand::Open,
-        RequestState::Answered { .. } => Hand::Answered,
+        RequestState::Completed { .. } => Hand::Answered,
         RequestState::Expired => Hand::Expired,
     };
-    let (owner, fingerprint) = (admission.first.clone(), admission.fingerprint);
+    let Produced::Owner(owner) = &admission.produced else {
+        return breach(Kind::Request, "a request without its owner");
+    };
+    let (owner, fingerprint) = (owner.clone(), admission.fingerprint);
     let stage = Stage { owner, fingerprint, accepted_at: request.accepted_at, hand };
     let ends = match hand {
         Hand::Open => stage.until(),
         Hand::Answered => stage.replay_until(),
-        Hand::Expired => stage.forget_at(),
+        Hand::Expired => stage.tombstone_until(),
     };
-    let times = (request.replay_until, request.forget_at, admission.expires_at);
-    if times != (stage.replay_until(), stage.forget_at(), ends) {
+    let times = (request.replay_until, request.tombstone_until, admission.expires_at);
+    if times != (stage.replay_until(), stage.tombstone_until(), ends) {
         return breach(Kind::Request, format!("{admission:?} does not match its TTLs"));
     }
     Ok(stage)
@@ -339,7 +343,7 @@ impl Model {
             }
             Rejection::IdempotencyExpired => known.any(|stage| {
                 let over = stage.hand == Hand::Answered && stage.replay_until() <= latest;
-                (over || stage.hand == Hand::Expired) && request.at < stage.forget_at()
+                (over || stage.hand == Hand::Expired) && request.at < stage.tombstone_until()
             }),
             Rejection::RateLimited { .. } => {
                 let free = |stage: &Option<Stage>| {

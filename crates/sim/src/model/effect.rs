@@ -142,10 +142,10 @@ impl Model {
         let is = match (&was, is) {
             (_, None) => None,
             (Some(was), Some(is)) if same(was, &is) => {
-                if was.answered && is.answer.is_none() || was.fingerprint != is.fingerprint {
+                if was.answered && is.result.is_none() || was.fingerprint != is.fingerprint {
                     return breach(Kind::Effect, format!("{call:?} was {was:?}"));
                 }
-                Some(Known { answered: is.answer.is_some(), ..was.clone() })
+                Some(Known { answered: is.result.is_some(), ..was.clone() })
             }
             (_, Some(is)) => Some(self.claimed_call(&call, &is)),
         };
@@ -191,7 +191,7 @@ impl Model {
             Parent::Request(key) => {
                 let stage = self.stage(key).cloned();
                 if let Some(stage) = &stage {
-                    let keep = stage.forget_at();
+                    let keep = stage.tombstone_until();
                     self.effects.keep_until.insert(effect.request_id.reveal().to_owned(), keep);
                 }
                 stage.map(|stage| Right::Until(stage.until()))
@@ -200,7 +200,7 @@ impl Model {
         Known {
             id: effect.request_id.reveal().to_owned(),
             fingerprint: effect.fingerprint,
-            answered: effect.answer.is_some(),
+            answered: effect.result.is_some(),
             right,
             seq: self.last_seq,
         }
@@ -226,7 +226,7 @@ impl Model {
             && let Some(stage) = self.stage(key).filter(|stage| stage.is_open())
             && self.known_call(call).is_some_and(|known| known.id == id)
         {
-            let keep = stage.forget_at();
+            let keep = stage.tombstone_until();
             let known = self.effects.keep_until.entry(id.to_owned()).or_default();
             *known = keep.max(*known);
         }

@@ -377,7 +377,7 @@ impl ExternalRuntime {
         };
         let parent = work.parent.as_ref().and_then(|id| self.tasks.get(id));
         let turned = work.parent.as_ref().and_then(|id| changed.tasks.get(id)?.1.as_ref());
-        let mut came = changed.came().filter_map(|message| message.report.as_ref());
+        let mut came = changed.came().filter_map(|message| message.completion.as_ref());
         let reported =
             came.any(|report| report.task.as_ref().is_some_and(|reporter| reporter.id == work.id));
         let just = match reported {

@@ -36,13 +36,13 @@ impl Locks {
 
     fn is_asked(asked: &BTreeMap<String, BTreeSet<u64>>, owner: &Owner, now: Timestamp) -> bool {
         let lengths = asked.get(owner.worker.as_str());
-        lengths.is_some_and(|lengths| lengths.iter().any(|ms| now.plus_ms(*ms) == owner.until))
+        lengths.is_some_and(|lengths| lengths.iter().any(|ms| now.plus_ms(*ms) == owner.expires_at))
     }
 }
 
 /// The affinity of a task.
 fn bound(task: &Task) -> Option<&str> {
-    match &task.gate {
+    match &task.limit_key {
         Some(LimitKey::Affinity(name)) => Some(name),
         _ => None,
     }
@@ -79,9 +79,10 @@ impl ExternalRuntime {
             gate.as_ref().and_then(|gate| gate.owner.clone())
         };
         let (was, is) = (owner(before), owner(after));
-        let same = |was: &Owner, is: &Owner| (&was.worker, was.until) == (&is.worker, is.until);
+        let same =
+            |was: &Owner, is: &Owner| (&was.worker, was.expires_at) == (&is.worker, is.expires_at);
         // A batch with an earlier time may commit after one that released the lock.
-        let is_free = was.as_ref().is_none_or(|was| was.until <= self.latest);
+        let is_free = was.as_ref().is_none_or(|was| was.expires_at <= self.latest);
         let Locks { claiming, renewing, .. } = &self.locks;
         let just = match (&was, &is) {
             (Some(was), Some(is)) if same(was, is) => true,
@@ -92,7 +93,7 @@ impl ExternalRuntime {
                 // The same commit may grant a lock and renew it.
                 let is_granted = Locks::is_asked(claiming, is, changed.now) || is_renewed;
                 let takes = changed.has_taken(name, is) && is_granted;
-                let lasts = was.as_ref().is_some_and(|was| changed.now < was.until);
+                let lasts = was.as_ref().is_some_and(|was| changed.now < was.expires_at);
                 let renews = stays && lasts && is_renewed;
                 takes && (stays || is_free) || renews
             }

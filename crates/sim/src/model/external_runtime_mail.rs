@@ -99,7 +99,7 @@ impl Post {
 
 /// Whether a message is visible to its workflow.
 fn is_seen(message: &Message, now: Timestamp) -> bool {
-    message.due_at.is_none() || message.kept_until.is_none() && message.visible_at <= now
+    message.due_at.is_none() || message.buffered_until.is_none() && message.visible_at <= now
 }
 
 impl ExternalRuntime {
@@ -145,7 +145,7 @@ impl ExternalRuntime {
 
     /// Checks a deleted message: a turn consumed it, or its time as a buffered message expired.
     fn check_gone(&self, message: &Message, changed: &Changed) -> Result<(), Breach> {
-        let over = message.kept_until.is_some_and(|until| until <= changed.now);
+        let over = message.buffered_until.is_some_and(|until| until <= changed.now);
         match over || changed.takes(&message.task, message.seq) {
             true => Ok(()),
             false => breach(Kind::MessageLost, format!("{message:?}")),
@@ -154,7 +154,7 @@ impl ExternalRuntime {
 
     /// Checks that the engine reports only the end of activities.
     fn check_report(&self, message: &Message, changed: &Changed) -> Result<(), Breach> {
-        let reporter = message.report.as_ref().and_then(|report| report.task.as_ref());
+        let reporter = message.completion.as_ref().and_then(|report| report.task.as_ref());
         let ends = |id: &TaskId| matches!(changed.tasks.get(id), Some((Some(_), None)));
         match reporter.filter(|reporter| ends(&reporter.id)) {
             Some(_) => Ok(()),
@@ -172,13 +172,13 @@ impl ExternalRuntime {
     ) -> Result<(), Breach> {
         let pair = changed.tasks.get(&before.task);
         let ended = pair.and_then(|pair| only(pair, true));
-        let leased = ended.filter(|(lease, _)| lease.received.contains(&before.seq));
+        let leased = ended.filter(|(lease, _)| lease.in_flight.contains(&before.seq));
         let mut ways = BTreeSet::new();
         match leased {
             Some((lease, epoch)) => self.put_ways(&before.task, (lease, epoch), changed, &mut ways),
             None => drop(ways.insert((0, None))),
         }
-        let counted = after.attempts.checked_sub(before.attempts);
+        let counted = after.delivery_count.checked_sub(before.delivery_count);
         let moved = (after.visible_at != before.visible_at).then_some(after.visible_at);
         let same = (&before.name, before.posted_at) == (&after.name, after.posted_at);
         match counted.filter(|counted| same && ways.contains(&(*counted, moved))) {
@@ -217,7 +217,7 @@ impl ExternalRuntime {
 
     /// Checks that a lease receives all visible messages, in order.
     fn check_received(&self, id: &TaskId, lease: &Lease, changed: &Changed) -> Result<(), Breach> {
-        let received = &lease.received;
+        let received = &lease.in_flight;
         let now = changed.now;
         let there = |seq: u64| match changed.messages.get(&(id.clone(), seq)) {
             Some((_, after)) => after.clone(),

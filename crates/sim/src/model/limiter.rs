@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use windlass_core::command::{Charge, Spend};
 use windlass_core::{
-    Admission, Command, Limiter, Outcome, Rate, Rejection, RowKey, Table, Timestamp, Value,
+    Admission, Command, Limiter, Outcome, Produced, Rate, Rejection, RowKey, Table, Timestamp,
+    Value,
 };
 use windlass_store::MemoryStore;
 
@@ -84,7 +85,10 @@ impl Model {
         let key = counted_as(&key).map_or(key, ToOwned::to_owned);
         let was = self.paid(&limiter, &key);
         let is = one::<Admission>(memory, row.clone());
-        let units = |admission: &Admission| admission.first.parse().unwrap_or(0);
+        let units = |admission: &Admission| match admission.produced {
+            Produced::Units(units) => units,
+            _ => 0,
+        };
         let is = is.map(|admission| (units(&admission), admission.expires_at));
         if was == is {
             return Ok(());

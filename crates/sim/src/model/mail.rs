@@ -229,7 +229,9 @@ impl Model {
             None => (0, 1),
         };
         match mailbox {
-            Some(mailbox) if mailbox.held as usize == held && mailbox.next_seq == next => Ok(()),
+            Some(mailbox) if mailbox.messages as usize == held && mailbox.next_seq == next => {
+                Ok(())
+            }
             None if next == 1 => Ok(()),
             other => breach(Kind::Message, format!("expected {held}, next {next}: {other:?}")),
         }
@@ -245,7 +247,7 @@ impl Model {
             true => delay_ms == 0,
             false => asked.is_some_and(|delays| delays.contains(&delay_ms)),
         };
-        let Message { name, source, waitpoint, posted_at, taken_by, .. } = message;
+        let Message { name, source, waitpoint, posted_at, consumed_by: taken_by, .. } = message;
         let same = (name, source, waitpoint) == (&sent.name, &sent.source, &sent.waitpoint)
             && (*posted_at, *taken_by) == (sent.at, sent.taken_by);
         let early = message.due_at.is_none() && self.latest < message.visible_at;

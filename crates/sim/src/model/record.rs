@@ -221,7 +221,7 @@ impl Model {
         let agrees = match &lane {
             None => !facts.exists,
             Some(lane) => {
-                let gate = lane.gate.map(|gate| (gate.limit, gate.running));
+                let gate = lane.concurrency.map(|gate| (gate.limit, gate.running));
                 let counted = facts.counts.then_some((facts.limit, facts.running));
                 lane.state == facts.state && gate == counted
             }
@@ -294,12 +294,12 @@ fn learn(facts: &mut Facts, task: &Task) {
     if let (State::Active(hold), Lifecycle::Active(lease)) = (&mut facts.state, &task.lifecycle)
         && hold.may_be_unmetered
     {
-        (hold.metered.tenant, hold.may_be_unmetered) = (lease.metered.tenant, false);
+        (hold.metered.tenant, hold.may_be_unmetered) = (lease.counted_by_quota.tenant, false);
     }
     if facts.stand == Stand::Unknown {
         facts.stand = match task.lifecycle {
             Lifecycle::Waiting(_) => Stand::Queue,
-            Lifecycle::Blocked(_) if task.gate.is_some() => Stand::Behind,
+            Lifecycle::Blocked(_) if task.limit_key.is_some() => Stand::Behind,
             _ => Stand::Unknown,
         };
     }
@@ -307,7 +307,7 @@ fn learn(facts: &mut Facts, task: &Task) {
 
 /// Whether the attempt to resume equals the stored one.
 fn pauses(facts: &Facts, pause: Option<&Pause>, kept: Option<&SuspendedAttempt>) -> bool {
-    let kept = kept.map(|kept| (kept.attempt, kept.began_at, kept.left_ms));
+    let kept = kept.map(|kept| (kept.attempt, kept.began_at, kept.timeout_left_ms));
     pause.map(|pause| (facts.attempts, pause.began_at, pause.left_ms)) == kept
 }
 
@@ -329,32 +329,36 @@ fn agrees(facts: &Facts, task: &Task, spec: &TaskSpec) -> bool {
             hold.began_at.map(|began_at| (began_at, hold.over_at)) == run
                 && hold.resumed == lease.resumed
                 && hold.registered == lease.registered
-                && hold.counted == lease.gated
-                && hold.metered == lease.metered
+                && hold.counted == lease.counted_by_lane_limit
+                && hold.metered == lease.counted_by_quota
                 && hold.expires_at == lease.expires_at
         }
         (
             State::Waiting { since, lost, pause },
-            Lifecycle::Waiting(turn) | Lifecycle::Blocked(turn) | Lifecycle::Granted { turn, .. },
+            Lifecycle::Waiting(turn)
+            | Lifecycle::Blocked(turn)
+            | Lifecycle::Granted { readiness: turn, .. },
         ) => {
             is_at(&facts.stand, &task.lifecycle)
                 && *since == turn.ready_at
-                && *lost == turn.lost
-                && pauses(facts, pause.as_ref(), turn.paused.as_ref())
+                && *lost == turn.lost_epoch
+                && pauses(facts, pause.as_ref(), turn.suspended_attempt.as_ref())
         }
         (State::Suspended(stay), Lifecycle::Suspended(kept)) => {
             stay.since == kept.since
                 && stay.condition.as_ref() == Some(&kept.condition)
                 && stay.timeout == kept.timeout
                 && stay.escalated == kept.escalated_at.is_some()
-                && pauses(facts, Some(&stay.pause), Some(&kept.paused))
+                && pauses(facts, Some(&stay.pause), Some(&kept.suspended_attempt))
         }
-        (State::Gathering { since, pause }, Lifecycle::WaitingChildren { since: kept, paused }) => {
-            since == kept && pauses(facts, Some(pause), Some(paused))
-        }
-        (State::Delayed { until, pause }, Lifecycle::Delayed { until: kept, paused, .. }) => {
-            until == kept && pauses(facts, pause.as_ref(), paused.as_ref())
-        }
+        (
+            State::Gathering { since, pause },
+            Lifecycle::WaitingChildren { since: kept, suspended_attempt: paused },
+        ) => since == kept && pauses(facts, Some(pause), Some(paused)),
+        (
+            State::Delayed { until, pause },
+            Lifecycle::Delayed { until: kept, suspended_attempt: paused, .. },
+        ) => until == kept && pauses(facts, pause.as_ref(), paused.as_ref()),
         _ => facts.public() == Some(task.lifecycle.public()),
     };
     state
@@ -366,6 +370,6 @@ fn agrees(facts: &Facts, task: &Task, spec: &TaskSpec) -> bool {
         && facts.priority == task.priority
         && facts.deadline == task.deadline
         && facts.parent == task.parent
-        && spec.gate == task.gate
+        && spec.gate == task.limit_key
         && facts.has_children == task.has_children
 }

@@ -1,7 +1,9 @@
 //! Create requests: repeated, conflicting, and sharing an idempotency key.
 
 use windlass_core::command::{Create, Created, NewTask};
-use windlass_core::{Admission, Kind as TaskKind, PayloadKey, Rejection, Slot, TaskId, Tenant};
+use windlass_core::{
+    Admission, Kind as TaskKind, PayloadKey, Produced, Rejection, Slot, TaskId, Tenant,
+};
 use windlass_core::{RowKey, Timestamp, Value};
 use windlass_store::{MemoryStore, Store};
 
@@ -102,7 +104,10 @@ impl Model {
             let early = last.is_some_and(|last| self.latest < last.expires_at);
             return if early { breach(Kind::Key, format!("{key} is missing")) } else { Ok(()) };
         };
-        let (task, expires_at) = (admission.first.as_str().into(), admission.expires_at);
+        let Produced::Task(task) = admission.produced.clone() else {
+            return breach(Kind::Key, format!("{key} produced {:?}", admission.produced));
+        };
+        let expires_at = admission.expires_at;
         if last.is_some_and(|last| last.task == task && last.expires_at == expires_at) {
             return Ok(());
         }

@@ -198,7 +198,7 @@ impl Model {
             return breach(Kind::IllegalMove, "it is not suspended");
         };
         match stay.timeout {
-            Some(timeout) if timeout.then == then && timeout.at <= at.at => {}
+            Some(timeout) if timeout.action == then && timeout.at <= at.at => {}
             other => return breach(Kind::Timeout, format!("its timeout is {other:?}")),
         }
         let counts = |message: &&MessageFacts| {
@@ -224,7 +224,7 @@ impl Model {
             let at = |ms| stay.since.plus_ms(ms);
             let timeout = suspend.timeout;
             let timeout = timeout
-                .map(|operation| Timeout { at: at(operation.after_ms), then: operation.then });
+                .map(|operation| Timeout { at: at(operation.after_ms), action: operation.then });
             suspend.condition == kept.condition && timeout == kept.timeout
         };
         let fenced = (id.clone(), task.epoch);
@@ -297,6 +297,6 @@ fn holds(condition: &Condition, messages: &[&MessageFacts], began_at: Timestamp)
             words.dedup();
             words.len() >= *n as usize
         }
-        Condition::Operator | Condition::Timeout | Condition::Mail => false,
+        Condition::Operator | Condition::Timeout | Condition::AnyMessage => false,
     }
 }

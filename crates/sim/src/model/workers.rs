@@ -46,7 +46,7 @@ pub(super) struct Workers {
 #[derive(Debug)]
 struct Beat {
     seen_at: Timestamp,
-    every_ms: u64,
+    heartbeat_interval_ms: u64,
     missed: bool,
 }
 
@@ -144,7 +144,7 @@ impl Model {
     /// Whether a worker missed its heartbeat interval.
     pub(super) fn is_silent(&self, worker: &str) -> bool {
         let beat = self.workers.beats.get(worker);
-        beat.is_none_or(|beat| beat.seen_at.plus_ms(beat.every_ms) <= self.latest)
+        beat.is_none_or(|beat| beat.seen_at.plus_ms(beat.heartbeat_interval_ms) <= self.latest)
     }
 
     /// Learns the heartbeats of a worker. A deleted worker that did not deregister has lost its
@@ -156,9 +156,9 @@ impl Model {
     ) -> Result<(), Breach> {
         let key = Worker::key_of(&Tenant::default(), &WorkerId::new(&id));
         if let Some(worker) = one::<Worker>(memory, key) {
-            let (seen_at, every_ms) = (worker.seen_at, worker.every_ms);
-            let missed = worker.missed_at.is_some();
-            let beat = Beat { seen_at, every_ms, missed };
+            let (seen_at, heartbeat_interval_ms) = (worker.seen_at, worker.heartbeat_interval_ms);
+            let missed = worker.suspect_at.is_some();
+            let beat = Beat { seen_at, heartbeat_interval_ms, missed };
             let before = self.workers.beats.insert(id.clone(), beat);
             if before.is_none_or(|before| before.seen_at < seen_at) {
                 *self.workers.heartbeats.entry(id).or_default() += 1;
@@ -181,8 +181,8 @@ impl Model {
 
     /// Checks that no worker stays alive long after its last heartbeat.
     pub(crate) fn check_workers(&self) -> Result<(), Breach> {
-        for (worker, Beat { seen_at, every_ms, .. }) in &self.workers.beats {
-            if seen_at.plus_ms(MANY_BEATS * every_ms + A_WHILE_MS) < self.latest {
+        for (worker, Beat { seen_at, heartbeat_interval_ms, .. }) in &self.workers.beats {
+            if seen_at.plus_ms(MANY_BEATS * heartbeat_interval_ms + A_WHILE_MS) < self.latest {
                 return breach(Kind::Worker, format!("last heartbeat of {worker}: {seen_at}"));
             }
         }

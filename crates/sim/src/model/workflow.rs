@@ -70,9 +70,9 @@ impl Changed {
     /// Whether a row records that a step has ended.
     fn is_recorded(&self, workflow: &TaskId, step: u64) -> bool {
         let rows = self.rows.get(workflow).into_iter().flatten();
-        let mut arrived = rows.flat_map(|written| &written.row.arrived);
+        let mut arrived = rows.flat_map(|written| &written.row.inputs);
         arrived
-            .any(|arrival| matches!(arrival, WorkflowInput::Report { step: of, .. } if *of == step))
+            .any(|arrival| matches!(arrival, WorkflowInput::StepCompletion { step: of, .. } if *of == step))
     }
 
     /// The steps whose activities ended in the commit that recorded them in the history, written
@@ -183,14 +183,14 @@ impl Workflows {
 
     /// Checks that cancelled steps do not continue: they are deleted, or asked to cancel.
     fn check_given_up(&self, id: &TaskId, rows: &[Written]) -> Result<(), Breach> {
-        let steps = rows.iter().flat_map(|written| &written.row.made).filter_map(|made| {
+        let steps = rows.iter().flat_map(|written| &written.row.commands).filter_map(|made| {
             let RecordedCommand::Cancel { step } = made else { return None };
             Some(*step)
         });
         let given_up: BTreeSet<u64> = steps.collect();
         let of_them = |step: Option<u64>| step.is_some_and(|step| given_up.contains(&step));
         let lease_kept = |task: &&Arc<Task>| {
-            let asked = task.workflow.as_ref().is_some_and(|known| known.cancelling.is_some());
+            let asked = task.workflow.as_ref().is_some_and(|known| known.cancel_reason.is_some());
             let is_open = task.lifecycle.ended_at().is_none() && !asked;
             is_open && of_them(task.step) && task.parent.as_ref() == Some(id)
         };
@@ -199,7 +199,8 @@ impl Workflows {
         }
         let timers = self.messages.get(id).into_iter().flat_map(BTreeMap::values);
         let of_step = |message: &&Arc<Message>| {
-            of_them(message.report.as_ref().map(|report| report.step)) && message.due_at.is_some()
+            of_them(message.completion.as_ref().map(|report| report.step))
+                && message.due_at.is_some()
         };
         match timers.into_iter().find(of_step) {
             Some(timer) => breach(Kind::Step, format!("{id} cancelled {timer:?}, which exists")),
@@ -313,7 +314,7 @@ impl Workflows {
     /// Checks that each step completes once.
     fn check_reports(&mut self, changed: &Changed) -> Result<(), Breach> {
         for message in &changed.came {
-            if let Some(report) = &message.report
+            if let Some(report) = &message.completion
                 && let Some(life) = self.lives.get_mut(&message.task)
                 && !life.reported.insert(report.step)
             {
@@ -388,7 +389,7 @@ impl Workflows {
             return Ok(());
         };
         let tells = |message: &&Arc<Message>| {
-            message.task == *parent && message.report.as_ref().is_some_and(|r| r.step == step)
+            message.task == *parent && message.completion.as_ref().is_some_and(|r| r.step == step)
         };
         let came = changed.came.iter().any(|message| tells(&message));
         let told = came || changed.is_recorded(parent, step);
@@ -420,7 +421,7 @@ impl Workflows {
         let messages = self.messages.get(id).unwrap_or(&none);
         let hidden = messages.values().filter(|message| message.due_at.is_some()).count();
         let mailbox = one::<Mailbox>(memory, Mailbox::key_of(&Tenant::new(TENANT), id));
-        let counted = mailbox.as_ref().map_or((0, 0), |mailbox| (mailbox.held, mailbox.hidden));
+        let counted = mailbox.as_ref().map_or((0, 0), |mailbox| (mailbox.messages, mailbox.hidden));
         let (counted_held, counted_hidden) = counted;
         if (counted_held as usize, counted_hidden as usize) != (messages.len(), hidden) {
             let what = format!("{id} has {mailbox:?}, and {messages:?}");
@@ -428,7 +429,7 @@ impl Workflows {
         }
         let sleeps = |task: &Task| {
             let Lifecycle::Suspended(stay) = &task.lifecycle else { return false };
-            stay.condition == Condition::Mail
+            stay.condition == Condition::AnyMessage
         };
         if hidden < messages.len() && self.task(id).is_some_and(sleeps) {
             return breach(Kind::MessageLost, format!("{id} is suspended despite {messages:?}"));

@@ -177,17 +177,17 @@ impl Life {
     ) -> Result<(), Breach> {
         let mut gone: Vec<&Message> = gone.iter().map(Arc::as_ref).collect();
         for row in rows {
-            for arrival in &row.arrived {
+            for arrival in &row.inputs {
                 self.arrived(id, arrival, &mut gone, ahead, now)?;
             }
-            for made in &row.made {
+            for made in &row.commands {
                 self.makes(id, made)?;
             }
             let run = self.executions.last_mut().expect("there is always one");
             run.rows.push(row);
         }
         let given_up = |message: &&Message| {
-            message.report.as_ref().is_some_and(|report| self.cancelled.contains(&report.step))
+            message.completion.as_ref().is_some_and(|report| self.cancelled.contains(&report.step))
         };
         match gone.into_iter().find(|message| !given_up(message)) {
             Some(message) if !self.present().is_cut => {
@@ -212,20 +212,20 @@ impl Life {
             return breach(Kind::Message, format!("{id} received {hidden:?} at {now}"));
         }
         match (arrival, message) {
-            (WorkflowInput::Report { step, .. }, _) if !self.told.insert(*step) => {
+            (WorkflowInput::StepCompletion { step, .. }, _) if !self.told.insert(*step) => {
                 breach(Kind::Step, format!("{id} received step {step} again"))
             }
-            (WorkflowInput::Report { step, .. }, None) if ahead.contains(step) => {
+            (WorkflowInput::StepCompletion { step, .. }, None) if ahead.contains(step) => {
                 if self.made.contains(step) && self.reported.insert(*step) {
                     return Ok(());
                 }
                 breach(Kind::Step, format!("{id} received step {step}, which it does not own"))
             }
-            (WorkflowInput::Report { step, .. }, None) => {
+            (WorkflowInput::StepCompletion { step, .. }, None) => {
                 self.unwritten.insert(*step);
                 Ok(())
             }
-            (WorkflowInput::Report { step, .. }, Some(_)) if !self.made.contains(step) => {
+            (WorkflowInput::StepCompletion { step, .. }, Some(_)) if !self.made.contains(step) => {
                 breach(Kind::Step, format!("{id} received step {step}, which it did not start"))
             }
             (WorkflowInput::Message { source, payload, .. }, Some(_))
@@ -256,15 +256,15 @@ impl Life {
                 return Ok(());
             }
             RecordedCommand::Patch { .. } => return Ok(()),
-            RecordedCommand::Local { step, .. } => {
+            RecordedCommand::LocalActivity { step, .. } => {
                 self.unwritten.remove(step);
                 *step
             }
             RecordedCommand::Activity { step, .. }
             | RecordedCommand::Timer { step, .. }
             | RecordedCommand::Child { step, .. }
-            | RecordedCommand::Start { step, .. }
-            | RecordedCommand::Wait { step, .. }
+            | RecordedCommand::StartDetached { step, .. }
+            | RecordedCommand::WaitSignal { step, .. }
             | RecordedCommand::Signal { step, .. } => *step,
         };
         if step < self.first_step() || !self.made.insert(step) {
@@ -312,11 +312,11 @@ impl Life {
 /// Whether the code received this message as this input.
 fn is_of(message: &Message, arrival: &WorkflowInput) -> bool {
     match arrival {
-        WorkflowInput::Report { step, .. } => {
-            message.report.as_ref().is_some_and(|report| report.step == *step)
+        WorkflowInput::StepCompletion { step, .. } => {
+            message.completion.as_ref().is_some_and(|report| report.step == *step)
         }
         WorkflowInput::Message { name, source, .. } => {
-            message.report.is_none() && message.name == *name && message.source == *source
+            message.completion.is_none() && message.name == *name && message.source == *source
         }
         WorkflowInput::Cancel { .. } => {
             message.source == Message::ENGINE && message.name == Message::CANCEL

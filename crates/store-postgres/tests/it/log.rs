@@ -154,7 +154,7 @@ async fn the_sequence_of_a_fully_trimmed_log_continues() {
             server.control("restart -m immediate");
         }
         let left = "SELECT count(*) || ' left behind ' || \
-            (SELECT last_value FROM windlass.forgotten) FROM windlass.event";
+            (SELECT last_value FROM windlass.log_trimmed_through) FROM windlass.event";
         assert_eq!(server.sql(left), format!("0 left behind {last}"));
     }
 }

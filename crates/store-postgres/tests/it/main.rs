@@ -4,6 +4,7 @@
 
 mod claims;
 mod family;
+mod format;
 mod log;
 mod nodes;
 mod outcomes;

@@ -106,7 +106,8 @@ async fn a_commit_in_flight_is_not_reported_as_lost() {
         (extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()) * 1000000)::bigint";
     let row = client.query_one(text, &[]).await.unwrap();
     let (number, life): (i64, i64) = (row.get(0), row.get(1));
-    let commit_id = CommitId { number: number.cast_unsigned(), life, at: Timestamp::default() };
+    let commit_id =
+        CommitId { number: number.cast_unsigned(), incarnation: life, at: Timestamp::default() };
     store.outcome(&commit_id).await.unwrap_err();
     server.sql("SELECT pg_stat_reset_shared('bgwriter')");
     store.outcome(&commit_id).await.unwrap_err();

@@ -123,11 +123,11 @@ async fn deletions_of_other_keys_do_not_conflict() {
     late.commit().await.unwrap();
 }
 
-/// A program of an earlier format records that it deletes, but not which keys. So does a deletion
-/// that was rolled back.
+/// A deletion that was rolled back has a number, but stored no keys.
 #[tokio::test]
 async fn a_deletion_of_unknown_keys_is_a_conflict() {
-    let raise = "SELECT setval('windlass.deletion', last_value + 1) FROM windlass.deletion";
+    let raise =
+        "SELECT setval('windlass.last_deletion', last_value + 1) FROM windlass.last_deletion";
     for known_after in [false, true] {
         let server = Server::start();
         let (one, two) = (open(&server).await, open(&server).await);
@@ -172,7 +172,7 @@ async fn the_last_two_completions_in_a_lane_are_both_counted() {
     server.until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'").await;
     first.commit().await.unwrap();
     second.await.unwrap();
-    let running = "SELECT (body::json #>> '{gate,running}') FROM windlass.lane";
+    let running = "SELECT (body::json #>> '{concurrency,running}') FROM windlass.lane";
     assert_eq!(server.sql(running), "0");
 }
 
@@ -190,5 +190,5 @@ async fn two_writers_of_one_record_are_both_counted() {
     earlier.commit().await.unwrap();
     assert!(matches!(later.commit().await, Err(StoreError::Conflict)));
     must(&two, third).await;
-    assert_eq!(server.sql("SELECT body::json ->> 'queues' FROM windlass.lane"), "3");
+    assert_eq!(server.sql("SELECT body::json ->> 'ready_routes' FROM windlass.lane"), "3");
 }

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::command::{DeregisterNode, HeartbeatNode};
+use windlass_core::command::HeartbeatNode;
 use windlass_core::{Command, Node, Outcome};
 use windlass_engine::{Config, Engine};
 use windlass_store::{RoundTripStats, Store};
 use windlass_store_postgres::{FORMAT, PostgresStore};
+use windlass_store_test::execute;
 use windlass_store_test::postgres::Server;
-use windlass_store_test::{execute, format};
-
-use crate::stage::{create, must};
 
 /// Short, so that a dead node is soon declared dead.
 const EVERY: Duration = Duration::from_millis(200);
@@ -76,7 +74,7 @@ fn beat(id: usize) -> Command {
         version: "1.0.0".into(),
         format: 2,
         up_ms: 0,
-        every_ms: 3_600_000,
+        heartbeat_interval_ms: 3_600_000,
     }
     .into()
 }
@@ -153,22 +151,6 @@ async fn an_idle_engine_commits_only_heartbeats() {
     // The latest commit may be in only one of the two numbers.
     assert!((commits - beats).abs() <= 1, "{commits} commits for {beats} heartbeats");
     engine.shutdown().await.unwrap();
-}
-
-#[tokio::test]
-async fn tables_of_an_earlier_format_are_migrated_and_stay_readable_to_it() {
-    let server = Server::start();
-    assert_eq!(FORMAT, format::LAST);
-    drop(PostgresStore::open(&server.url()).await.unwrap());
-    for earlier in 1..FORMAT {
-        server.sql(&format::back_to(earlier, "windlass."));
-        let store = PostgresStore::open(&server.url()).await.unwrap();
-        execute(&store, &beat(0)).await.unwrap().unwrap();
-        execute(&store, &DeregisterNode { id: "n000".into() }.into()).await.unwrap().unwrap();
-        must(&store, create(&format!("from {earlier}"))).await;
-        let formats = server.sql("SELECT format, lowest FROM windlass.meta");
-        assert_eq!(formats, format!("{FORMAT}|1"), "from {earlier}");
-    }
 }
 
 /// A heartbeat reads all nodes, and blocks none of them.

@@ -18,7 +18,7 @@ fn register() -> RegisterWorker {
         id: "of a".into(),
         lanes: [LaneName::default()].into(),
         offer: WorkerCapabilities::default(),
-        every_ms: BEAT_MS,
+        heartbeat_interval_ms: BEAT_MS,
         held: None,
     }
 }

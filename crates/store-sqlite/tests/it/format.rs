@@ -75,7 +75,7 @@ async fn only_an_incompatible_format_is_refused() {
     {
         let place = made().await;
         let raw = place.raw();
-        raw.execute("UPDATE meta SET format = ?, lowest = ?", [format, lowest]).unwrap();
+        raw.execute("UPDATE meta SET format = ?, lowest_compatible = ?", [format, lowest]).unwrap();
         drop(raw);
         if !ok {
             let error = refused(&place);
@@ -96,18 +96,24 @@ async fn only_an_incompatible_format_is_refused() {
 }
 
 #[tokio::test]
-async fn a_file_of_an_earlier_format_is_migrated_and_stays_readable_to_it() {
-    assert_eq!(FORMAT, format::LAST_OF_ONE_WRITER);
-    for earlier in 1..FORMAT {
-        let place = made().await;
-        place.raw().execute_batch(&format::back_to(earlier, "")).unwrap();
-        let store = place.open();
-        must(&store, create("b")).await;
-        assert_eq!(ids(&store).await, ["a", "b"]);
-        store.close().await.unwrap();
-        let formats = "SELECT format, lowest FROM meta";
-        let formats: (i64, i64) = place.raw().query_row(formats, [], |row| row.try_into()).unwrap();
-        assert_eq!(formats, (FORMAT, 1), "from {earlier}");
+async fn a_new_file_has_the_first_format() {
+    let formats = "SELECT format, lowest_compatible FROM meta";
+    let raw = made().await.raw();
+    let formats: (i64, i64) = raw.query_row(formats, [], |row| row.try_into()).unwrap();
+    assert_eq!(formats, (FORMAT, 1));
+}
+
+/// The formats of unreleased versions have the same numbers as released ones, but other tables.
+#[test]
+fn a_file_of_an_unreleased_format_is_refused_unchanged() {
+    for format in format::UNRELEASED {
+        let place = Place::new();
+        place.raw().execute_batch(&format::unreleased(format, "")).unwrap();
+        for error in [refused(&place), SqliteStore::format(place.path()).unwrap_err()] {
+            let is_expected = matches!(error, StoreError::Unreleased { found } if found == format);
+            assert!(is_expected, "{error:?}");
+            assert_eq!(error.code(), "store_incompatible");
+        }
     }
 }
 
@@ -117,7 +123,10 @@ async fn a_format_that_becomes_incompatible_stops_the_writer() {
     let store = place.open();
     must(&store, create("a")).await;
     let later = FORMAT + 1;
-    place.raw().execute("UPDATE meta SET format = ?, lowest = ?", [later, later]).unwrap();
+    place
+        .raw()
+        .execute("UPDATE meta SET format = ?, lowest_compatible = ?", [later, later])
+        .unwrap();
     let refused = store.begin().await.err().unwrap();
     assert!(
         matches!(refused, StoreError::Incompatible { found, supported: FORMAT } if found == later),

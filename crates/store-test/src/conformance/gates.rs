@@ -16,11 +16,11 @@ use super::context::{Context, ensure, same};
 use crate::runner::execute;
 
 fn keyed(id: &str) -> NewTask {
-    NewTask { gate: Some(LimitKey::Concurrency("k\u{e9}y".into())), ..NewTask::new(id, "k") }
+    NewTask { limit_key: Some(LimitKey::Concurrency("k\u{e9}y".into())), ..NewTask::new(id, "k") }
 }
 
 fn of_session(id: &str) -> NewTask {
-    NewTask { gate: Some(LimitKey::Session("s".into())), ..NewTask::new(id, "k") }
+    NewTask { limit_key: Some(LimitKey::Session("s".into())), ..NewTask::new(id, "k") }
 }
 
 async fn create(context: &Context<'_>, tasks: Vec<NewTask>) -> Verdict {
@@ -154,8 +154,10 @@ pub(super) async fn a_session_stays_with_its_owner(context: &Context<'_>) -> Ver
 
 /// Tasks of an affinity go to the holder of its lock, which is renewed and expires.
 pub(super) async fn an_affinity_has_a_lock(context: &Context<'_>) -> Verdict {
-    let of =
-        |id: &str| NewTask { gate: Some(LimitKey::Affinity("s".into())), ..NewTask::new(id, "k") };
+    let of = |id: &str| NewTask {
+        limit_key: Some(LimitKey::Affinity("s".into())),
+        ..NewTask::new(id, "k")
+    };
     let locked = |worker, limit| Claim { session_idle_ms: 1_000, ..claim_as(worker, limit) };
     let renew = || RenewSessions {
         tenant: Tenant::default(),

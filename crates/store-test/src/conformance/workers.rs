@@ -58,9 +58,9 @@ pub(super) async fn a_task_is_granted_to_a_worker(context: &Context<'_>) -> Verd
 pub(super) async fn leases_of_a_dead_worker_end_early(context: &Context<'_>) -> Verdict {
     create(context, &["a", "b", "c"]).await?;
     let (tenant, lanes) = (Tenant::default(), [LaneName::default()].into());
-    let (offer, every_ms) = (WorkerCapabilities::default(), 1_000);
+    let (offer, heartbeat_interval_ms) = (WorkerCapabilities::default(), 1_000);
     let id = "w".into();
-    let register = RegisterWorker { tenant, id, lanes, offer, every_ms, held: None };
+    let register = RegisterWorker { tenant, id, lanes, offer, heartbeat_interval_ms, held: None };
     context.must(register.clone()).await?;
     let claim =
         |worker: &str, registered| Claim { registered, lease_ms: HOUR_MS, ..Claim::new(worker) };
@@ -105,7 +105,7 @@ pub(super) async fn leases_missing_from_a_heartbeat_end(context: &Context<'_>) -
         id: "w".into(),
         lanes: [LaneName::default()].into(),
         offer: WorkerCapabilities::default(),
-        every_ms: 1_000,
+        heartbeat_interval_ms: 1_000,
         held: Some(HeldLeases { instance: 7, answered_below: 2, leases }),
     };
     for (joined, lost) in [(true, 1), (false, 0)] {

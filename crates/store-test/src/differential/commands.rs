@@ -175,7 +175,7 @@ fn new_task(random: &mut Random, live: &Live) -> NewTask {
         });
     }
     if random.percent(30) {
-        task.gate = Some(match random.below(4) {
+        task.limit_key = Some(match random.below(4) {
             0 => LimitKey::Session(text(random, SESSION_NAMES)),
             1 => LimitKey::Affinity(text(random, SESSION_NAMES)),
             _ => LimitKey::Concurrency(text(random, KEY_NAMES)),
@@ -186,7 +186,7 @@ fn new_task(random: &mut Random, live: &Live) -> NewTask {
 
 fn spoil(random: &mut Random, task: &mut NewTask) {
     match random.below(7) {
-        5 => task.gate = Some(LimitKey::Concurrency("a\0b".into())),
+        5 => task.limit_key = Some(LimitKey::Concurrency("a\0b".into())),
         0 => task.id = "".into(),
         1 => task.kind = "k".repeat(256).into(),
         2 => task.lane = "a\nb".into(),
@@ -415,7 +415,7 @@ fn beat(random: &mut Random, _: &Live) -> Command {
         version: "1.0.0".into(),
         format: *random.pick(&[1, 2]),
         up_ms: random.below(1_000),
-        every_ms: *random.pick(&[10, 5_000, 60_000]),
+        heartbeat_interval_ms: *random.pick(&[10, 5_000, 60_000]),
     }
     .into()
 }

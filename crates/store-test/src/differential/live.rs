@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use windlass_core::{
-    Admission, Fence, Lane, LaneName, Lifecycle, Message, ReferenceTables, RequestKey,
+    Admission, Fence, Lane, LaneName, Lifecycle, Message, Produced, ReferenceTables, RequestKey,
     RequestState, StoredRecord, Task, TaskKey, Tenant, Timestamp, Token, read_row,
 };
 
@@ -111,7 +111,8 @@ impl Live {
             account: plain(account),
             key: known.key.clone(),
         };
-        Some((request, known.first.clone()))
+        let Produced::Owner(owner) = &known.produced else { return None };
+        Some((request, owner.clone()))
     }
 
     pub(super) fn lane(&self, random: &mut Random) -> (Tenant, LaneName) {

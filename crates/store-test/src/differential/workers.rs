@@ -43,14 +43,14 @@ fn register(random: &mut Random, live: &Live) -> Command {
     let lanes = LANES.iter().filter(|_| random.percent(50)).map(|lane| LaneName::new(*lane));
     let lanes = lanes.collect();
     let (id, offer) = (worker(random), offer(random));
-    let every_ms = *random.pick(&[10, 5_000, 60_000]);
+    let heartbeat_interval_ms = *random.pick(&[10, 5_000, 60_000]);
     let held = HeldLeases { answered_below: random.below(2), ..HeldLeases::default() };
     let held = random.percent(40).then_some(held);
     let (tenant, id) = match found.map(|task| (task.tenant.clone(), holder(task))) {
         Some((tenant, Some(id))) => (tenant, id),
         _ => (tenant, id),
     };
-    RegisterWorker { tenant, id, lanes, offer, every_ms, held }.into()
+    RegisterWorker { tenant, id, lanes, offer, heartbeat_interval_ms, held }.into()
 }
 
 fn retire(random: &mut Random) -> Command {

@@ -25,7 +25,7 @@ fn name<T>(answer: &Result<T, StoreError>) -> &'static str {
         Err(StoreError::Unavailable(_)) => "unavailable",
         Err(StoreError::Full) => "full",
         Err(StoreError::Corrupt { .. }) => "corrupt",
-        Err(StoreError::Incompatible { .. }) => "incompatible",
+        Err(StoreError::Incompatible { .. } | StoreError::Unreleased { .. }) => "incompatible",
         Err(StoreError::NotDurable { .. }) => "not durable",
         Err(StoreError::Closed) => "closed",
     }

@@ -98,12 +98,12 @@ impl<O> Activity<O> {
 
     /// The session of the task: tasks of one session run at one worker.
     pub fn session(self, session: impl Into<String>) -> Self {
-        self.with(|task| task.gate = Some(LimitKey::Session(session.into())))
+        self.with(|task| task.limit_key = Some(LimitKey::Session(session.into())))
     }
 
     /// The concurrency key. Its tasks run one at a time, or up to its concurrency limit.
     pub fn concurrency_key(self, key: impl Into<String>) -> Self {
-        self.with(|task| task.gate = Some(LimitKey::Concurrency(key.into())))
+        self.with(|task| task.limit_key = Some(LimitKey::Concurrency(key.into())))
     }
 
     /// Schedules the activity at once.
@@ -168,7 +168,7 @@ fn check(task: &NewTask) -> Result<(), Rejection> {
     task.deadline_ms.map_or(Ok(()), |ms| limits::DEADLINE_MS.check(ms))?;
     task.policy.attempt_timeout_ms.map_or(Ok(()), |ms| limits::TIMEOUT_MS.check(ms))?;
     task.policy.retry.as_ref().map_or(Ok(()), RetryPolicy::check)?;
-    match &task.gate {
+    match &task.limit_key {
         None => Ok(()),
         Some(LimitKey::Concurrency(key)) => limits::CONCURRENCY_KEY.check(key),
         Some(LimitKey::Session(name) | LimitKey::Affinity(name)) => limits::SESSION.check(name),

@@ -175,18 +175,18 @@ impl Instance {
     /// the same turn; [`Instance::catch_up`] and [`Instance::turn`] replay the last one.
     pub fn replay(&mut self, row: &TurnRecord) -> Result<(), Nondeterminism> {
         if let Some(held) = &mut self.held
-            && row.arrived.is_empty()
+            && row.inputs.is_empty()
         {
-            held.made.extend(row.made.iter().cloned());
-            held.lengths.push(row.made.len());
+            held.made.extend(row.commands.iter().cloned());
+            held.lengths.push(row.commands.len());
             return Ok(());
         }
         self.catch_up()?;
         self.held = Some(Held {
             at: row.at,
-            arrived: row.arrived.clone(),
-            made: row.made.clone(),
-            lengths: vec![row.made.len()],
+            arrived: row.inputs.clone(),
+            made: row.commands.clone(),
+            lengths: vec![row.commands.len()],
         });
         Ok(())
     }

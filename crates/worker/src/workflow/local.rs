@@ -151,7 +151,7 @@ impl Future for Local {
                 reason: format!("it panicked: {}", panic_text(panic.as_ref())),
             },
         };
-        Poll::Ready(WorkflowInput::Report { step: self.step, outcome })
+        Poll::Ready(WorkflowInput::StepCompletion { step: self.step, outcome })
     }
 }
 

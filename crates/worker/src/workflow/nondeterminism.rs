@@ -75,11 +75,13 @@ struct CommandShape<'m> {
 fn shape(made: &RecordedCommand) -> CommandShape<'_> {
     let (kind, name, step) = match made {
         RecordedCommand::Activity { step, name, .. } => ("activity", Some(name), Some(*step)),
-        RecordedCommand::Local { step, name } => ("local activity", Some(name), Some(*step)),
+        RecordedCommand::LocalActivity { step, name } => {
+            ("local activity", Some(name), Some(*step))
+        }
         RecordedCommand::Timer { step, .. } => ("timer", None, Some(*step)),
         RecordedCommand::Child { step, name, .. } => ("child", Some(name), Some(*step)),
-        RecordedCommand::Start { step, name, .. } => ("start", Some(name), Some(*step)),
-        RecordedCommand::Wait { step, name } => ("wait", Some(name), Some(*step)),
+        RecordedCommand::StartDetached { step, name, .. } => ("start", Some(name), Some(*step)),
+        RecordedCommand::WaitSignal { step, name } => ("wait", Some(name), Some(*step)),
         RecordedCommand::Signal { step, name, .. } => ("post", Some(name), Some(*step)),
         RecordedCommand::Cancel { step } => ("cancel", None, Some(*step)),
         RecordedCommand::Patch { id } => ("patch", Some(id), None),

@@ -177,7 +177,7 @@ impl ReplayState {
             }
             Plan::Local(local) => {
                 let name = local.name().to_owned();
-                self.record(RecordedCommand::Local { step, name: name.clone() }, None);
+                self.record(RecordedCommand::LocalActivity { step, name: name.clone() }, None);
                 self.work.insert(step, local.at(step));
                 self.locals += 1;
                 Kind::Local(name)
@@ -212,7 +212,7 @@ impl ReplayState {
             task.id = self.derived_id(step);
         }
         let (name, id) = (task.kind.to_string(), task.id.clone());
-        let made = RecordedCommand::Start { step, name, id: id.clone() };
+        let made = RecordedCommand::StartDetached { step, name, id: id.clone() };
         self.sends(step);
         self.record(made, Some(PlannedCommand::Start { step, task }));
         id
@@ -233,7 +233,7 @@ impl ReplayState {
 
     pub(super) fn wait(&mut self, name: &str) -> u64 {
         let step = self.next_number();
-        self.record(RecordedCommand::Wait { step, name: name.to_owned() }, None);
+        self.record(RecordedCommand::WaitSignal { step, name: name.to_owned() }, None);
         self.mail.wait(name, step);
         step
     }
@@ -270,7 +270,7 @@ impl ReplayState {
     /// Delivers an input. An input for a step that is not open is ignored.
     pub(super) fn deliver(&mut self, arrival: WorkflowInput) -> WakeSet {
         match arrival {
-            WorkflowInput::Report { step, outcome } => self.report(step, outcome),
+            WorkflowInput::StepCompletion { step, outcome } => self.report(step, outcome),
             WorkflowInput::Message { name, source, payload } => {
                 let wakers = self.mail.deliver(UnreadSignal { name, source, payload });
                 WakeSet { wakers, unstarted: None }

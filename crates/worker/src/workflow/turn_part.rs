@@ -34,7 +34,7 @@ pub(super) fn arrival_bytes(arrival: &WorkflowInput) -> usize {
             name.len() + source.len() + carried(payload)
         }
         WorkflowInput::Cancel { reason } => reason.len(),
-        WorkflowInput::Report { outcome, .. } => match outcome {
+        WorkflowInput::StepCompletion { outcome, .. } => match outcome {
             StepOutcome::Completed { result } => carried(result),
             StepOutcome::Failed { reason, .. } | StepOutcome::Cancelled { reason } => reason.len(),
             StepOutcome::Expired | StepOutcome::Fired => 0,
@@ -49,11 +49,11 @@ impl Entry {
             RecordedCommand::Activity { name, input, .. } => {
                 name.len() + input.as_ref().map_or(0, |input| input.0.bytes.len())
             }
-            RecordedCommand::Child { name, id, .. } | RecordedCommand::Start { name, id, .. } => {
-                name.len() + id.as_str().len()
-            }
+            RecordedCommand::Child { name, id, .. }
+            | RecordedCommand::StartDetached { name, id, .. } => name.len() + id.as_str().len(),
             RecordedCommand::Signal { name, to, .. } => name.len() + to.as_str().len(),
-            RecordedCommand::Local { name, .. } | RecordedCommand::Wait { name, .. } => name.len(),
+            RecordedCommand::LocalActivity { name, .. }
+            | RecordedCommand::WaitSignal { name, .. } => name.len(),
             RecordedCommand::Patch { id } => id.len(),
             RecordedCommand::Timer { .. } | RecordedCommand::Cancel { .. } => 0,
         };
@@ -92,7 +92,7 @@ pub(super) fn parts(
         let here = entries.by_ref().take(cut - start);
         let (made, commands): (Vec<RecordedCommand>, Vec<Option<PlannedCommand>>) =
             here.map(|entry| (entry.made, entry.command)).unzip();
-        let row = TurnRecord { at, arrived: arrived.take().unwrap_or_default(), made };
+        let row = TurnRecord { at, inputs: arrived.take().unwrap_or_default(), commands: made };
         parts.push(TurnPart { row, commands: commands.into_iter().flatten().collect() });
         start = cut;
     }

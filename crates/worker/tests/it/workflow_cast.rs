@@ -31,17 +31,17 @@ pub(crate) fn at(ms: i64) -> Timestamp {
 
 /// The commands of a history, a line for each.
 pub(crate) fn made(rows: &[TurnRecord]) -> Vec<String> {
-    let made = rows.iter().flat_map(|row| &row.made);
+    let made = rows.iter().flat_map(|row| &row.commands);
     made.map(|made| ReplayStep::Command(Box::new(made.clone())).to_string()).collect()
 }
 
 pub(crate) fn done(step: u64, json: &str) -> WorkflowInput {
     let result = Some(HistoryPayload(Payload::json(json)));
-    WorkflowInput::Report { step, outcome: StepOutcome::Completed { result } }
+    WorkflowInput::StepCompletion { step, outcome: StepOutcome::Completed { result } }
 }
 
 pub(crate) fn fired(step: u64) -> WorkflowInput {
-    WorkflowInput::Report { step, outcome: StepOutcome::Fired }
+    WorkflowInput::StepCompletion { step, outcome: StepOutcome::Fired }
 }
 
 pub(crate) fn message(name: &str, json: &str) -> WorkflowInput {

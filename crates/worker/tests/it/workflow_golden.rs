@@ -51,7 +51,7 @@ async fn the_recorded_history_is_stable() {
     let tested = test.run().await.unwrap();
     let [recorded] = &tested.executions[..] else { panic!("{tested:?}") };
     assert_eq!(serde_json::to_string(recorded).unwrap(), HISTORY.trim_end());
-    let made = recorded.rows.iter().flat_map(|row| &row.made);
+    let made = recorded.rows.iter().flat_map(|row| &row.commands);
     let cancels =
         made.clone().filter(|made| matches!(made, RecordedCommand::Cancel { .. })).count();
     assert_eq!((made.count(), cancels), (10, 1));

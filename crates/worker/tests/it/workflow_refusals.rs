@@ -261,8 +261,8 @@ async fn rejected_posts_and_starts_are_in_the_history() {
     running.drain(EVER).await;
     let task = stage.task("s").await;
     let rows = stage.other.history(&task, 0).await.unwrap();
-    let told = rows.iter().flat_map(|row| &row.arrived).map(|arrival| match arrival {
-        WorkflowInput::Report { step, outcome: StepOutcome::Failed { class, reason } } => {
+    let told = rows.iter().flat_map(|row| &row.inputs).map(|arrival| match arrival {
+        WorkflowInput::StepCompletion { step, outcome: StepOutcome::Failed { class, reason } } => {
             assert_eq!(*class, FailureClass::Permanent);
             (*step, reason.as_str())
         }

@@ -200,7 +200,7 @@ fn code_that_fails_where_it_did_not() {
     assert!(text.starts_with(expected), "{text}");
     // The history has a further turn, and this row has no commands.
     let mut longer = history();
-    longer.rows[0].made.clear();
+    longer.rows[0].commands.clear();
     let text =
         Recorded { begin: recorded.begin, ..longer }.check(&program).unwrap_err().to_string();
     let expected = "turn 1, place 1: the history has a further turn, the code makes a failure (";
@@ -417,12 +417,12 @@ fn nothing_is_leaked() {
     // workflow.
     let mut made = vec![
         RecordedCommand::Timer { step: 1, until: crate::workflow_cast::at(9_000) },
-        RecordedCommand::Local { step: 2, name: "l".to_owned() },
-        RecordedCommand::Wait { step: 3, name: "go".to_owned() },
+        RecordedCommand::LocalActivity { step: 2, name: "l".to_owned() },
+        RecordedCommand::WaitSignal { step: 3, name: "go".to_owned() },
     ];
     let name = || "pack".to_owned();
     made.extend((4..14).map(|step| RecordedCommand::Activity { step, name: name(), input: None }));
-    let row = TurnRecord { at: crate::workflow_cast::at(0), arrived: Vec::new(), made };
+    let row = TurnRecord { at: crate::workflow_cast::at(0), inputs: Vec::new(), commands: made };
     let mut replayed = instance(&program);
     replayed.replay(&row).unwrap();
     replayed.catch_up().unwrap();

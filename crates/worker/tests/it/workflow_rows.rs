@@ -31,7 +31,7 @@ fn recorded(parts: &[TurnPart]) -> Recorded {
 }
 
 fn lengths<'r>(rows: impl IntoIterator<Item = &'r TurnRecord>) -> Vec<(usize, usize)> {
-    rows.into_iter().map(|row| (row.arrived.len(), row.made.len())).collect()
+    rows.into_iter().map(|row| (row.inputs.len(), row.commands.len())).collect()
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_partly_committed_turn_is_completed() {
         let finished = turn(&mut instance, 9, (2..2_502).map(|step| done(step, "2")).collect());
         assert_eq!(json(&finished.state).parse::<u64>().unwrap() / 2, 2_500);
         assert_eq!(finished.parts.len(), 5 - written, "the rest, and the row of the last turn");
-        assert_eq!(finished.parts.last().unwrap().row.arrived.len(), 2_500);
+        assert_eq!(finished.parts.last().unwrap().row.inputs.len(), 2_500);
     }
 }
 
@@ -131,7 +131,7 @@ async fn rows_are_bounded_with_many_local_activities() {
     }
     for (size, rows) in [(1, [999, 1_000, 501]), (1_500_000, [3, 1_000, 1_000])] {
         let lived = WorkflowTest::new(counting, &size).run().await.unwrap();
-        let found: Vec<_> = lived.history().iter().map(|row| row.arrived.len()).collect();
+        let found: Vec<_> = lived.history().iter().map(|row| row.inputs.len()).collect();
         assert_eq!(found[..3], rows);
         assert_eq!(lived.result, Ok(2_495 + 5 * size));
         let replayed = WorkflowTest::new(counting, &size).forgetful().run().await.unwrap();

@@ -235,7 +235,7 @@ fn dropped_steps_are_cancelled() {
     assert!(matches!(commands[6], PlannedCommand::CancelTimer { step: 3 }));
     let finished = turn(&mut instance, 1, vec![done(1, "\"late\""), fired(3), done(4, "3")]);
     assert_eq!(json(&finished.state), "null");
-    assert_eq!(finished.parts[0].row.arrived.len(), 3, "ignored, but recorded");
+    assert_eq!(finished.parts[0].row.inputs.len(), 3, "ignored, but recorded");
 }
 
 #[test]
@@ -304,7 +304,7 @@ async fn local_activities_run_within_the_turn() {
         "`bad` failed (permanent): no / `loud` failed (crash): it panicked: boom".to_owned();
     assert_eq!(tested.result, Ok((42, expected)));
     assert_eq!(tested.history().len(), 2, "all of it in the first turn");
-    assert_eq!(tested.history()[0].arrived.len(), 3);
+    assert_eq!(tested.history()[0].inputs.len(), 3);
 }
 
 /// A local activity that has an outcome in the history is not run again.

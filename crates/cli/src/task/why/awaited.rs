@@ -15,7 +15,11 @@ pub(super) fn suspended(task: &Task, suspension: &Suspension, evidence: &Evidenc
         format!(" Its timeout passed: it was escalated to an operator {}.", distance(at, now))
     });
     let timeout = suspension.timeout.map_or_else(String::new, |timeout| {
-        format!(" If that has not arrived by {}, {}.", moment(timeout.at, now), then(timeout.then))
+        format!(
+            " If that has not arrived by {}, {}.",
+            moment(timeout.at, now),
+            then(timeout.action)
+        )
     });
     let expired: String =
         evidence.expired.iter().map(|gone| format!(" Waitpoint {gone} has expired.")).collect();
@@ -46,7 +50,7 @@ fn needs_token(condition: &Condition) -> bool {
         }
         Condition::All(parts) => parts.iter().any(needs_token),
         Condition::Any(parts) => parts.iter().all(needs_token),
-        Condition::Operator | Condition::Timeout | Condition::Mail => false,
+        Condition::Operator | Condition::Timeout | Condition::AnyMessage => false,
     }
 }
 
@@ -79,7 +83,7 @@ fn awaited(condition: &Condition) -> String {
         }
         Condition::Operator => "an operator".to_owned(),
         Condition::Timeout => "its timeout only".to_owned(),
-        Condition::Mail => "any message".to_owned(),
+        Condition::AnyMessage => "any message".to_owned(),
     }
 }
 

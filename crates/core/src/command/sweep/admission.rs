@@ -15,10 +15,10 @@ impl Sweepable for Admission {
     /// response, so that a late repeat does not run the request again.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         match &self.request {
-            Some(request) if matches!(request.state, RequestState::Answered { .. }) => {
-                world.drop_payloads(self.answer_key());
+            Some(request) if matches!(request.state, RequestState::Completed { .. }) => {
+                world.drop_payloads(self.response_key());
                 let expired = Request { state: RequestState::Expired, ..request.clone() };
-                let expires_at = request.forget_at;
+                let expires_at = request.tombstone_until;
                 world.put::<Self>(Self { request: Some(expired), expires_at, ..self.clone() });
             }
             _ => world.remove(&Self::key_of(&self.tenant, &self.scope, &self.key)),

@@ -13,7 +13,7 @@ impl Sweepable for Effect {
 
     /// Deletes the effect of a request at the end of its retention.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
-        world.drop_payloads(self.answer_key());
+        world.drop_payloads(self.result_key());
         world.remove(&Self::row_key(self.key()));
         Ok(())
     }

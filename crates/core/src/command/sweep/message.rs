@@ -16,14 +16,14 @@ impl Sweepable for Message {
     fn prefetch(&self, world: &mut World) {
         world.prefetch(Mailbox::key_of(&self.tenant, &self.task));
         world.prefetch(TaskKey::new(&self.tenant, &self.task).row_key());
-        if self.kept_until.is_some() {
+        if self.buffered_until.is_some() {
             prefetch_buffered(world, self);
         }
     }
 
     /// Makes a message visible, and resumes its task if its condition is met.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
-        if self.kept_until.is_some() {
+        if self.buffered_until.is_some() {
             return sweep_buffered(world, self);
         }
         let key = TaskKey::new(&self.tenant, &self.task).row_key();

@@ -43,8 +43,8 @@ fn sweep(world: &mut World, queue: &ReadyRoute) -> Result<(), Halt> {
         };
         world.remove(&ReadyRoute::key_of(&queue.tenant, &queue.lane, &queue.route));
         if let Some(lane) = lane {
-            let queues = lane.queues.saturating_sub(1);
-            world.put::<Lane>(Lane { queues, ..(*lane).clone() });
+            let queues = lane.ready_routes.saturating_sub(1);
+            world.put::<Lane>(Lane { ready_routes: queues, ..(*lane).clone() });
         }
     }
     Ok(())

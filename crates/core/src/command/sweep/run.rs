@@ -258,10 +258,10 @@ mod tests {
     fn a_lost_lease_frees_its_place_in_the_lane_limit() {
         let mut stage = Stage::with_lane("limited");
         stage.must(claim());
-        assert_eq!(stage.lane().unwrap().gate.unwrap().running, 1);
+        assert_eq!(stage.lane().unwrap().concurrency.unwrap().running, 1);
         stage.later(30_000);
         stage.must(Sweep::default());
-        assert_eq!(stage.lane().unwrap().gate.unwrap().running, 0);
+        assert_eq!(stage.lane().unwrap().concurrency.unwrap().running, 0);
     }
 
     #[test]
@@ -271,7 +271,7 @@ mod tests {
         stage.must(LimitLane { tenant, lane: lane(), limit: Some(1) });
         stage.later(30_000);
         stage.must(Sweep::default());
-        assert_eq!(stage.lane().unwrap().gate.unwrap().running, 0);
+        assert_eq!(stage.lane().unwrap().concurrency.unwrap().running, 0);
     }
 
     #[test]
@@ -329,10 +329,10 @@ mod tests {
         stage.must(claim());
         stage.must(crate::command::Cancel { task: crate::testing::key("u"), reason: "".into() });
         assert_eq!(swept(&mut stage, 3_600_000), Some(true));
-        assert_eq!(queues(&stage).unwrap().queues, 1);
+        assert_eq!(queues(&stage).unwrap().ready_routes, 1);
         assert_eq!(swept(&mut stage, 60_000), None, "empty twice");
-        assert_eq!(queues(&stage).unwrap().queues, 0);
+        assert_eq!(queues(&stage).unwrap().ready_routes, 0);
         stage.must(Create::one(new_task("v")));
-        assert_eq!(queues(&stage).unwrap().queues, 1);
+        assert_eq!(queues(&stage).unwrap().ready_routes, 1);
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn time_out(
     }
     let now = world.now();
     let mut task = current.clone();
-    let change = match suspension.timeout.map(|timeout| timeout.then).unwrap_or_default() {
+    let change = match suspension.timeout.map(|timeout| timeout.action).unwrap_or_default() {
         OnTimeout::Fail => fail(&mut task, FailureClass::Timeout, REASON, Retry::Policy, now).1,
         OnTimeout::Cancel => {
             let reason = REASON.to_owned();
@@ -52,7 +52,7 @@ pub(super) fn time_out(
 /// so that repeated timeouts do not fill the mailbox.
 fn keep_lease(world: &mut World, mut task: Task, suspension: &Suspension) -> Result<(), Halt> {
     let timeout = NewMessage::new(task.id.clone(), "timeout", Message::ENGINE);
-    let (mut mailbox, paused) = (open(world, &mut task)?, suspension.paused.clone());
+    let (mut mailbox, paused) = (open(world, &mut task)?, suspension.suspended_attempt.clone());
     for seq in task.resumption.iter().flat_map(|last| &last.messages) {
         let key = Message::key_of(&task.tenant, &task.id, *seq);
         if let Some(earlier) = world.get::<Message>(&key)?.filter(|earlier| !earlier.is_external())
@@ -63,7 +63,7 @@ fn keep_lease(world: &mut World, mut task: Task, suspension: &Suspension) -> Res
     }
     let mut seqs = Vec::new();
     // In a full mailbox only the cause of the resumption names the timeout.
-    if mailbox.held < limits::MAILBOX_MESSAGES {
+    if mailbox.messages < limits::MAILBOX_MESSAGES {
         seqs.push(store_message(world, &task, mailbox, &timeout, None).seq);
         mark_consumed(world, &task, &seqs, paused.began_at)?;
     }
@@ -233,7 +233,7 @@ mod tests {
         for epoch in 2..=5 {
             stage.later(5_000);
             stage.must(Sweep::default());
-            assert_eq!(stage.mailbox().unwrap().held, 1);
+            assert_eq!(stage.mailbox().unwrap().messages, 1);
             stage.must(claim());
             let timeout = Some(SuspendTimeout { after_ms: 5_000, then: OnTimeout::Resume });
             stage.must(Suspend { timeout, ..Suspend::new(fence(epoch), Condition::signal("go")) });

@@ -84,14 +84,14 @@ fn sweep(world: &mut World, current: &Task) -> Result<(), Halt> {
             }
             record_loss(world, &mut task, lease, LeaseLoss::Expired)
         }
-        Lifecycle::Granted { turn, worker, .. } => {
+        Lifecycle::Granted { readiness: turn, worker, .. } => {
             if let Some(workflow) = &mut task.workflow {
                 workflow.sticky = None;
             }
             task.lifecycle = Lifecycle::Waiting(turn.clone());
             Change::GrantExpired { worker: worker.clone() }
         }
-        Lifecycle::Delayed { paused: Some(paused), .. } => {
+        Lifecycle::Delayed { suspended_attempt: Some(paused), .. } => {
             task.lifecycle = Lifecycle::resumed(paused.clone(), now);
             Change::Promoted
         }

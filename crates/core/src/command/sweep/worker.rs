@@ -1,7 +1,7 @@
 use crate::command::sweep::Sweepable;
 use crate::event::LeaseLoss;
 use crate::primitive::{lose_lease, release_sessions_of};
-use crate::task::Task;
+use crate::task::{Task, TaskList};
 use crate::time::Timestamp;
 use crate::worker::Worker;
 use crate::world::{Halt, World};
@@ -18,7 +18,7 @@ impl Sweepable for Worker {
     }
 
     fn prefetch(&self, world: &mut World) {
-        world.prefetch_scan(&Task::held_by(&self.tenant, &self.id), MAX_REVOKED_LEASES);
+        world.prefetch_scan(&TaskList::HeldBy(&self.id).range(&self.tenant), MAX_REVOKED_LEASES);
     }
 
     /// Marks a worker overdue that missed its heartbeats. If it is silent for one more interval,
@@ -26,13 +26,13 @@ impl Sweepable for Worker {
     /// lease that is claimed meanwhile under its name expires at its own time.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
         let now = world.now();
-        if self.missed_at.is_none() {
-            let due_at = now.plus_ms(self.every_ms);
-            world.put::<Worker>(Worker { missed_at: Some(now), due_at, ..self.clone() });
+        if self.suspect_at.is_none() {
+            let due_at = now.plus_ms(self.heartbeat_interval_ms);
+            world.put::<Worker>(Worker { suspect_at: Some(now), due_at, ..self.clone() });
             return Ok(());
         }
-        let held =
-            world.scan::<Task>(&Task::held_by(&self.tenant, &self.id), MAX_REVOKED_LEASES)?;
+        let held = world
+            .scan::<Task>(&TaskList::HeldBy(&self.id).range(&self.tenant), MAX_REVOKED_LEASES)?;
         let lost = world.for_each_collecting(&held, |world, task| {
             lose_lease(world, task, LeaseLoss::WorkerDead)
         })?;
@@ -109,7 +109,7 @@ mod tests {
         let task = stage.task("07").unwrap();
         assert_eq!((task.claims, task.attempts, task.lost_leases), (1, 1, 1));
         let turn = task.lifecycle.readiness().unwrap();
-        assert_eq!((turn.ready_at, turn.lost), (stage.now, Some(task.epoch)));
+        assert_eq!((turn.ready_at, turn.lost_epoch), (stage.now, Some(task.epoch)));
     }
 
     /// It runs nothing, and does not return for its sessions.
@@ -133,7 +133,7 @@ mod tests {
             for n in 0..70 {
                 let gate = Some(LimitKey::Session(n.to_string()));
                 for id in [format!("a{n}"), format!("b{n}")] {
-                    stage.must(Create::one(NewTask { gate: gate.clone(), ..new_task(&id) }));
+                    stage.must(Create::one(NewTask { limit_key: gate.clone(), ..new_task(&id) }));
                 }
             }
             let all = |worker| Claim { limit: 1_000, ..session_claim(worker) };

@@ -18,7 +18,7 @@ impl Agenda {
     /// Removes the scheduled outcome of a cancelled step.
     pub(super) fn forget(&mut self, workflow: &TaskId, step: u64) {
         let is_of = |input: &WorkflowInput| match input {
-            WorkflowInput::Report { step: of, .. } => *of == step,
+            WorkflowInput::StepCompletion { step: of, .. } => *of == step,
             _ => false,
         };
         self.due.retain(|_, (to, arrival)| to != workflow || !is_of(arrival));

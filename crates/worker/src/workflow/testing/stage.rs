@@ -140,7 +140,7 @@ impl Stage {
         }
         if let Some((parent, step)) = execution.waits {
             let outcome = outcome(&state);
-            self.agenda.plan(self.now, parent, WorkflowInput::Report { step, outcome });
+            self.agenda.plan(self.now, parent, WorkflowInput::StepCompletion { step, outcome });
         }
         self.ended.insert(id.clone(), Ended { state, published: execution.published });
         Ok(())
@@ -167,7 +167,7 @@ impl Stage {
                 }
             }
             PlannedCommand::Timer { step, at } => {
-                let fired = WorkflowInput::Report { step, outcome: StepOutcome::Fired };
+                let fired = WorkflowInput::StepCompletion { step, outcome: StepOutcome::Fired };
                 self.agenda.plan(at.max(self.now), id.clone(), fired);
             }
             PlannedCommand::CancelActivity { step } | PlannedCommand::CancelTimer { step } => {
@@ -195,7 +195,11 @@ impl Stage {
         let mock = self.mocks.get(name);
         let mock = mock.ok_or_else(|| TestFailure::NoMock { name: name.to_owned() })?;
         let (ms, outcome) = mock.play(task);
-        self.agenda.plan(self.now.plus_ms(ms), id.clone(), WorkflowInput::Report { step, outcome });
+        self.agenda.plan(
+            self.now.plus_ms(ms),
+            id.clone(),
+            WorkflowInput::StepCompletion { step, outcome },
+        );
         Ok(())
     }
 
