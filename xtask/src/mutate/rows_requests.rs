@@ -6,13 +6,13 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a request rejects a response of another owner",
         file: "crates/core/src/command/complete_request.rs",
-        from: "let own = admission.filter(|admission| admission.first == self.owner);",
+        from: "let own = admission.filter(|admission| admission.is_owned_by(&self.owner));",
         to: "let own = admission;",
     },
     Mutation {
         rule: "a request ignores a release by another owner",
         file: "crates/core/src/command/release_request.rs",
-        from: "if let Some(own) = admission.filter(|admission| admission.first == self.owner) {",
+        from: "if let Some(own) = admission.filter(|admission| admission.is_owned_by(&self.owner)) {",
         to: "if let Some(own) = admission {",
     },
     Mutation {
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Mutation] = &[
         rule: "a replayed response is not counted by the rate limit",
         file: "crates/core/src/command/admit.rs",
         from: "RequestState::Completed { .. } => {
-                Ok(Outcome::RequestCompleted(self.request.answer_key()))
+                Ok(Outcome::RequestCompleted(self.request.response_key()))
             }",
         to: "RequestState::Completed { .. } => {
                 let (tenant, key) = (&self.request.tenant, &self.request.key);
@@ -45,14 +45,14 @@ pub(super) const ROWS: &[Mutation] = &[
                 if let Some(rate) = self.rate_limit {
                     spend(world, &LimiterCharge { tenant, limiter, key, units: 1, rate })?;
                 }
-                Ok(Outcome::RequestCompleted(self.request.answer_key()))
+                Ok(Outcome::RequestCompleted(self.request.response_key()))
             }",
     },
     Mutation {
         rule: "a key is charged once",
         file: "crates/core/src/primitive/spend.rs",
-        from: "if let KeyReservation::Existing(_) = reserve_key(world, &request)? {",
-        to: "if let (KeyReservation::Existing(_), true) = (reserve_key(world, &request)?, false) {",
+        from: "if let KeyReservation::Existing(_) = reserve_key(world, request)? {",
+        to: "if let (KeyReservation::Existing(_), true) = (reserve_key(world, request)?, false) {",
     },
     Mutation {
         rule: "a rate limiter rejects a charge beyond its limit",
@@ -87,7 +87,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "an effect rejects a caller that does not own its request",
         file: "crates/core/src/primitive/load_effect.rs",
-        from: "let own = admission.filter(|admission| admission.first == *name);",
+        from: "let own = admission.filter(|admission| admission.is_owned_by(name));",
         to: "let own = admission;",
     },
     Mutation {

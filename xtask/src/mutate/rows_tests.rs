@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Guarded] = &[
         Mutation {
             rule: "an admission deletes the unswept response of the same key",
             file: "crates/core/src/command/admit.rs",
-            from: "        world.drop_payloads(before.and_then(Admission::stored_answer_key));\n",
+            from: "        world.drop_payloads(before.and_then(Admission::stored_response_key));\n",
             to: "",
         },
     ),

@@ -4,7 +4,7 @@ use crate::children::Children;
 use crate::code_version::CodeVersion;
 use crate::command::runtime_metadata::RuntimeMetadata;
 use crate::command::send_messages::prefetch_message;
-use crate::command::workflow_command::{Started, make, note, send_message, start};
+use crate::command::workflow_command::{Started, WorkflowCommand, make, note, send_message, start};
 use crate::command::{Claim, Create, NewMessage, NewTask, Outcome, Transition};
 use crate::digest::{Digest, Digester};
 use crate::event::{AfterTurn, Change, Event};
@@ -48,57 +48,6 @@ pub struct CommitTurn {
     pub eager: Option<Claim>,
     /// Metadata of a runtime other than Windlass's own.
     pub metadata: Option<Box<RuntimeMetadata>>,
-}
-
-/// A workflow command: what a turn asks the engine to do.
-#[derive(Clone, Debug)]
-pub enum WorkflowCommand {
-    /// `eager` if it may be leased to the worker of this turn in the same commit.
-    Activity {
-        step: u64,
-        task: NewTask,
-        eager: bool,
-    },
-    /// A workflow whose end is reported to this one.
-    Child {
-        step: u64,
-        task: NewTask,
-    },
-    /// A detached workflow. If the same one exists already, it is left unchanged.
-    Start {
-        step: u64,
-        task: NewTask,
-    },
-    Timer {
-        step: u64,
-        at: Timestamp,
-    },
-    CancelTimer {
-        step: u64,
-    },
-    /// Cancels an activity or a child whose result is not needed.
-    CancelTask {
-        step: u64,
-        id: TaskId,
-    },
-    Send {
-        message: NewMessage,
-        on_reject: OnReject,
-    },
-    /// Publishes a property of the workflow: see [`crate::WorkflowProperty`].
-    SetProperty {
-        name: String,
-        text: Option<String>,
-    },
-}
-
-/// What a turn does if its message is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnReject {
-    /// The step fails with the reason. The turn is committed.
-    FailStep { step: u64 },
-    /// The turn is rejected.
-    RejectTurn,
 }
 
 /// How a turn ends.

@@ -65,7 +65,7 @@ pub use claim::Claim;
 pub use claim_effect::ClaimEffect;
 pub use claim_granted::ClaimGranted;
 pub use clear_sticky::ClearSticky;
-pub use commit_turn::{CommitTurn, OnReject, TurnEnd, WorkflowCommand};
+pub use commit_turn::{CommitTurn, TurnEnd};
 pub use complete::Complete;
 pub use complete_and_commit_turn::CompleteAndCommitTurn;
 pub use complete_request::CompleteRequest;
@@ -108,6 +108,7 @@ pub use sweep::Sweep;
 pub use take_messages::TakeMessages;
 pub use trim_log::TrimLog;
 pub use wait_children::WaitChildren;
+pub use workflow_command::{OnReject, WorkflowCommand};
 
 use crate::limits;
 pub use crate::new_message::{IfAbsent, MailboxLimit, NewMessage, SentMessage};

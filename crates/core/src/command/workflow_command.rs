@@ -1,8 +1,7 @@
-//! Applies the workflow commands of a turn.
+//! The workflow commands of a turn, and how they are applied.
 
 use std::sync::Arc;
 
-use crate::command::commit_turn::OnReject;
 use crate::command::send_messages::send;
 use crate::command::{Claim, Create, NewMessage, NewTask};
 use crate::event::{Change, Event};
@@ -11,8 +10,60 @@ use crate::name::TaskId;
 use crate::primitive::{reject_step, transition_to};
 use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task};
+use crate::time::Timestamp;
 use crate::workflow_property::WorkflowProperty;
 use crate::world::{Halt, World};
+
+/// A workflow command: what a turn asks the engine to do.
+#[derive(Clone, Debug)]
+pub enum WorkflowCommand {
+    /// `eager` if it may be leased to the worker of this turn in the same commit.
+    Activity {
+        step: u64,
+        task: NewTask,
+        eager: bool,
+    },
+    /// A workflow whose end is reported to this one.
+    Child {
+        step: u64,
+        task: NewTask,
+    },
+    /// A detached workflow. If the same one exists already, it is left unchanged.
+    Start {
+        step: u64,
+        task: NewTask,
+    },
+    Timer {
+        step: u64,
+        at: Timestamp,
+    },
+    CancelTimer {
+        step: u64,
+    },
+    /// Cancels an activity or a child whose result is not needed.
+    CancelTask {
+        step: u64,
+        id: TaskId,
+    },
+    Send {
+        message: NewMessage,
+        on_reject: OnReject,
+    },
+    /// Publishes a property of the workflow: see [`crate::WorkflowProperty`].
+    SetProperty {
+        name: String,
+        text: Option<String>,
+    },
+}
+
+/// What a turn does if its message is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnReject {
+    /// The step fails with the reason. The turn is committed.
+    FailStep { step: u64 },
+    /// The turn is rejected.
+    RejectTurn,
+}
 
 /// The result of creating a task for a turn.
 pub(super) enum Started {
