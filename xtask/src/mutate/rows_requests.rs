@@ -12,7 +12,8 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a request ignores a release by another owner",
         file: "crates/core/src/command/release_request.rs",
-        from: "if let Some(own) = admission.filter(|admission| admission.is_owned_by(&self.owner)) {",
+        from: "if let Some(own) = admission.filter(|admission| \
+               admission.is_owned_by(&self.owner)) {",
         to: "if let Some(own) = admission {",
     },
     Mutation {

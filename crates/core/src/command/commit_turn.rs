@@ -5,7 +5,7 @@ use crate::code_version::CodeVersion;
 use crate::command::runtime_metadata::RuntimeMetadata;
 use crate::command::send_messages::prefetch_message;
 use crate::command::workflow_command::{Started, WorkflowCommand, make, note, send_message, start};
-use crate::command::{Claim, Create, NewMessage, NewTask, Outcome, Transition};
+use crate::command::{Claim, Create, Outcome, Transition};
 use crate::digest::{Digest, Digester};
 use crate::event::{AfterTurn, Change, Event};
 use crate::execution::Execution;
@@ -23,7 +23,6 @@ use crate::task::{
     ActiveAttempt, FailureClass, Fence, Lease, Lifecycle, Retry, Settle, Settled, Suspension, Task,
     TaskKey,
 };
-use crate::time::Timestamp;
 use crate::workflow::{Sticky, WorkflowState};
 use crate::workflow_property::WorkflowProperty;
 use crate::world::{Halt, World};
@@ -453,8 +452,8 @@ pub(super) fn pin(task: &mut Task, version: &str) -> Result<(), Halt> {
 mod tests {
     use super::*;
     use crate::command::{
-        Complete, DeleteTask, Fail, IfAbsent, NewWorkflow, Release, RequestCancel, SendMessages,
-        Sweep,
+        Complete, DeleteTask, Fail, IfAbsent, NewMessage, NewTask, NewWorkflow, OnReject, Release,
+        RequestCancel, SendMessages, Sweep,
     };
     use crate::name::Tenant;
     use crate::record::{StoredRecord, Table, read_row};
@@ -695,7 +694,7 @@ mod tests {
         assert_eq!(stage.run(again), Err(Rejection::Conflict));
     }
 
-    fn stage_time() -> Timestamp {
+    fn stage_time() -> crate::time::Timestamp {
         Stage::new().now.plus_ms(1_000)
     }
 
