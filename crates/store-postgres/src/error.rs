@@ -46,8 +46,8 @@ fn whole(error: &dyn Error) -> String {
     std::iter::once(error.to_string()).chain(heads).collect::<Vec<_>>().join(": ")
 }
 
-/// Whether the server rejected the statement. Otherwise the connection or the server failed, and the
-/// outcome is unknown.
+/// Whether the server rejected the statement. Otherwise the connection or the server failed, and
+/// the outcome is unknown.
 pub(crate) fn is_answer(error: &tokio_postgres::Error) -> bool {
     let Some(error) = error.as_db_error() else { return false };
     // Class 08 is a broken connection, 57P a server shutdown.

@@ -204,8 +204,8 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a message resumes an attempt once",
         file: "crates/core/src/task/condition.rs",
-        from: "let heard = message.taken_by == Some(began_at);",
-        to: "let heard = message.taken_by == Some(began_at) && began_at.micros() < 0;",
+        from: "let is_consumed = message.consumed_by == Some(began_at);",
+        to: "let is_consumed = message.consumed_by == Some(began_at) && began_at.micros() < 0;",
     },
     Mutation {
         rule: "the end of the last child resumes its parent",
@@ -258,14 +258,14 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "an idle session stays with its owner until its timeout",
         file: "crates/core/src/concurrency_limit.rs",
-        from: "self.owner.as_ref().filter(|owner| runs || now < owner.until)",
+        from: "self.owner.as_ref().filter(|owner| runs || now < owner.expires_at)",
         to: "self.owner.as_ref().filter(|_| runs)",
     },
     Mutation {
         rule: "a lost lease ends the worker's session",
         file: "crates/core/src/primitive/concurrency_limit.rs",
-        from: "owner.until = if lost { now } else { now.plus_ms(owner.idle_ms) };",
-        to: "owner.until = now.plus_ms(if lost { 600_000 } else { owner.idle_ms });",
+        from: "owner.expires_at = if lost { now } else { now.plus_ms(owner.idle_ms) };",
+        to: "owner.expires_at = now.plus_ms(if lost { 600_000 } else { owner.idle_ms });",
     },
     Mutation {
         rule: "a dead worker loses its leases",

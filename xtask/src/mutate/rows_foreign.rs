@@ -6,7 +6,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a lost lease redelivers its messages and raises their delivery count",
         file: "crates/core/src/primitive/transition.rs",
-        from: "    redeliver(world, task, &lease.received, None, true)?;\n",
+        from: "    redeliver(world, task, &lease.in_flight, None, true)?;\n",
         to: "",
     },
     Mutation {

@@ -6,13 +6,13 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a request rejects a response of another owner",
         file: "crates/core/src/command/complete_request.rs",
-        from: "let own = known.filter(|known| known.first == self.owner);",
+        from: "let own = known.filter(|known| known.is_owned_by(&self.owner));",
         to: "let own = known;",
     },
     Mutation {
         rule: "a request ignores a release by another owner",
         file: "crates/core/src/command/release_request.rs",
-        from: "if let Some(own) = known.filter(|known| known.first == self.owner) {",
+        from: "if let Some(own) = known.filter(|known| known.is_owned_by(&self.owner)) {",
         to: "if let Some(own) = known {",
     },
     Mutation {
@@ -36,21 +36,22 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a replayed response is not counted by the rate limit",
         file: "crates/core/src/command/admit.rs",
-        from: "RequestState::Completed { .. } => Ok(Outcome::Answered(self.request.answer_key())),",
+        from: "RequestState::Completed { .. } => \
+            Ok(Outcome::Answered(self.request.response_key())),",
         to: "RequestState::Completed { .. } => {
                 let (tenant, key) = (&self.request.tenant, &self.request.key);
                 let limiter = &self.request.limiter();
                 if let Some(rate) = self.rate_limit {
                     spend(world, &Spending { tenant, limiter, key, units: 1, rate })?;
                 }
-                Ok(Outcome::Answered(self.request.answer_key()))
+                Ok(Outcome::Answered(self.request.response_key()))
             }",
     },
     Mutation {
         rule: "a key is charged once",
         file: "crates/core/src/primitive/spend.rs",
-        from: "if let Reserved::Before(_) = reserve(world, &reservation)? {",
-        to: "if let (Reserved::Before(_), true) = (reserve(world, &reservation)?, false) {",
+        from: "if let Reserved::Before(_) = reserve(world, reservation)? {",
+        to: "if let (Reserved::Before(_), true) = (reserve(world, reservation)?, false) {",
     },
     Mutation {
         rule: "a rate limiter rejects a charge beyond its limit",
@@ -85,7 +86,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "an effect rejects a caller that does not own its request",
         file: "crates/core/src/primitive/call.rs",
-        from: "let own = known.filter(|known| known.first == *owner);",
+        from: "let own = known.filter(|known| known.is_owned_by(owner));",
         to: "let own = known;",
     },
     Mutation {

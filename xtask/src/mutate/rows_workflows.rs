@@ -37,8 +37,8 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "continue-as-new carries unread messages over",
         file: "crates/core/src/command/commit_turn.rs",
-        from: "workflow.carries = carried.is_some();",
-        to: "workflow.carries = false;",
+        from: "workflow.has_carried_messages = carried.is_some();",
+        to: "workflow.has_carried_messages = false;",
     },
     Mutation {
         rule: "step numbers continue in the next execution",
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a workflow gets one cancel request",
         file: "crates/core/src/primitive/step.rs",
-        from: "if workflow.cancelling.is_some() {",
+        from: "if workflow.cancel_reason.is_some() {",
         to: "if false {",
     },
     Mutation {

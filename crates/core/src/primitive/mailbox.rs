@@ -65,8 +65,8 @@ impl MessageContent<'_> {
     }
 }
 
-/// The mailbox of a task, with its buffered messages delivered. Sets `has_mailbox`: the first caller
-/// writes the task, so that the absence of a mailbox is checked by the version of the task.
+/// The mailbox of a task, with its buffered messages delivered. Sets `has_mailbox`: the first
+/// caller writes the task, so that the absence of a mailbox is checked by the version of the task.
 pub(crate) fn open(world: &mut World, task: &mut Task) -> Result<Mailbox, Halt> {
     let known = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
     task.has_mailbox = true;

@@ -70,9 +70,11 @@ impl Changed {
     /// Whether a row records that a step has ended.
     fn is_recorded(&self, workflow: &TaskId, step: u64) -> bool {
         let rows = self.rows.get(workflow).into_iter().flatten();
-        let mut arrived = rows.flat_map(|written| &written.row.inputs);
-        arrived
-            .any(|arrival| matches!(arrival, WorkflowInput::StepCompletion { step: of, .. } if *of == step))
+        let mut inputs = rows.flat_map(|written| &written.row.inputs);
+        inputs.any(|input| match input {
+            WorkflowInput::StepCompletion { step: of, .. } => *of == step,
+            _ => false,
+        })
     }
 
     /// The steps whose activities ended in the commit that recorded them in the history, written
