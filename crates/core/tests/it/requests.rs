@@ -33,7 +33,7 @@ pub(crate) fn answers(view: &View) -> usize {
 }
 
 pub(crate) fn is_answer(key: &PayloadKey) -> bool {
-    ["answer", "effect"].contains(&key.slot.as_str())
+    ["response", "effect"].contains(&key.slot.as_str())
 }
 
 fn same(one: &Admission, other: &Admission) -> bool {

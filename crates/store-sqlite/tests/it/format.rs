@@ -98,8 +98,8 @@ async fn only_an_incompatible_format_is_refused() {
 #[tokio::test]
 async fn a_new_file_has_the_first_format() {
     let formats = "SELECT format, lowest_compatible FROM meta";
-    let raw = made().await.raw();
-    let formats: (i64, i64) = raw.query_row(formats, [], |row| row.try_into()).unwrap();
+    let place = made().await;
+    let formats: (i64, i64) = place.raw().query_row(formats, [], |row| row.try_into()).unwrap();
     assert_eq!(formats, (FORMAT, 1));
 }
 
