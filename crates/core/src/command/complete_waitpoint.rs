@@ -283,19 +283,19 @@ mod tests {
         let refused = stage.run(complete(&Token::new("wl1.k1.p1.1.00")));
         let answer = stage.run(complete(&token));
         let mac = token.reveal().rsplit('.').next().unwrap().to_owned();
-        let told = format!(
+        let printed = format!(
             "{made:?} {refused:?} {answer:?} {:?} {:?}",
             complete(&token),
             rotation("k1", "07")
         );
-        let kept: String = stage.tables.rows().map(|row| format!("{row:?}")).collect();
+        let stored: String = stage.tables.rows().map(|row| format!("{row:?}")).collect();
         let events: String =
             stage.tables.events_after(0).map(|logged| format!("{logged:?}")).collect();
-        for text in [&told, &kept, &events] {
+        for text in [&printed, &stored, &events] {
             assert!(!text.contains(&mac) && !text.contains("wl1."), "{text}");
         }
         let secret = "07".repeat(32);
-        assert!(!told.contains(&secret) && !events.contains(&secret));
+        assert!(!printed.contains(&secret) && !events.contains(&secret));
     }
 
     fn claim_of_nothing() -> crate::command::Claim {

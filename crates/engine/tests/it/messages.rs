@@ -170,8 +170,8 @@ async fn payloads_beyond_one_turn_are_hardly_read() {
     }
     let workflow = handle.info().await.unwrap();
     let before = faults.rows();
-    let came = engine.pending_inputs(&workflow).await.unwrap();
-    assert_eq!(came.len(), 16, "of 250,000 bytes each");
+    let inputs = engine.pending_inputs(&workflow).await.unwrap();
+    assert_eq!(inputs.len(), 16, "of 250,000 bytes each");
     let payloads = faults.rows() - before - MESSAGES as u64;
     assert!(payloads <= 32, "{payloads} payloads were read");
     engine.shutdown().await.unwrap();

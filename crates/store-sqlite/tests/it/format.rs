@@ -89,9 +89,9 @@ async fn only_an_incompatible_format_is_refused() {
         must(&store, create("b")).await;
         assert_eq!(ids(&store).await, ["a", "b"]);
         store.close().await.unwrap();
-        let kept: i64 =
+        let stored: i64 =
             place.raw().query_row("SELECT format FROM meta", [], |row| row.get(0)).unwrap();
-        assert_eq!(kept, format, "a newer format is never lowered");
+        assert_eq!(stored, format, "a newer format is never lowered");
     }
 }
 
