@@ -146,7 +146,7 @@ impl WindlassProvider {
         let seqs = received.iter().map(|one| one.message.seq).collect();
         let mut mail = Mail { seqs, items: Vec::new(), attempts: 1 };
         // Completions of activities are numbered by their steps; they are delivered by arrival.
-        received.sort_by_key(|one| (one.message.posted_at, one.message.seq));
+        received.sort_by_key(|one| (one.message.sent_at, one.message.seq));
         for received in received {
             mail.attempts = mail.attempts.max(received.message.delivery_count.saturating_add(1));
             match item(task, &received) {

@@ -127,7 +127,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("CreateWaitpoint", "ok"),
     ("CreateWaitpoint", "no_signing_key"),
     ("CompleteWaitpoint", "ok"),
-    ("CompleteWaitpoint", "waitpoint_used"),
+    ("CompleteWaitpoint", "waitpoint_completed"),
     ("CompleteWaitpoint", "token_invalid"),
     ("CompleteWaitpoint", "token_expired"),
     ("CompleteWaitpoint", "already_terminal"),

@@ -156,7 +156,7 @@ impl Folded {
                 self.lost = Some(*epoch);
                 self.held(*epoch).map(|_| Phase::Ready)
             }
-            Change::RetryScheduled { .. } | Change::Delayed { .. } => {
+            Change::RetryScheduled { .. } | Change::Snoozed { .. } => {
                 self.attempts = None;
                 let late = self.phase == Phase::Ready && self.lost.take().is_some();
                 // A suspension may fail by its timeout.

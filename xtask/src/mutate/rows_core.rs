@@ -180,7 +180,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a used waitpoint rejects a second message",
         file: "crates/core/src/command/complete_waitpoint.rs",
-        from: "if matches!(waitpoint.state, WaitpointState::Used { .. }) {",
+        from: "if matches!(waitpoint.state, WaitpointState::Completed { .. }) {",
         to: "if false {",
     },
     Mutation {

@@ -60,7 +60,7 @@ impl History {
             }
             Change::Begun { epoch, attempt } => story.begin(epoch, Some(attempt)),
             // A released or snoozed attempt is not counted.
-            Change::Released { .. } | Change::Delayed { .. } => drop(story.attempts.pop()),
+            Change::Released { .. } | Change::Snoozed { .. } => drop(story.attempts.pop()),
             Change::LeaseExpired { epoch, .. } => story.expired.push(epoch),
             Change::RetryScheduled { .. } => story.retries += 1,
             Change::Completed { epoch } => {

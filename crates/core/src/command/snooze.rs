@@ -21,7 +21,7 @@ impl Snooze {
         settle(world, &self.fence, digest, LateSettle::Never, |_, task, now| {
             let until = now.plus_ms(self.delay_ms);
             task.snooze(until, now);
-            (Settled::DelayedUntil(until), Change::Delayed { until })
+            (Settled::SnoozedUntil(until), Change::Snoozed { until })
         })
     }
 }

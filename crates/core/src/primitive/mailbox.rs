@@ -116,7 +116,7 @@ pub(super) fn append(
         name: new.name.clone(),
         source: new.source.clone(),
         waitpoint: waitpoint.cloned(),
-        posted_at: now,
+        sent_at: now,
         visible_at,
         bytes: new.payload.as_ref().map(|_| new.bytes()),
         consumed_by: None,

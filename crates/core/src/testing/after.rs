@@ -70,7 +70,7 @@ impl Stage {
             Ok(Outcome::ProgressReported) => "progressed".into(),
             Ok(Outcome::Begun(run)) => format!("attempt {}", run.attempt),
             Ok(Outcome::Settled(Settled::RetryAt(at))) => format!("retry {}", plus(*at)),
-            Ok(Outcome::Settled(Settled::DelayedUntil(at))) => format!("delayed {}", plus(*at)),
+            Ok(Outcome::Settled(Settled::SnoozedUntil(at))) => format!("delayed {}", plus(*at)),
             Ok(Outcome::Settled(settled)) => format!("{settled:?}").to_lowercase(),
             Ok(Outcome::Cancelled) => "cancelled".into(),
             Ok(Outcome::PriorityChanged) => "changed".into(),

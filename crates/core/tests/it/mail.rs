@@ -91,7 +91,7 @@ pub(crate) fn a_waitpoint_has_at_most_one_message(view: &View) -> Held {
     all::<Waitpoint>(view).iter().try_for_each(|waitpoint| {
         let mut through = messages.iter().filter(|m| m.waitpoint.as_ref() == Some(&waitpoint.id));
         let fits = match waitpoint.state {
-            WaitpointState::Used { seq } => through.all(|message| message.seq == seq),
+            WaitpointState::Completed { seq } => through.all(|message| message.seq == seq),
             WaitpointState::Pending | WaitpointState::Active => through.next().is_none(),
         };
         ensure(fits, || format!("{waitpoint:?} with {messages:?}"))

@@ -125,7 +125,7 @@ impl Changed {
 
 /// Whether the same message exists before and after, and no other one under its number.
 pub(super) fn is_same((before, after): &Pair<Message>) -> bool {
-    let named = |message: &Arc<Message>| (message.name.clone(), message.posted_at);
+    let named = |message: &Arc<Message>| (message.name.clone(), message.sent_at);
     before.is_some() && before.as_ref().map(named) == after.as_ref().map(named)
 }
 

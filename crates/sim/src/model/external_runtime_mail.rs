@@ -180,7 +180,7 @@ impl ExternalRuntime {
         }
         let counted = after.delivery_count.checked_sub(before.delivery_count);
         let moved = (after.visible_at != before.visible_at).then_some(after.visible_at);
-        let same = (&before.name, before.posted_at) == (&after.name, after.posted_at);
+        let same = (&before.name, before.sent_at) == (&after.name, after.sent_at);
         match counted.filter(|counted| same && ways.contains(&(*counted, moved))) {
             Some(_) => Ok(()),
             None => breach(Kind::Message, format!("{before:?} to {after:?}, not {ways:?}")),

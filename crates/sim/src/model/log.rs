@@ -171,14 +171,14 @@ impl Model {
         spec: &TaskSpec,
     ) -> Result<(), Breach> {
         match change {
-            Change::Delayed { until } => {
+            Change::Snoozed { until } => {
                 let pause = facts.hold().and_then(|hold| resumed_attempt(hold, at));
                 let lease = match pause {
                     Some(_) => ends(facts, at, spec)?,
                     None => gives_back(facts, at, spec)?,
                 };
                 let content = Content::Delay { ms: at.at.ms_until(*until) };
-                self.settled(at, facts, lease, Some(content), Settled::DelayedUntil(*until));
+                self.settled(at, facts, lease, Some(content), Settled::SnoozedUntil(*until));
                 facts.rest(*until, at.at, pause);
             }
             Change::Released { epoch } => self.released(at, facts, *epoch, spec)?,

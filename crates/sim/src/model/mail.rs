@@ -247,9 +247,9 @@ impl Model {
             true => delay_ms == 0,
             false => asked.is_some_and(|delays| delays.contains(&delay_ms)),
         };
-        let Message { name, source, waitpoint, posted_at, consumed_by: taken_by, .. } = message;
+        let Message { name, source, waitpoint, sent_at, consumed_by: taken_by, .. } = message;
         let same = (name, source, waitpoint) == (&sent.name, &sent.source, &sent.waitpoint)
-            && (*posted_at, *taken_by) == (sent.at, sent.taken_by);
+            && (*sent_at, *taken_by) == (sent.at, sent.taken_by);
         let early = message.due_at.is_none() && self.latest < message.visible_at;
         if !as_asked || !same || early {
             return breach(Kind::Message, format!("{message:?} differs from {sent:?}"));
@@ -296,7 +296,7 @@ impl Model {
             (None, None) => Ok(()),
             (Some(waitpoint), Some(known)) => {
                 let used = match waitpoint.state {
-                    WaitpointState::Used { seq } => Some(seq),
+                    WaitpointState::Completed { seq } => Some(seq),
                     WaitpointState::Pending | WaitpointState::Active => None,
                 };
                 let lasts_ms = waitpoint.created_at.ms_until(waitpoint.expires_at);

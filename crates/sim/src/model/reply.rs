@@ -263,7 +263,7 @@ impl Model {
                     || track.is_none_or(|track| track.was(asked.seq, |facts| !facts.exists()))
             }
             Rejection::TokenExpired => parts.expires_ms <= self.latest.millis(),
-            Rejection::WaitpointUsed => known.is_none_or(|known| known.used.is_some()),
+            Rejection::WaitpointCompleted => known.is_none_or(|known| known.used.is_some()),
             Rejection::AlreadyTerminal { state } => track.is_none_or(|track| {
                 track.was(asked.seq, |facts| facts.ended() && facts.public() == Some(*state))
             }),

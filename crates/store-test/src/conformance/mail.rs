@@ -168,7 +168,7 @@ pub(super) async fn a_token_completes_its_waitpoint_once(context: &Context<'_>) 
     let answer = context.must(signal(&first.token)).await?;
     let resumed = matches!(&answer, Outcome::Sent(posted) if posted[0].resumed);
     ensure(resumed, || format!("{answer:?}"))?;
-    refused(context, "replayed", signal(&first.token).into(), "waitpoint_used").await
+    refused(context, "replayed", signal(&first.token).into(), "waitpoint_completed").await
 }
 
 pub(super) async fn a_signing_key_expires_after_its_grace(context: &Context<'_>) -> Verdict {

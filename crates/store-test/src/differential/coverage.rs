@@ -56,7 +56,7 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::Settled(Settled::Completed) => "completed",
         Outcome::Settled(Settled::RetryAt(_)) => "retry_at",
         Outcome::Settled(Settled::Failed) => "failed",
-        Outcome::Settled(Settled::DelayedUntil(_)) => "delayed_until",
+        Outcome::Settled(Settled::SnoozedUntil(_)) => "snoozed_until",
         Outcome::Settled(Settled::Released) => "released",
         Outcome::Settled(Settled::Cancelled) | Outcome::Cancelled => "cancelled",
         Outcome::Settled(Settled::Suspended) => "suspended",
@@ -164,7 +164,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ),
     (
         "Snooze",
-        "already_settled already_terminal delayed_until invalid lease_expired not_leased \
+        "already_settled already_terminal snoozed_until invalid lease_expired not_leased \
          stale_fence task_not_found",
     ),
     (
@@ -217,7 +217,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ),
     (
         "CompleteWaitpoint",
-        "already_terminal sent sent_and_resumed token_expired token_invalid waitpoint_used",
+        "already_terminal sent sent_and_resumed token_expired token_invalid waitpoint_completed",
     ),
     (
         "CreateWaitpoint",

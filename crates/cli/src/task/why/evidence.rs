@@ -111,7 +111,7 @@ async fn expired(
     let mut made = engine.waitpoints(&task.tenant, Some(&task.id), None, most).await?;
     let awaited = suspension.condition.waitpoints();
     made.retain(|waitpoint| awaited.contains(&waitpoint.id) && waitpoint.expires_at <= now);
-    made.retain(|waitpoint| !matches!(waitpoint.state, WaitpointState::Used { .. }));
+    made.retain(|waitpoint| !matches!(waitpoint.state, WaitpointState::Completed { .. }));
     Ok(made.iter().map(|waitpoint| waitpoint.id.clone()).collect())
 }
 
