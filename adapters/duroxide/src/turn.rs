@@ -197,14 +197,18 @@ impl WindlassProvider {
     }
 
     /// Consumes messages without delivering them.
-    async fn consume_undelivered(&self, task: &Task, taken: Vec<u64>) -> Result<(), ProviderError> {
+    async fn consume_undelivered(
+        &self,
+        task: &Task,
+        messages: Vec<u64>,
+    ) -> Result<(), ProviderError> {
         let workflow = task.workflow.as_ref();
         let text = workflow.and_then(|workflow| workflow.metadata.clone()).unwrap_or_default();
         let commit = CommitTurn {
             fence: task.fence(),
             turn: workflow.map_or(0, |workflow| workflow.turns),
             row: None,
-            taken,
+            taken: messages,
             commands: Vec::new(),
             next_step: workflow.map_or(0, |workflow| workflow.next_step),
             then: TurnEnd::Yield,
