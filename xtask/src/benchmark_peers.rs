@@ -144,7 +144,7 @@ impl Peer {
         }
     }
 
-    fn args(self, work: Work, place: &str) -> Vec<String> {
+    fn args(self, work: Work, location: &str) -> Vec<String> {
         let tasks = work.tasks;
         let line = match (self, work.one_by_one) {
             (Peer::Apalis, true) => {
@@ -159,13 +159,13 @@ impl Peer {
             (Peer::Windlass, true) => format!("{DRAIN} --tasks {tasks} --producers {PRODUCERS}"),
             (Peer::Windlass, false) => format!("{DRAIN} --tasks {tasks}"),
         };
-        let (option, place) = match self {
-            Peer::Apalis => ("--file", place.to_owned()),
-            Peer::ApalisPostgres | Peer::GraphileWorker => ("--url", place.to_owned()),
-            Peer::Windlass if place == "{}" => ("--store", place.to_owned()),
-            Peer::Windlass => ("--store", format!("sqlite://{place}")),
+        let (option, location) = match self {
+            Peer::Apalis => ("--file", location.to_owned()),
+            Peer::ApalisPostgres | Peer::GraphileWorker => ("--url", location.to_owned()),
+            Peer::Windlass if location == "{}" => ("--store", location.to_owned()),
+            Peer::Windlass => ("--store", format!("sqlite://{location}")),
         };
-        line.split(' ').map(String::from).chain([option.to_owned(), place]).collect()
+        line.split(' ').map(String::from).chain([option.to_owned(), location]).collect()
     }
 }
 
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn all_peers_get_the_same_work() {
         let drain = "bench drain --json --leave --handlers 1000";
-        for (peer, place, bulk, singles) in [
+        for (peer, location, bulk, singles) in [
             (
                 Peer::Apalis,
                 "f.db",
@@ -234,8 +234,8 @@ mod tests {
                 &format!("{drain} --tasks 10 --producers 64 --store {{}}"),
             ),
         ] {
-            assert_eq!(peer.args(BULK, place).join(" "), bulk);
-            assert_eq!(peer.args(SINGLES, place).join(" "), singles);
+            assert_eq!(peer.args(BULK, location).join(" "), bulk);
+            assert_eq!(peer.args(SINGLES, location).join(" "), singles);
         }
     }
 

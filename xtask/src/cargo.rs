@@ -67,8 +67,8 @@ impl fmt::Display for Cargo {
     }
 }
 
-fn quoted(word: &str) -> String {
-    if word.contains(' ') { format!("'{word}'") } else { word.to_owned() }
+fn quoted(argument: &str) -> String {
+    if argument.contains(' ') { format!("'{argument}'") } else { argument.to_owned() }
 }
 
 fn describes_xtask(name: &str) -> bool {

@@ -26,9 +26,9 @@ pub(crate) fn run() -> Result<(), String> {
     let mut rows = vec![row([&"step", &"took"])];
     for step in steps(has_nextest(), seed_start(tree::commit())) {
         println!("==> {}: {}", step.name, step.work.line());
-        let begun = Instant::now();
+        let step_start = Instant::now();
         let result = step.work.run();
-        let took = seconds(begun.elapsed());
+        let took = seconds(step_start.elapsed());
         if let Err(problem) = result {
             let (name, line) = (step.name, step.work.line());
             return Err(format!("{name} failed after {took}: {problem}\nreproduce: {line}"));

@@ -74,14 +74,14 @@ impl Tests {
             let passed = of(store, "").filter(|(_, passed)| **passed);
             return (of(store, "").count(), passed.count());
         }
-        let (mut ran, mut came) = (0, 0);
+        let (mut ran, mut passes) = (0, 0);
         for (name, passed) in of(store, "") {
             let module = name.rsplit("::").next().unwrap_or_default();
             let functions = of(STORES[0], &format!("{module}::")).count();
             ran += functions;
-            came += if *passed { functions } else { 0 };
+            passes += if *passed { functions } else { 0 };
         }
-        (ran, came)
+        (ran, passes)
     }
 
     fn report(&self, excluded: &[&str]) -> String {

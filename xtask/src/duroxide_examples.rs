@@ -47,8 +47,8 @@ windlass-duroxide = { path = \"ADAPTER\" }
 /// Builds them from the source of the crate that this repository depends on, and runs each.
 pub(crate) fn run() -> Result<(), String> {
     let source = published()?;
-    let place = target().join("duroxide-examples");
-    let names = swap(&source.join("examples"), &place.join("src/bin"))?;
+    let workspace = target().join("duroxide-examples");
+    let names = swap(&source.join("examples"), &workspace.join("src/bin"))?;
     if names.len() < FEWEST {
         return Err(format!("only {} examples name their provider", names.len()));
     }
@@ -57,16 +57,16 @@ pub(crate) fn run() -> Result<(), String> {
     let adapter = tree::root().join("adapters/duroxide");
     let manifest = MANIFEST.replace("VERSION", version);
     let manifest = manifest.replace("ADAPTER", &adapter.display().to_string());
-    write(&place.join("Cargo.toml"), &manifest)?;
+    write(&workspace.join("Cargo.toml"), &manifest)?;
     // The same versions of all dependencies as here.
-    let locked = fs::copy(tree::root().join("Cargo.lock"), place.join("Cargo.lock"));
+    let locked = fs::copy(tree::root().join("Cargo.lock"), workspace.join("Cargo.lock"));
     locked.map_err(|error| format!("Cargo.lock: {error}"))?;
     let mut rows = vec![row([&"example", &"ends well"])];
     let mut all = true;
     for name in &names {
         let run = Cargo::new("run --quiet --bin");
         let mut run = run.command();
-        run.arg(name).current_dir(&place).env("CARGO_TARGET_DIR", target());
+        run.arg(name).current_dir(&workspace).env("CARGO_TARGET_DIR", target());
         println!("==> {name}, on Windlass");
         let status = run.status().map_err(|error| format!("cannot run {name}: {error}"))?;
         all &= status.success();

@@ -23,7 +23,7 @@ struct Subject {
 
 struct Command {
     name: String,
-    place: String,
+    location: String,
     /// By subject: rows per state, or none without a table.
     rows: Vec<Option<Vec<usize>>>,
 }
@@ -75,13 +75,13 @@ impl Matrix {
             let tabled = command.rows.iter().any(Option::is_some);
             if tabled == exempt {
                 let problem = if exempt { "has a table, but is exempt" } else { "has no table" };
-                gaps.push(format!("{} {} {problem}", command.place, command.name));
+                gaps.push(format!("{} {} {problem}", command.location, command.name));
             }
             for (subject, rows) in self.subjects.iter().zip(&command.rows) {
                 for (state, rows) in subject.states.iter().zip(rows.iter().flatten()) {
                     if *rows == 0 {
                         let cell = format!("{} x {} {state}", command.name, subject.name);
-                        gaps.push(format!("{} {cell} has no row", command.place));
+                        gaps.push(format!("{} {cell} has no row", command.location));
                     }
                 }
             }
@@ -95,13 +95,13 @@ impl Matrix {
     }
 
     pub(crate) fn size(&self) -> String {
-        let about = |(index, subject): (usize, &Subject)| {
+        let size = |(index, subject): (usize, &Subject)| {
             let tables = self.commands.iter().filter_map(|command| command.rows[index].as_ref());
             let rows: usize = tables.clone().flatten().sum();
             let (commands, states) = (tables.count(), subject.states.len());
             format!("{commands} commands x {states} {} states, {rows} rows", subject.name)
         };
-        let sizes: Vec<String> = self.subjects.iter().enumerate().map(about).collect();
+        let sizes: Vec<String> = self.subjects.iter().enumerate().map(size).collect();
         format!("matrix: {}", sizes.join("; "))
     }
 
@@ -133,7 +133,7 @@ impl Command {
         if files.is_empty() {
             return Err(format!("{file} is missing: one command, one file"));
         }
-        let place = if files[0].path == file { file } else { folder };
+        let location = if files[0].path == file { file } else { folder };
         let rows = |subject: &Subject| {
             let tables: Vec<&str> = files.iter().flat_map(|file| tables(file, subject)).collect();
             let count = |state: &String| {
@@ -142,7 +142,7 @@ impl Command {
             };
             (!tables.is_empty()).then(|| subject.states.iter().map(count).collect())
         };
-        Ok(Self { name, place, rows: subjects.iter().map(rows).collect() })
+        Ok(Self { name, location, rows: subjects.iter().map(rows).collect() })
     }
 }
 

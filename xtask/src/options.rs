@@ -4,13 +4,13 @@ use crate::Failure;
 pub(crate) struct Options(Vec<(String, String)>);
 
 impl Options {
-    pub(crate) fn parse(args: &[String], known: &[&str]) -> Result<Self, Failure> {
-        Self::parse_with_flags(args, known, &[])
+    pub(crate) fn parse(args: &[String], allowed: &[&str]) -> Result<Self, Failure> {
+        Self::parse_with_flags(args, allowed, &[])
     }
 
     pub(crate) fn parse_with_flags(
         args: &[String],
-        known: &[&str],
+        allowed: &[&str],
         flags: &[&str],
     ) -> Result<Self, Failure> {
         let mut found = Vec::new();
@@ -24,7 +24,7 @@ impl Options {
                 Some((name, value)) => (name, Some(value.to_owned())),
                 None => (arg.as_str(), None),
             };
-            if !known.contains(&name) {
+            if !allowed.contains(&name) {
                 return Err(Failure::Usage(format!("no such option: {arg}")));
             }
             let Some(value) = value.or_else(|| args.next().cloned()) else {
@@ -47,7 +47,7 @@ impl Options {
 
     /// The last value given.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
-        self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.0.iter().rev().find(|(allowed, _)| allowed == name).map(|(_, value)| value.as_str())
     }
 
     /// A number above zero; the last one given counts.

@@ -72,12 +72,12 @@ fn disk_of(store: Store, folder: &Path) -> Result<String, String> {
 }
 
 /// The disk of a folder; an error if it is memory.
-pub(crate) fn disk_under(place: &Path) -> Result<String, String> {
+pub(crate) fn disk_under(folder: &Path) -> Result<String, String> {
     let mut df = Command::new("df");
-    let output = df.args(["--output=source,fstype"]).arg(place).output();
+    let output = df.args(["--output=source,fstype"]).arg(folder).output();
     let output = output.map_err(|error| format!("cannot run {df:?}: {error}"))?;
     disk(&String::from_utf8_lossy(&output.stdout))
-        .map_err(|problem| format!("{}: {problem}", place.display()))
+        .map_err(|problem| format!("{}: {problem}", folder.display()))
 }
 
 /// Parses the last line of `df`: a device and its file system type.
@@ -128,12 +128,12 @@ fn measure(store: Store, peer: Peer, work: Work, file: &Path) -> Result<Run, Str
 }
 
 fn require_durable(store: Store, peer: Peer, run: &Run) -> Result<(), String> {
-    let wanted = store.durable();
-    if run.durability == wanted {
+    let expected = store.durable();
+    if run.durability == expected {
         return Ok(());
     }
     let (name, found) = (peer.name(), &run.durability);
-    Err(format!("{name} ran with {found} instead of {wanted}: not comparable"))
+    Err(format!("{name} ran with {found} instead of {expected}: not comparable"))
 }
 
 /// Removes a database and the files that SQLite puts beside it.

@@ -225,13 +225,13 @@ mod tests {
 
     #[test]
     fn all_peers_get_the_same_work() {
-        let asked = |peer: Peer| peer.args(WORK, "f.db").join(" ");
-        assert_eq!(asked(Peer::Duroxide), "f.db --workflows 20 --steps 5 --fan-out");
-        assert_eq!(asked(Peer::OnWindlass), asked(Peer::Duroxide));
-        assert_eq!(asked(Peer::AsShipped), format!("{} --as-shipped", asked(Peer::Duroxide)));
+        let args_of = |peer: Peer| peer.args(WORK, "f.db").join(" ");
+        assert_eq!(args_of(Peer::Duroxide), "f.db --workflows 20 --steps 5 --fan-out");
+        assert_eq!(args_of(Peer::OnWindlass), args_of(Peer::Duroxide));
+        assert_eq!(args_of(Peer::AsShipped), format!("{} --as-shipped", args_of(Peer::Duroxide)));
         let windlass =
             "bench workflows --json --store sqlite://f.db --workflows 20 --steps 5 --fan-out";
-        assert_eq!(asked(Peer::Windlass), windlass);
+        assert_eq!(args_of(Peer::Windlass), windlass);
     }
 
     #[test]

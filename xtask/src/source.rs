@@ -106,7 +106,7 @@ impl Source {
     }
 
     /// `path:line`, as editors and terminals understand it.
-    pub(crate) fn place(&self, offset: usize) -> String {
+    pub(crate) fn location(&self, offset: usize) -> String {
         format!("{}:{}", self.path, self.line_of(offset))
     }
 }
@@ -295,7 +295,7 @@ mod tests {
     fn offsets_mean_the_same_in_text_and_code() {
         let source = Source::new("a.rs", "é // é\n\"é\" x\n");
         assert_eq!(source.code.len(), source.text.len());
-        assert_eq!(source.place(source.code.find('x').unwrap()), "a.rs:2");
+        assert_eq!(source.location(source.code.find('x').unwrap()), "a.rs:2");
     }
 
     #[test]

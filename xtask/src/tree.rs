@@ -30,8 +30,8 @@ pub(crate) fn target() -> PathBuf {
 
 /// The first digits of the checked-out commit, as a number; none without git or outside a clone.
 pub(crate) fn commit() -> Option<u32> {
-    let asked = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root()).output();
-    let output = asked.ok().filter(|output| output.status.success())?;
+    let git = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root()).output();
+    let output = git.ok().filter(|output| output.status.success())?;
     u32::from_str_radix(String::from_utf8_lossy(&output.stdout).get(..8)?, 16).ok()
 }
 

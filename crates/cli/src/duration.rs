@@ -37,11 +37,11 @@ pub(crate) fn parse(text: &str) -> Result<Duration, BadDuration> {
 pub(crate) fn brief(ms: u64) -> String {
     let largest = UNITS.iter().rposition(|(_, unit_ms)| ms >= *unit_ms).unwrap_or(0);
     let (name, unit_ms) = UNITS[largest];
-    let (whole, left_ms) = (ms / unit_ms, ms % unit_ms);
+    let (whole, rest_ms) = (ms / unit_ms, ms % unit_ms);
     match largest.checked_sub(1).map(|next| UNITS[next]) {
         // Milliseconds beside whole seconds are noise.
-        Some((next, next_ms)) if next_ms > 1 && left_ms / next_ms > 0 => {
-            format!("{whole}{name}{}{next}", left_ms / next_ms)
+        Some((next, next_ms)) if next_ms > 1 && rest_ms / next_ms > 0 => {
+            format!("{whole}{name}{}{next}", rest_ms / next_ms)
         }
         _ => format!("{whole}{name}"),
     }

@@ -18,7 +18,7 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Engine(Error),
     /// A value outside its limit, named by the option that gave it.
-    #[error("{name} {}", told(field, *problem))]
+    #[error("{name} {}", problem_text(field, *problem))]
     Invalid { name: &'static str, field: &'static str, problem: Problem },
     #[error("{0} and {1} cannot both come from standard input")]
     OneInput(&'static str, &'static str),
@@ -61,10 +61,10 @@ pub(crate) enum CliError {
     #[error("{what} {name} has not ended within {waited}")]
     TimedOut { what: &'static str, name: String, waited: String },
     #[error(
-        "the log does not reach back to {asked}, or has another incarnation; continue with \
+        "the log does not reach back to {requested}, or has another incarnation; continue with \
          --after {oldest}, accepting a gap, or without --after"
     )]
-    CursorExpired { asked: String, oldest: String },
+    CursorExpired { requested: String, oldest: String },
     #[error("cannot listen for Ctrl-C: {0}")]
     Signal(std::io::Error),
     #[error("there is no program {0} that can be run")]
@@ -98,7 +98,7 @@ const OPTIONS: &[(&str, &str)] = &[
 ];
 
 /// A problem, with durations as people write them.
-fn told(field: &str, problem: Problem) -> String {
+fn problem_text(field: &str, problem: Problem) -> String {
     match problem {
         Problem::OutOfRange { min, max } if field.ends_with("_ms") => {
             let time = |ms: i64| brief(ms.unsigned_abs());
@@ -134,7 +134,7 @@ impl From<Error> for CliError {
 
 impl CliError {
     /// Adds the name of the task or lane to a not-found rejection.
-    pub(crate) fn about(what: &'static str, name: impl ToString, error: Error) -> Self {
+    pub(crate) fn for_object(what: &'static str, name: impl ToString, error: Error) -> Self {
         match error {
             Error::Rejected(Rejection::TaskNotFound | Rejection::LaneNotFound) => {
                 CliError::NotFound { what, name: name.to_string() }
@@ -155,12 +155,12 @@ impl CliError {
     }
 
     /// A cursor that the log cannot continue from, with the oldest one that it can.
-    pub(crate) fn expired(asked: Option<&Cursor>, error: Error) -> Self {
-        match (asked, error) {
-            (Some(asked), Error::CursorExpired(expired)) => {
+    pub(crate) fn expired(requested: Option<&Cursor>, error: Error) -> Self {
+        match (requested, error) {
+            (Some(requested), Error::CursorExpired(expired)) => {
                 let written = |cursor: &Cursor| format!("{}:{}", cursor.incarnation, cursor.seq);
-                let (asked, oldest) = (written(asked), written(&expired.oldest));
-                CliError::CursorExpired { asked, oldest }
+                let (requested, oldest) = (written(requested), written(&expired.oldest));
+                CliError::CursorExpired { requested, oldest }
             }
             (_, other) => CliError::from(other),
         }

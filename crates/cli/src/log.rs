@@ -55,20 +55,20 @@ impl<'e> LogView<'e> {
         Cursor { incarnation: self.incarnation.clone(), seq }
     }
 
-    /// The sequence number before the last `most` events that match `wanted`.
+    /// The sequence number before the last `most` events that match.
     pub(crate) async fn start_of_tail(
         &self,
         most: usize,
-        wanted: impl Fn(&LogEvent) -> bool,
+        matches: impl Fn(&LogEvent) -> bool,
     ) -> Result<u64, Error> {
-        let (mut start, mut left) = (self.last, most);
+        let (mut start, mut remaining) = (self.last, most);
         if most > 0 {
             self.backward(self.floor, self.last, |entry| {
-                if wanted(&entry) {
+                if matches(&entry) {
                     start = entry.seq - 1;
-                    left -= 1;
+                    remaining -= 1;
                 }
-                continue_if(left > 0)
+                continue_if(remaining > 0)
             })
             .await?;
         }
@@ -142,11 +142,11 @@ impl<'e> LogView<'e> {
         .await
     }
 
-    async fn latest(&self, wanted: impl Fn(&LogEvent) -> bool) -> Result<Option<LogEvent>, Error> {
+    async fn latest(&self, matches: impl Fn(&LogEvent) -> bool) -> Result<Option<LogEvent>, Error> {
         let mut found = None;
         let from = self.floor.max(self.last.saturating_sub(NEAR));
         self.backward(from, self.last, |entry| {
-            if wanted(&entry) {
+            if matches(&entry) {
                 found = Some(entry);
             }
             continue_if(found.is_none())
@@ -168,19 +168,19 @@ impl<'e> LogView<'e> {
         Ok(low)
     }
 
-    /// Passes the events after `from` up to `end` to `look`, latest first.
+    /// Passes the events after `from` up to `end` to `visit`, latest first.
     async fn backward(
         &self,
         from: u64,
         end: u64,
-        mut look: impl FnMut(LogEvent) -> ControlFlow<()>,
+        mut visit: impl FnMut(LogEvent) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         let mut end = end;
         while end > from {
             let start = end.saturating_sub(PAGE).max(from);
             let page = self.page(start).await?;
             for entry in page.into_iter().rev().filter(|entry| entry.seq <= end) {
-                if look(entry).is_break() {
+                if visit(entry).is_break() {
                     return Ok(());
                 }
             }
@@ -203,6 +203,6 @@ fn is_of(entry: &LogEvent, task: &Task) -> bool {
     entry.task.as_ref() == Some(&task.id) && entry.tenant == task.tenant
 }
 
-fn continue_if(wanted: bool) -> ControlFlow<()> {
-    if wanted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+fn continue_if(condition: bool) -> ControlFlow<()> {
+    if condition { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 }

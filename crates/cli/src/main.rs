@@ -115,7 +115,7 @@ impl Command {
 }
 
 fn main() -> ExitCode {
-    let json = output::json_is_asked_for();
+    let json = output::json_is_requested();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(wrong) if usage::is_help(&wrong) && !(json && wrong.use_stderr()) => {

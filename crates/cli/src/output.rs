@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use windlass::Timestamp;
 
 /// The fields that are timestamps in the JSON of the core.
-const MOMENTS: &[&str] = &["at", "until", "retry_at", "expires_at"];
+const TIMESTAMP_FIELDS: &[&str] = &["at", "until", "retry_at", "expires_at"];
 
 /// The minimum width of a prose column when a table is fitted to a terminal.
 const PROSE: u16 = 40;
@@ -29,7 +29,7 @@ pub(crate) fn unwritten(error: &std::io::Error) -> i32 {
         return 0;
     }
     let message = format!("standard output cannot be written: {error}");
-    complain("output", &message, json_is_asked_for());
+    complain("output", &message, json_is_requested());
     1
 }
 
@@ -91,12 +91,12 @@ pub(crate) fn time(at: impl Into<Option<Timestamp>>) -> Value {
 
 /// JSON of the core, with timestamps for programs.
 pub(crate) fn with_times(fields: Map<String, Value>) -> Map<String, Value> {
-    let told = fields.into_iter().map(|(name, value)| {
-        let moment = value.as_i64().filter(|_| MOMENTS.contains(&name.as_str()));
+    let fields = fields.into_iter().map(|(name, value)| {
+        let moment = value.as_i64().filter(|_| TIMESTAMP_FIELDS.contains(&name.as_str()));
         let value = moment.map_or(value, |micros| time(Timestamp::from_micros(micros)));
         (name, value)
     });
-    told.collect()
+    fields.collect()
 }
 
 /// `1 task`, `2 tasks`.
@@ -106,22 +106,22 @@ pub(crate) fn counted(count: u64, what: &str) -> String {
 
 /// Whether --json is given, before the arguments are parsed: errors about them are JSON too.
 /// Arguments after `--` belong to another program.
-pub(crate) fn json_is_asked_for() -> bool {
+pub(crate) fn json_is_requested() -> bool {
     std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json")
 }
 
 /// Returns when the reader of stdout has closed it, if the system can detect that.
-pub(crate) async fn reader_left() {
-    const PAUSE: Duration = Duration::from_millis(500);
+pub(crate) async fn reader_closed() {
+    const POLL_INTERVAL: Duration = Duration::from_millis(500);
     let is_there = || {
         let stdout = std::io::stdout();
         // Error events are reported without being requested.
         let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
-        let asked = poll(&mut watched, Some(&Timespec::default()));
-        asked.is_err() || !watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+        let polled = poll(&mut watched, Some(&Timespec::default()));
+        polled.is_err() || !watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
     };
     while is_there() {
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -64,14 +64,14 @@ impl Signal {
         let posting = posting.tenant(self.target.tenant.clone());
         let posting = self.signal.on(posting, payload);
         let task = self.task.as_ref().map(TaskId::as_str).unwrap_or_default();
-        let refused = |error| CliError::about("task", task, error).named(OPTIONS);
+        let refused = |error| CliError::for_object("task", task, error).named(OPTIONS);
         let posted = posting.await.map_err(refused)?;
-        say_posted(&posted, self.target.json, &told(&posted));
+        say_posted(&posted, self.target.json, &sent_text(&posted));
         Ok(engine.shutdown().await?)
     }
 }
 
-fn told(posted: &SentMessage) -> String {
+fn sent_text(posted: &SentMessage) -> String {
     let SentMessage { task, seq, .. } = posted;
     match (posted.duplicate, posted.resumed) {
         (true, _) => format!("Duplicate: sent before as message {seq} of task {task}."),
@@ -80,9 +80,9 @@ fn told(posted: &SentMessage) -> String {
     }
 }
 
-fn read_token(given: &str) -> Result<Token, CliError> {
-    if given != "-" {
-        return Ok(Token::new(given.trim()));
+fn read_token(text: &str) -> Result<Token, CliError> {
+    if text != "-" {
+        return Ok(Token::new(text.trim()));
     }
     let mut text = String::new();
     let read = stdin().lock().take(MOST_TOKEN).read_to_string(&mut text);

@@ -38,27 +38,27 @@ impl SignalArgs {
     /// Applies the options to a message.
     pub(crate) fn on<'e>(
         &self,
-        posting: SignalBuilder<'e>,
+        signal: SignalBuilder<'e>,
         payload: Option<Payload>,
     ) -> SignalBuilder<'e> {
-        let mut posting = posting.source(&self.source);
+        let mut signal = signal.source(&self.source);
         if let Some(key) = &self.idempotency_key {
-            posting = posting.idempotency_key(key.as_str());
+            signal = signal.idempotency_key(key.as_str());
         }
         if let Some(after) = self.after {
-            posting = posting.after(after);
+            signal = signal.after(after);
         }
         match payload {
-            Some(payload) => posting.raw_payload(payload),
-            None => posting,
+            Some(payload) => signal.raw_payload(payload),
+            None => signal,
         }
     }
 }
 
-/// Prints the result of sending: JSON for programs, `told` for people.
-pub(crate) fn say_posted(posted: &SentMessage, as_json: bool, told: &str) {
+/// Prints the result of sending: JSON for programs, `text` for people.
+pub(crate) fn say_posted(posted: &SentMessage, as_json: bool, text: &str) {
     if !as_json {
-        return say(told);
+        return say(text);
     }
     say_json(&json!({
         "task": posted.task,

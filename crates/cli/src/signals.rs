@@ -10,7 +10,7 @@ use crate::error::CliError;
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// None if the parent process made this one ignore SIGHUP.
+    /// None if SIGHUP was ignored when this process started.
     hangup: Option<Signal>,
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn show_help(help: &clap::Error) -> ExitCode {
 
 /// What is wrong, and which help to read.
 pub(crate) fn gist(wrong: &clap::Error, command: clap::Command, args: &[String]) -> String {
-    let what = negative(wrong, args).unwrap_or_else(|| told(&redacted(wrong)));
+    let what = negative(wrong, args).unwrap_or_else(|| message(&redacted(wrong)));
     format!("{what} (see {} --help)", path(command, args))
 }
 
@@ -44,11 +44,11 @@ fn redacted(wrong: &clap::Error) -> String {
 }
 
 /// The error message on one line, without the usage and the hints of clap.
-fn told(complaint: &str) -> String {
-    let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more");
+fn message(complaint: &str) -> String {
+    let is_message = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more");
     let lines = complaint.lines().map(str::trim).filter(|line| !line.is_empty());
     // This tip suits only programs that take arbitrary arguments.
-    let lines = lines.take_while(told).filter(|line| !line.starts_with("tip: to pass"));
+    let lines = lines.take_while(is_message).filter(|line| !line.starts_with("tip: to pass"));
     let line = lines.collect::<Vec<&str>>().join(" ").replace(" tip: ", "; ");
     line.trim_start_matches("error: ").to_owned()
 }

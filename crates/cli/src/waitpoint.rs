@@ -67,18 +67,18 @@ impl Create {
     async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
         let task = self.target.key(&self.task);
-        let made = engine.create_waitpoint(&task, self.id, self.expires).await;
-        let made =
-            made.map_err(|error| CliError::about("task", &self.task, error).named(OPTIONS))?;
+        let created = engine.create_waitpoint(&task, self.id, self.expires).await;
+        let created = created
+            .map_err(|error| CliError::for_object("task", &self.task, error).named(OPTIONS))?;
         if self.target.json {
             say_json(&json!({
-                "id": made.id,
+                "id": created.id,
                 "task": self.task,
-                "token": made.token.reveal(),
-                "expires_at": time(made.expires_at),
+                "token": created.token.reveal(),
+                "expires_at": time(created.expires_at),
             }));
         } else {
-            say(made.token.reveal());
+            say(created.token.reveal());
         }
         Ok(engine.shutdown().await?)
     }

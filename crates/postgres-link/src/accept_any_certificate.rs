@@ -6,7 +6,7 @@ use rustls::{CertificateError, DigitallySignedStruct as Signature, Error};
 /// Accepts any certificate, but verifies that the server has its key: with channel binding, a
 /// password is of no use to a man in the middle.
 #[derive(Debug)]
-pub(crate) struct Anybody(pub(crate) WebPkiSupportedAlgorithms);
+pub(crate) struct AcceptAnyCertificate(pub(crate) WebPkiSupportedAlgorithms);
 
 type Proof = Result<HandshakeSignatureValid, Error>;
 
@@ -20,7 +20,7 @@ fn lenient(proof: Proof) -> Proof {
     }
 }
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &Certificate<'_>,

@@ -18,12 +18,12 @@ impl Address {
     /// Parses a URL; parameters named in `ours` are separated from those of the driver.
     pub fn parse(url: &str, ours: &[&str]) -> Result<Self, LinkError> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
-        let (mut taken, mut rest) = (Vec::new(), Vec::new());
+        let (mut own_parameters, mut rest) = (Vec::new(), Vec::new());
         let (mut mode, mut roots) = (None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
-                name if ours.contains(&name) => taken.push((name.into(), value.into())),
+                name if ours.contains(&name) => own_parameters.push((name.into(), value.into())),
                 "sslrootcert" => roots = Some(value),
                 "sslmode" => {
                     mode = Some(value);
@@ -37,6 +37,6 @@ impl Address {
         let query = if rest.is_empty() { String::new() } else { format!("?{}", rest.join("&")) };
         let config = Config::from_str(&format!("{base}{query}"));
         let config = config.map_err(|error| LinkError::Url(error.to_string()))?;
-        Ok(Self { config, trust, ours: taken })
+        Ok(Self { config, trust, ours: own_parameters })
     }
 }

@@ -8,7 +8,7 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Connection, Error, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::accept_any_certificate::Anybody;
+use crate::accept_any_certificate::AcceptAnyCertificate;
 use crate::error::LinkError;
 use crate::trust::Trust;
 
@@ -33,16 +33,16 @@ impl Link {
         if config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_))) {
             // A Unix socket cannot be intercepted, and the server does not support TLS on it.
             config.ssl_mode(SslMode::Disable);
-        } else if *trust != Trust::Anybody {
+        } else if *trust != Trust::AnyCertificate {
             config.ssl_mode(SslMode::Require);
         }
         let provider = Arc::new(crypto::ring::default_provider());
-        let anybody = Arc::new(Anybody(provider.signature_verification_algorithms));
+        let verifier = Arc::new(AcceptAnyCertificate(provider.signature_verification_algorithms));
         let builder = ClientConfig::builder_with_provider(provider);
         let builder = builder.with_safe_default_protocol_versions()?;
         let builder = match trust.roots()? {
             Some(roots) => builder.with_root_certificates(roots),
-            None => builder.dangerous().with_custom_certificate_verifier(anybody),
+            None => builder.dangerous().with_custom_certificate_verifier(verifier),
         };
         Ok(Self { config, tls: MakeRustlsConnect::new(builder.with_no_client_auth()) })
     }

@@ -11,7 +11,7 @@ use crate::error::LinkError;
 pub enum Trust {
     /// Any server: `sslmode=prefer`, which is the default, and `require`.
     #[default]
-    Anybody,
+    AnyCertificate,
     /// A server with a certificate for its host name from a system root: `sslmode=verify-full`.
     System,
     /// The same with the root certificates of this file: `sslrootcert`.
@@ -27,7 +27,7 @@ impl Trust {
             ("verify-full", Some(path)) => Ok(Trust::Roots(path.as_ref().into())),
             // Otherwise an ignored `sslrootcert` would look as if it were verified.
             ("disable" | "prefer" | "require", Some(_)) => Err(LinkError::RootsUnused),
-            ("disable" | "prefer" | "require", None) => Ok(Trust::Anybody),
+            ("disable" | "prefer" | "require", None) => Ok(Trust::AnyCertificate),
             (other, _) => Err(LinkError::Mode(other.to_owned())),
         }
     }
@@ -36,7 +36,7 @@ impl Trust {
     pub(crate) fn roots(&self) -> Result<Option<RootCertStore>, LinkError> {
         let found =
             match self {
-                Trust::Anybody => return Ok(None),
+                Trust::AnyCertificate => return Ok(None),
                 Trust::System => rustls_native_certs::load_native_certs().certs,
                 Trust::Roots(path) => CertificateDer::pem_file_iter(path)
                     .and_then(Iterator::collect)
@@ -57,9 +57,9 @@ mod tests {
     #[test]
     fn url_parameters_select_the_trust() {
         for (sslmode, sslrootcert, trust) in [
-            (None, None, Trust::Anybody),
-            (Some("disable"), None, Trust::Anybody),
-            (Some("require"), None, Trust::Anybody),
+            (None, None, Trust::AnyCertificate),
+            (Some("disable"), None, Trust::AnyCertificate),
+            (Some("require"), None, Trust::AnyCertificate),
             (Some("verify-full"), None, Trust::System),
             (Some("verify-full"), Some("/a%20b.pem"), Trust::Roots("/a b.pem".into())),
         ] {

@@ -37,7 +37,7 @@ impl Default for Options {
             schema: "windlass".into(),
             connections: 8,
             prepare: None,
-            trust: Trust::Anybody,
+            trust: Trust::AnyCertificate,
             patience: Duration::from_secs(5),
             optimistic: false,
             clock: None,
@@ -114,7 +114,10 @@ mod tests {
         let (config, options) = Options::parse("postgres://h/d?sslmode=verify-full").unwrap();
         assert_eq!((config.get_ssl_mode(), options.trust), (SslMode::Prefer, Trust::System));
         let (config, options) = Options::parse("postgres://h/d?sslmode=require").unwrap();
-        assert_eq!((config.get_ssl_mode(), options.trust), (SslMode::Require, Trust::Anybody));
+        assert_eq!(
+            (config.get_ssl_mode(), options.trust),
+            (SslMode::Require, Trust::AnyCertificate)
+        );
         for bad in [
             "postgres://h/d?sslmode=verify-ca",
             "postgres://h/d?sslrootcert=/a.pem",

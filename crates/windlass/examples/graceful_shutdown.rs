@@ -24,7 +24,7 @@ async fn work(context: Context, ms: u64) -> Result<(), windlass::Failure> {
 
 /// Waits for Ctrl-C or SIGTERM.
 #[cfg(unix)]
-async fn told_to_stop() -> std::io::Result<()> {
+async fn stop_requested() -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
 
     let mut terminate = signal(SignalKind::terminate())?;
@@ -35,7 +35,7 @@ async fn told_to_stop() -> std::io::Result<()> {
 }
 
 #[cfg(not(unix))]
-async fn told_to_stop() -> std::io::Result<()> {
+async fn stop_requested() -> std::io::Result<()> {
     tokio::signal::ctrl_c().await
 }
 
@@ -48,7 +48,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     tokio::select! {
-        stopped = told_to_stop() => stopped?,
+        stopped = stop_requested() => stopped?,
         () = tokio::time::sleep(Duration::from_secs(2)) => {}
     }
     println!("stopping: no more claims, handlers have one second to finish");

@@ -76,8 +76,8 @@ impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, rest) = self.0.split_once("//").unwrap_or(("", &self.0));
         // A password may contain any character; it ends before the last @.
-        let (user, place) = rest.rsplit_once('@').map_or((None, rest), |(u, p)| (Some(u), p));
-        let (host, query) = place.split_once('?').unwrap_or((place, ""));
+        let (user, location) = rest.rsplit_once('@').map_or((None, rest), |(u, p)| (Some(u), p));
+        let (host, query) = location.split_once('?').unwrap_or((location, ""));
         match user.map(|user| user.split(':').next().unwrap_or_default()) {
             Some(user) => write!(f, "{scheme}//{user}@{host}")?,
             None => write!(f, "{scheme}//{host}")?,

@@ -23,8 +23,8 @@
 //! let worker = engine.worker("greeter").activity(greet).workflow(welcome).start()?;
 //!
 //! let started = engine.start_workflow(welcome, &"Ada".to_owned()).id("welcome-ada").await?;
-//! let said: String = started.result().await?;
-//! assert_eq!(said, "Hello, Ada!");
+//! let greeting: String = started.result().await?;
+//! assert_eq!(greeting, "Hello, Ada!");
 //!
 //! worker.drain(Duration::from_secs(10)).await;
 //! engine.shutdown().await?;

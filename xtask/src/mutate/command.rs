@@ -60,7 +60,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::mutate::guarded::{NoticedBy, Place, Test};
+    use crate::mutate::guarded::{NoticedBy, Test, TestTarget};
     use crate::tree;
 
     #[test]
@@ -95,12 +95,14 @@ mod tests {
     fn file(test: &Test) -> String {
         let folder = format!("crates/{}", test.package.strip_prefix("windlass-").unwrap());
         let (modules, _) = test.name.rsplit_once("::").unwrap();
-        match test.place {
-            Place::Unit => {
+        match test.target {
+            TestTarget::Unit => {
                 let module = modules.strip_suffix("::tests").unwrap();
                 format!("{folder}/src/{}.rs", module.replace("::", "/"))
             }
-            Place::Integration => format!("{folder}/tests/it/{}.rs", modules.replace("::", "/")),
+            TestTarget::Integration => {
+                format!("{folder}/tests/it/{}.rs", modules.replace("::", "/"))
+            }
         }
     }
 

@@ -57,7 +57,7 @@ impl TreeCopy {
             let from = tree::root().join(path);
             let bytes = std::fs::read(&from).map_err(|error| failed(&from, &error))?;
             let to = self.tree.join(path);
-            if std::fs::read(&to).is_ok_and(|known| known == bytes) {
+            if std::fs::read(&to).is_ok_and(|stored| stored == bytes) {
                 continue;
             }
             if let Some(folder) = to.parent() {
@@ -68,8 +68,8 @@ impl TreeCopy {
         // Cargo would build a file that the tree does not have.
         for path in tree::walk(&self.tree, &|_| true)? {
             if !paths.contains(&path) {
-                let gone = self.tree.join(&path);
-                std::fs::remove_file(&gone).map_err(|error| failed(&gone, &error))?;
+                let deleted = self.tree.join(&path);
+                std::fs::remove_file(&deleted).map_err(|error| failed(&deleted, &error))?;
             }
         }
         Ok(())

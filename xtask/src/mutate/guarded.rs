@@ -21,14 +21,14 @@ pub(super) enum NoticedBy {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Test {
     pub(super) package: &'static str,
-    pub(super) place: Place,
+    pub(super) target: TestTarget,
     /// With its modules.
     pub(super) name: &'static str,
 }
 
 /// The test binary of a package.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum TestTarget {
     Unit,
     Integration,
 }
@@ -42,21 +42,21 @@ impl Guarded {
 impl Test {
     /// A unit test of core.
     pub(super) const fn of_core(name: &'static str) -> Self {
-        Self { package: "windlass-core", place: Place::Unit, name }
+        Self { package: "windlass-core", target: TestTarget::Unit, name }
     }
 
     /// A test that runs a Postgres server.
     pub(super) const fn on_postgres(name: &'static str) -> Self {
-        Self { package: "windlass-store-postgres", place: Place::Integration, name }
+        Self { package: "windlass-store-postgres", target: TestTarget::Integration, name }
     }
 
     /// The arguments of `cargo test` that select its binary.
     pub(super) fn binary(&self) -> Vec<&'static str> {
-        let place: &[&str] = match self.place {
-            Place::Unit => &["--lib"],
-            Place::Integration => &["--test", "it"],
+        let target: &[&str] = match self.target {
+            TestTarget::Unit => &["--lib"],
+            TestTarget::Integration => &["--test", "it"],
         };
-        [&["--package", self.package], place].concat()
+        [&["--package", self.package], target].concat()
     }
 }
 

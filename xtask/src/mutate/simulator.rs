@@ -53,9 +53,9 @@ impl Found {
     fn read(text: &str) -> Self {
         let mut found = Self::default();
         for line in text.lines() {
-            let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+            let (key, rest) = line.split_once(' ').unwrap_or((line, ""));
             let number = || rest.parse().unwrap_or(0);
-            match word {
+            match key {
                 "seeds" => found.seeds = number(),
                 "violations" => found.violations = number(),
                 "first" => found.first = Some(number()),

@@ -40,29 +40,29 @@ pub(crate) fn run_rows(
     let (mut problems, mut spent, mut tried) = (Vec::new(), Duration::ZERO, 0_u32);
     for (position, &index) in part.iter().enumerate() {
         let row = &rows[index];
-        let place = format!("{} of {}, part {}", position + 1, part.len(), request.part);
-        if let Some(kept) = results.get(&row.key).filter(|_| !request.again) {
-            println!("==> row {place}: {}: stored: {}", row.name, row.verdict(&kept));
+        let position_text = format!("{} of {}, part {}", position + 1, part.len(), request.part);
+        if let Some(stored) = results.get(&row.key).filter(|_| !request.again) {
+            println!("==> row {position_text}: {}: stored: {}", row.name, row.verdict(&stored));
             continue;
         }
-        println!("==> row {place}: {}", row.name);
-        let begun = Instant::now();
+        println!("==> row {position_text}: {}", row.name);
+        let start = Instant::now();
         let ran = run(index);
-        let took = begun.elapsed();
+        let took = start.elapsed();
         (spent, tried) = (spent + took, tried + 1);
         let behind = &part[position + 1..];
         let is_open = |row: &&usize| request.again || results.get(&rows[**row].key).is_none();
-        let left = left(spent, tried, behind.iter().filter(is_open).count());
+        let remaining = remaining(spent, tried, behind.iter().filter(is_open).count());
         match ran {
             Ok((passed, figures)) => {
                 let seconds = took.as_secs_f64();
                 let outcome = Outcome { passed, seconds, figures };
                 results.put(&row.key, &row.name, &outcome)?;
                 let figures = outcome.figures.join(", ");
-                println!("    {}: {figures}; {seconds:.0} s{left}", row.verdict(&outcome));
+                println!("    {}: {figures}; {seconds:.0} s{remaining}", row.verdict(&outcome));
             }
             Err(problem) => {
-                println!("    no result: {problem}{left}");
+                println!("    no result: {problem}{remaining}");
                 problems.push(format!("{}: {problem}", row.name));
             }
         }
@@ -71,7 +71,7 @@ pub(crate) fn run_rows(
 }
 
 /// An estimate from the rows of this session.
-fn left(spent: Duration, tried: u32, open: usize) -> String {
+fn remaining(spent: Duration, tried: u32, open: usize) -> String {
     if open == 0 {
         return String::new();
     }
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_remaining_time_is_estimated() {
-        assert_eq!(left(Duration::from_secs(90), 3, 4), "; 4 rows left, about 2 min");
-        assert_eq!(left(Duration::from_secs(90), 3, 0), "");
+        assert_eq!(remaining(Duration::from_secs(90), 3, 4), "; 4 rows left, about 2 min");
+        assert_eq!(remaining(Duration::from_secs(90), 3, 0), "");
     }
 }

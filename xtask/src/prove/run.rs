@@ -33,13 +33,13 @@ fn prove(seeds: u64, request: &Request) -> Result<(), String> {
     if !has_nextest() {
         return Err("cargo-nextest is missing: cargo install --locked cargo-nextest".into());
     }
-    let begun = Instant::now();
+    let start = Instant::now();
     let tested = keep_tests(&results, tree, seeds, request);
     // Run even if tests failed: its figures belong to the proofs, and it has a separate verdict.
     let survived =
         if request.part.is_last() { keep_chaos(&results, tree, request) } else { Ok(()) };
     let union = shown();
-    println!("part {}, {}", request.part, seconds(begun.elapsed()));
+    println!("part {}, {}", request.part, seconds(start.elapsed()));
     tested.and(survived).and(union)
 }
 
@@ -74,10 +74,10 @@ fn keep_chaos(results: &Results, tree: Hash, request: &Request) -> Result<(), St
     }
     let chaos = Cargo::new(CHAOS);
     println!("\n==> {chaos}");
-    let begun = Instant::now();
+    let start = Instant::now();
     let survived = chaos.run();
     let figures = vec![survived.as_ref().err().cloned().unwrap_or_default()];
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = start.elapsed().as_secs_f64();
     unchanged(tree)?;
     results.put("chaos", "chaos", &Outcome { passed: survived.is_ok(), seconds, figures })?;
     survived.map_err(|problem| format!("chaos broke a rule: {problem}\nreproduce: {chaos}"))

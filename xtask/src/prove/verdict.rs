@@ -15,11 +15,11 @@ pub(super) struct Verdict<'a> {
 impl<'a> Verdict<'a> {
     /// Reads `PASS [   0.005s] (1/9) binary test`.
     pub(super) fn parse(line: &'a str) -> Option<Self> {
-        let (word, rest) = line.trim_start().split_once(" [")?;
-        let passed = match word.trim() {
+        let (status, rest) = line.trim_start().split_once(" [")?;
+        let passed = match status.trim() {
             "PASS" | "LEAK" => true,
             "FAIL" | "TIMEOUT" | "ABORT" | "LEAK-FAIL" => false,
-            word if word.starts_with("SIG") => false,
+            status if status.starts_with("SIG") => false,
             _ => return None,
         };
         let (time, rest) = rest.split_once("s]")?;

@@ -22,7 +22,7 @@ fn begins_with_history(text: &str) -> bool {
     STEMS.iter().any(|stem| text.starts_with(stem))
         || PHRASES.iter().any(|phrase| begins_with_phrase(text, phrase))
         || begins_with_step(text)
-        || begins_with_ticket(text)
+        || begins_with_issue_number(text)
         || begins_with_version(text)
 }
 
@@ -43,7 +43,7 @@ fn begins_with_step(text: &str) -> bool {
         || text.strip_prefix("stage ").is_some_and(|rest| numbered(rest) || lettered(rest))
 }
 
-fn begins_with_ticket(text: &str) -> bool {
+fn begins_with_issue_number(text: &str) -> bool {
     if let Some(number) = text.strip_prefix('#') {
         let (digits, rest) = digits(number);
         return (2..=4).contains(&digits) && !rest.starts_with(is_word);
@@ -54,8 +54,8 @@ fn begins_with_ticket(text: &str) -> bool {
 
 fn begins_with_version(text: &str) -> bool {
     let Some(mut rest) = text.strip_prefix('v') else { return false };
-    for place in 0..3 {
-        if place > 0 {
+    for group in 0..3 {
+        if group > 0 {
             let Some(after) = rest.strip_prefix('.') else { return false };
             rest = after;
         }

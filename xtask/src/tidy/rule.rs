@@ -1,6 +1,6 @@
 use crate::source::Source;
 
-/// A rule, and every place that breaks it.
+/// A rule, and every violation of it.
 pub(super) struct Rule {
     pub(super) title: &'static str,
     pub(super) findings: Vec<String>,

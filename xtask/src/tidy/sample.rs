@@ -18,7 +18,7 @@ pub(crate) fn sample(seed: u64) -> Result<(), String> {
 fn drawn(sources: &[Source], seed: u64) -> Vec<String> {
     let each = |source: &Source| -> Vec<String> {
         let blocks = source.comment_blocks().into_iter();
-        blocks.map(|(at, text)| format!("{}\n{}", source.place(at), dedented(text))).collect()
+        blocks.map(|(at, text)| format!("{}\n{}", source.location(at), dedented(text))).collect()
     };
     let comments: Vec<String> = sources.iter().flat_map(each).collect();
     let chosen = choose(comments.len(), seed);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_is_shown_whole_with_its_place() {
+    fn a_comment_is_shown_whole_with_its_location() {
         let text = "x\n    /// A lease.\n    /// It expires.\n    fn f() {} // why\n";
         let found = drawn(&[Source::new("a.rs", text)], 1);
         assert_eq!(found, ["a.rs:2\n/// A lease.\n/// It expires.", "a.rs:4\n// why"]);

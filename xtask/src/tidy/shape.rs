@@ -34,7 +34,8 @@ pub(super) fn rules(own: &[&Source]) -> Vec<Rule> {
 
 fn long_functions(source: &Source) -> Vec<String> {
     let long = functions(source.code()).into_iter().filter(|found| found.lines > FUNCTION_MAX);
-    long.map(|found| format!("{} {} {}", found.lines, source.place(found.at), found.name)).collect()
+    long.map(|found| format!("{} {} {}", found.lines, source.location(found.at), found.name))
+        .collect()
 }
 
 fn long_file(source: &Source) -> Vec<String> {
@@ -54,9 +55,9 @@ fn history(source: &Source) -> Vec<String> {
     for (at, comment) in source.every(Kind::Comment) {
         for (index, line) in comment.lines().enumerate() {
             if tells_history(line) {
-                let said: String = line.trim_start_matches(['/', '!', '*', ' ']).into();
-                let said: String = said.chars().take(70).collect();
-                found.push(format!("{}:{} {said}", source.path, source.line_of(at) + index));
+                let excerpt: String = line.trim_start_matches(['/', '!', '*', ' ']).into();
+                let excerpt: String = excerpt.chars().take(70).collect();
+                found.push(format!("{}:{} {excerpt}", source.path, source.line_of(at) + index));
             }
         }
     }
@@ -69,7 +70,7 @@ fn vague_name(source: &Source) -> Vec<String> {
 }
 
 fn unwraps(source: &Source) -> Vec<String> {
-    mentions(source.code(), UNWRAP).map(|at| source.place(at)).collect()
+    mentions(source.code(), UNWRAP).map(|at| source.location(at)).collect()
 }
 
 pub(super) fn lines_by_crate<'a>(own: &[&'a Source]) -> BTreeMap<&'a str, usize> {

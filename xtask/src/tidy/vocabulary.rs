@@ -26,13 +26,13 @@ pub(super) fn rule(sources: &[Source]) -> Result<Rule, String> {
     if terms.len() > TERMS_MAX {
         findings.push(format!("{TABLE} has {} terms, {TERMS_MAX} at most", terms.len()));
     }
-    let known = known(&terms);
+    let vocabulary = vocabulary(&terms);
     // A command is named by its verb.
     let commands = matrix::commands(sources)?;
-    for (place, name) in public_types(sources) {
-        if !commands.contains(&name) && !is_known(&name, &known) {
+    for (location, name) in public_types(sources) {
+        if !commands.contains(&name) && !is_in_vocabulary(&name, &vocabulary) {
             let noun = head(&name);
-            findings.push(format!("{place} {name}: {noun} is not in the vocabulary of {TABLE}"));
+            findings.push(format!("{location} {name}: {noun} is not in the vocabulary of {TABLE}"));
         }
     }
     Ok(Rule { title: "types named outside the vocabulary", findings })
@@ -51,19 +51,20 @@ fn terms(document: &str) -> Vec<(String, String)> {
 }
 
 /// The words of all terms, the head nouns of all types, and the general nouns, in lower case.
-fn known(terms: &[(String, String)]) -> BTreeSet<String> {
-    let mut known: BTreeSet<String> = GENERAL.split_whitespace().map(str::to_lowercase).collect();
+fn vocabulary(terms: &[(String, String)]) -> BTreeSet<String> {
+    let mut vocabulary: BTreeSet<String> =
+        GENERAL.split_whitespace().map(str::to_lowercase).collect();
     for (term, types) in terms {
-        known.extend(words(term).iter().map(|word| word.text.to_lowercase()));
+        vocabulary.extend(words(term).iter().map(|word| word.text.to_lowercase()));
         let names = types.split(|c| !is_word(c)).filter(|name| !name.is_empty());
-        known.extend(names.map(|name| head(name).to_lowercase()));
+        vocabulary.extend(names.map(|name| head(name).to_lowercase()));
     }
-    known
+    vocabulary
 }
 
-fn is_known(name: &str, known: &BTreeSet<String>) -> bool {
+fn is_in_vocabulary(name: &str, vocabulary: &BTreeSet<String>) -> bool {
     let noun = head(name).to_lowercase();
-    known.contains(&noun) || noun.strip_suffix('s').is_some_and(|one| known.contains(one))
+    vocabulary.contains(&noun) || noun.strip_suffix('s').is_some_and(|one| vocabulary.contains(one))
 }
 
 /// The last word of a name.
@@ -71,7 +72,7 @@ fn head(name: &str) -> &str {
     words(name).last().map_or(name, |word| word.text)
 }
 
-/// The public types: each one's place and name, in the order of the sources.
+/// The public types: each one's location and name, in the order of the sources.
 fn public_types(sources: &[Source]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for source in sources {
@@ -99,7 +100,7 @@ fn defined(source: &Source) -> Vec<(String, String)> {
     found.sort_unstable();
     // A macro fills in the others.
     let named = found.into_iter().filter(|(_, name)| !name.is_empty());
-    named.map(|(at, name)| (source.place(at), name.to_owned())).collect()
+    named.map(|(at, name)| (source.location(at), name.to_owned())).collect()
 }
 
 /// The types of every `pub use`, under the names that callers see.
@@ -116,7 +117,7 @@ fn reexported(source: &Source) -> Vec<(String, String)> {
             // Not a module, nor a constant.
             let is_type = name.starts_with(char::is_uppercase) && name.contains(char::is_lowercase);
             if is_type {
-                found.push((source.place(end - name.len()), name.to_owned()));
+                found.push((source.location(end - name.len()), name.to_owned()));
             }
         }
     }
@@ -135,7 +136,7 @@ mod tests {
     fn terms_are_read_from_their_section() {
         let found = terms(DOCUMENT);
         assert_eq!(found.len(), 2);
-        let known = known(&found);
+        let vocabulary = vocabulary(&found);
         for (name, expected) in [
             ("DeadLetter", true),
             ("NewLetters", true),
@@ -147,7 +148,7 @@ mod tests {
             ("Y", false),
             ("Task", false),
         ] {
-            assert_eq!(is_known(name, &known), expected, "{name}");
+            assert_eq!(is_in_vocabulary(name, &vocabulary), expected, "{name}");
         }
     }
 
@@ -164,7 +165,8 @@ mod tests {
         let entry = "pub use a::Bc;\npub use d::{Ef as Gh, MOST, i, j::{Kl, Mn}};\nuse o::Pq;";
         assert_eq!(names(ENTRY, entry), "Bc Gh Kl Mn");
         let source = Source::new(ENTRY, "pub use a::{\n    Bc,\n    d::Ef as Gh,\n};");
-        let places: Vec<String> = reexported(&source).into_iter().map(|(place, _)| place).collect();
-        assert_eq!(places, [format!("{ENTRY}:2"), format!("{ENTRY}:3")]);
+        let locations: Vec<String> =
+            reexported(&source).into_iter().map(|(location, _)| location).collect();
+        assert_eq!(locations, [format!("{ENTRY}:2"), format!("{ENTRY}:3")]);
     }
 }

@@ -79,13 +79,19 @@ pub(super) fn rule(sources: &[Source]) -> Result<Rule, String> {
 fn in_source(source: &Source) -> Vec<String> {
     let mut found: Vec<Hit> = Vec::new();
     let mut check = |at: usize, text: &str| {
-        found.extend(hits(text).into_iter().map(|(inside, said, say)| (at + inside, said, say)));
+        found.extend(
+            hits(text)
+                .into_iter()
+                .map(|(inside, phrase, replacement)| (at + inside, phrase, replacement)),
+        );
     };
     source.comment_blocks().into_iter().for_each(|(at, comment)| check(at, comment));
     source.every_literal().for_each(|(at, literal)| check(at, &without_escapes(literal)));
     identifiers(source.code_and_tests()).for_each(|(at, name)| check(at, name));
     found.sort_unstable();
-    let finding = |(at, said, say): Hit| shown(&source.path, source.line_of(at), said, say);
+    let finding = |(at, phrase, replacement): Hit| {
+        shown(&source.path, source.line_of(at), phrase, replacement)
+    };
     found.into_iter().map(finding).collect()
 }
 
@@ -93,28 +99,28 @@ fn in_source(source: &Source) -> Vec<String> {
 fn in_document(path: &str, text: &str) -> Vec<String> {
     let prose = without_fences(text);
     let line_of = |at: usize| 1 + prose[..at].matches('\n').count();
-    let finding = |(at, said, say): Hit| shown(path, line_of(at), said, say);
+    let finding = |(at, phrase, replacement): Hit| shown(path, line_of(at), phrase, replacement);
     hits(&prose).into_iter().map(finding).collect()
 }
 
-fn shown(path: &str, line: usize, said: &str, say: &str) -> String {
-    format!("{path}:{line} \"{said}\": say {say}")
+fn shown(path: &str, line: usize, phrase: &str, replacement: &str) -> String {
+    format!("{path}:{line} \"{phrase}\": say {replacement}")
 }
 
 fn hits(text: &str) -> Vec<Hit> {
     let words = words(text);
     let mut found = Vec::new();
     for from in 0..words.len() {
-        for &(said, say) in PHRASES {
+        for &(phrase, replacement) in PHRASES {
             let mut at = from;
-            let matches = said.split(' ').all(|expected| {
+            let matches = phrase.split(' ').all(|expected| {
                 let same = words.get(at).is_some_and(|w| w.text.eq_ignore_ascii_case(expected));
                 let joined = at == from || same && joins(&text[words[at - 1].end()..words[at].at]);
                 at += 1;
                 same && joined
             });
-            if matches && !ends_term(text, &words, from, said) {
-                found.push((words[from].at, said, say));
+            if matches && !ends_term(text, &words, from, phrase) {
+                found.push((words[from].at, phrase, replacement));
             }
         }
     }

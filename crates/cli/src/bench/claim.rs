@@ -9,10 +9,10 @@ use windlass_core::{Command, LaneName, LimitKey, SESSIONS, TagFilter, Tenant, Wo
 use windlass_engine::Engine;
 use windlass_store::Store;
 
+use crate::bench::bench_store::{BenchStore, fill, own_tenant};
 use crate::bench::fleet::Fleet;
 use crate::bench::load::count;
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::{Place, fill, own_tenant};
 use crate::bench::report::{Report, percentile};
 use crate::output::say;
 
@@ -185,18 +185,18 @@ impl ClaimCost {
         let mut report = Report::default();
         report.set("bench", "claim");
         let mut rows = Vec::new();
-        let (mut worst, mut worst_beside) = (1_f64, 1_f64);
+        let (mut worst, mut worst_interleaved) = (1_f64, 1_f64);
         for &shape in shapes {
             let mut smallest: Option<(Backlog, Duration)> = None;
             for &waiting in &self.waiting {
                 let backlog = self.make(shape, waiting).await?;
-                let beside = smallest.as_ref().map(|(smallest, _)| smallest);
-                let mut cost = self.time(&backlog, beside).await?;
+                let interleaved = smallest.as_ref().map(|(smallest, _)| smallest);
+                let mut cost = self.time(&backlog, interleaved).await?;
                 let p50 = percentile(&mut cost.own, 50);
                 let alone = smallest.as_ref().map_or(p50, |(_, p50)| *p50);
                 let row = Row::new(&backlog, &mut cost, alone);
                 worst = worst.max(row.ratio);
-                worst_beside = worst_beside.max(row.ratio_beside.unwrap_or(1.0));
+                worst_interleaved = worst_interleaved.max(row.ratio_interleaved.unwrap_or(1.0));
                 if !self.common.json {
                     say(&row.line());
                 }
@@ -214,7 +214,7 @@ impl ClaimCost {
         }
         report.set("claims", rows);
         report.number("worst_ratio", worst);
-        report.number("worst_ratio_interleaved", worst_beside);
+        report.number("worst_ratio_interleaved", worst_interleaved);
         if self.common.json {
             report.print(true);
         }
@@ -222,15 +222,15 @@ impl ClaimCost {
     }
 
     async fn make(&self, shape: Shape, waiting: u64) -> Result<Backlog, BenchError> {
-        let place = self.common.place()?;
-        let (engine, store) = place.start(self.common.config()).await?;
+        let bench_store = self.common.bench_store()?;
+        let (engine, store) = bench_store.start(self.common.config()).await?;
         let tenant = own_tenant();
-        let expiry_ms = place.expiry_ms();
+        let expiry_ms = bench_store.expiry_ms();
         let make = move |n, task: &mut NewTask| {
             shape.make(n, task);
             task.deadline_ms = expiry_ms;
         };
-        self.fill(&place, &engine, &tenant, waiting, make).await?;
+        self.fill(&bench_store, &engine, &tenant, waiting, make).await?;
         let free = if shape.claimable() { 0 } else { FREE };
         let expire = move |_, task: &mut NewTask| task.deadline_ms = expiry_ms;
         fill(std::slice::from_ref(&engine), &tenant, free, true, expire).await?;
@@ -238,27 +238,31 @@ impl ClaimCost {
             engine.submit(limit).await?;
         }
         if let Some(first) = shape.first(&tenant) {
-            let taken = engine.claim(first, Duration::ZERO).await?.len();
-            if taken != 1 {
-                return Err(BenchError::Claimed(taken));
+            let claimed = engine.claim(first, Duration::ZERO).await?.len();
+            if claimed != 1 {
+                return Err(BenchError::Claimed(claimed));
             }
         }
-        Ok(Backlog { _place: place, engine, store, tenant, shape, waiting, free })
+        Ok(Backlog { _bench_store: bench_store, engine, store, tenant, shape, waiting, free })
     }
 
     /// Times claims from a backlog, alternating with claims from the smallest one, so that other
     /// load on the machine affects both alike.
-    async fn time(&self, backlog: &Backlog, beside: Option<&Backlog>) -> Result<Cost, BenchError> {
+    async fn time(
+        &self,
+        backlog: &Backlog,
+        interleaved: Option<&Backlog>,
+    ) -> Result<Cost, BenchError> {
         let mut cost = Cost::default();
         for n in 0..self.claims + WARM_UP {
             let own = backlog.claim_once().await?;
-            let other = match beside {
-                Some(beside) => Some(beside.claim_once().await?),
+            let other = match interleaved {
+                Some(interleaved) => Some(interleaved.claim_once().await?),
                 None => None,
             };
             if n >= WARM_UP {
                 cost.own.push(own);
-                cost.beside.extend(other);
+                cost.interleaved.extend(other);
             }
         }
         Ok(cost)
@@ -267,7 +271,7 @@ impl ClaimCost {
 
 /// A backlog, and an engine to claim from it.
 struct Backlog {
-    _place: Place,
+    _bench_store: BenchStore,
     engine: Engine,
     store: Arc<dyn Store>,
     tenant: Tenant,
@@ -295,9 +299,9 @@ impl Backlog {
     /// Fails unless the backlog is complete.
     async fn end(self) -> Result<(), BenchError> {
         let there = count(&self.engine, &self.tenant, None).await?;
-        let asked = self.waiting + self.free;
+        let expected = self.waiting + self.free;
         self.engine.shutdown().await?;
-        if there == asked { Ok(()) } else { Err(BenchError::Backlog { there, asked }) }
+        if there == expected { Ok(()) } else { Err(BenchError::Backlog { there, expected }) }
     }
 }
 
@@ -305,7 +309,7 @@ impl Backlog {
 #[derive(Default)]
 struct Cost {
     own: Vec<Duration>,
-    beside: Vec<Duration>,
+    interleaved: Vec<Duration>,
 }
 
 /// The figures of one backlog.
@@ -317,13 +321,13 @@ struct Row {
     /// Relative to the smallest backlog, measured alone.
     ratio: f64,
     /// Relative to the smallest backlog, measured alternately.
-    ratio_beside: Option<f64>,
+    ratio_interleaved: Option<f64>,
 }
 
 impl Row {
     fn new(backlog: &Backlog, cost: &mut Cost, alone: Duration) -> Self {
         let (p50, p99) = (percentile(&mut cost.own, 50), percentile(&mut cost.own, 99));
-        let beside = percentile(&mut cost.beside, 50);
+        let interleaved = percentile(&mut cost.interleaved, 50);
         let ratio = |base: Duration| p50.as_secs_f64() / base.as_secs_f64();
         Self {
             shape: backlog.shape.to_string(),
@@ -331,17 +335,17 @@ impl Row {
             p50_ms: p50.as_secs_f64() * 1_000.0,
             p99_ms: p99.as_secs_f64() * 1_000.0,
             ratio: ratio(alone),
-            ratio_beside: (!beside.is_zero()).then(|| ratio(beside)),
+            ratio_interleaved: (!interleaved.is_zero()).then(|| ratio(interleaved)),
         }
     }
 
     fn line(&self) -> String {
         let Self { shape, waiting, p50_ms, p99_ms, ratio, .. } = self;
-        let beside = self.ratio_beside.map(|ratio| format!("   interleaved {ratio:.2}x"));
+        let interleaved = self.ratio_interleaved.map(|ratio| format!("   interleaved {ratio:.2}x"));
         format!(
             "{shape:<17} {waiting:>9} waiting   p50 {p50_ms:.3} ms   p99 {p99_ms:.3} ms   \
              {ratio:.2}x{}",
-            beside.unwrap_or_default()
+            interleaved.unwrap_or_default()
         )
     }
 
@@ -352,7 +356,7 @@ impl Row {
             "p50_ms": self.p50_ms,
             "p99_ms": self.p99_ms,
             "ratio": self.ratio,
-            "ratio_interleaved": self.ratio_beside,
+            "ratio_interleaved": self.ratio_interleaved,
         })
     }
 }
@@ -362,18 +366,18 @@ impl ClaimCost {
     /// serve several at a time.
     async fn fill(
         &self,
-        place: &Place,
+        bench_store: &BenchStore,
         engine: &Engine,
         tenant: &Tenant,
         waiting: u64,
         make: impl Fn(u64, &mut NewTask) + Clone + Send + 'static,
     ) -> Result<(), BenchError> {
         let json = self.common.json;
-        if !place.has_server() {
+        if !bench_store.has_server() {
             let producers = [engine.clone(), engine.clone()];
             return fill(&producers, tenant, waiting, json, make).await;
         }
-        let fleet = Fleet::start(place, &self.common.config(), FILLERS).await?;
+        let fleet = Fleet::start(bench_store, &self.common.config(), FILLERS).await?;
         let producers = [fleet.engines(), fleet.engines()].concat();
         fill(&producers, tenant, waiting, json, make).await?;
         fleet.shutdown().await

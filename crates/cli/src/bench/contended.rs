@@ -2,10 +2,10 @@ use clap::Args;
 use windlass_core::LaneName;
 use windlass_core::command::LimitLane;
 
+use crate::bench::bench_store::{BenchStore, own_tenant};
 use crate::bench::fleet::Fleet;
 use crate::bench::load::Load;
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::{Place, own_tenant};
 use crate::bench::process::Usage;
 use crate::bench::report::Report;
 
@@ -34,9 +34,9 @@ pub(crate) struct Contended {
 
 impl Contended {
     pub(crate) async fn run(self) -> Result<(), BenchError> {
-        let place = self.common.place()?;
-        let has_server = place.has_server();
-        let waiting = self.measure(place).await?;
+        let bench_store = self.common.bench_store()?;
+        let has_server = bench_store.has_server();
+        let waiting = self.measure(bench_store).await?;
         let mut report = Report::default();
         report.set("bench", "contended");
         report.set("writers", self.writers);
@@ -45,8 +45,8 @@ impl Contended {
         report.number("waiting_per_s", waiting.value("cycles_per_s"));
         report.number("waiting_conflicts", waiting.value("conflicts"));
         if has_server {
-            let place = self.common.place()?.with("contended", "optimistic");
-            let optimistic = self.measure(place).await?;
+            let bench_store = self.common.bench_store()?.with("contended", "optimistic");
+            let optimistic = self.measure(bench_store).await?;
             let rate = |of: &Report| of.value("cycles_per_s");
             report.number("optimistic_per_s", rate(&optimistic));
             report.number("optimistic_conflicts", optimistic.value("conflicts"));
@@ -62,8 +62,8 @@ impl Contended {
         self.limit.unwrap_or(self.callers)
     }
 
-    async fn measure(&self, place: Place) -> Result<Report, BenchError> {
-        let fleet = Fleet::start(&place, &self.common.config(), self.writers).await?;
+    async fn measure(&self, bench_store: BenchStore) -> Result<Report, BenchError> {
+        let fleet = Fleet::start(&bench_store, &self.common.config(), self.writers).await?;
         let tenant = own_tenant();
         let (lane, limit) = (LaneName::default(), Some(self.limit()));
         let first = fleet.first();
@@ -78,8 +78,8 @@ impl Contended {
         let after = fleet.read().await?;
         load.check(&cycles).await?;
         // The count of running tasks in the contended record must be exact.
-        let gate = first.lane(&tenant, &lane).await?.and_then(|lane| lane.concurrency);
-        let running = gate.map_or(0, |gate| gate.running);
+        let limit = first.lane(&tenant, &lane).await?.and_then(|lane| lane.concurrency);
+        let running = limit.map_or(0, |limit| limit.running);
         if cycles.stalls == 0 && running != 0 {
             return Err(BenchError::ConcurrencyLimit { running });
         }
@@ -88,7 +88,7 @@ impl Contended {
         report.work(&before, &after);
         report.latencies(&mut cycles.latencies);
         report.set("stalls", cycles.stalls);
-        report.set("conflict_errors", cycles.given_up);
+        report.set("conflict_errors", cycles.conflict_errors);
         report.maybe("cpu_percent", cpu);
         report.set("durability", after.durability);
         fleet.shutdown().await?;

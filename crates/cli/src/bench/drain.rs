@@ -8,14 +8,14 @@ use windlass_core::command::{Claim, Complete, NewTask};
 use windlass_core::{Command, Tenant, WorkerId};
 use windlass_engine::{Engine, Error};
 
+use crate::bench::bench_store::{BULK, KIND, fill, fill_one_by_one, own_tenant};
+use crate::bench::drain_processes::{DrainProcesses, ProcessArgs};
 use crate::bench::fleet::Fleet;
 use crate::bench::ledger::{Ledger, Share};
 use crate::bench::load::completed;
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::{BULK, KIND, fill, fill_one_by_one, own_tenant};
 use crate::bench::process::{Memory, Usage};
 use crate::bench::report::{Progress, Report};
-use crate::bench::team::{Task, Team};
 
 /// Measure the drain of a backlog.
 ///
@@ -81,31 +81,32 @@ impl Drain {
     }
 
     async fn drain_together(&self, processes: u32) -> Result<Report, BenchError> {
-        let (place, tenant) = (self.common.place()?, own_tenant());
-        if !place.is_shared() {
+        let (bench_store, tenant) = (self.common.bench_store()?, own_tenant());
+        if !bench_store.is_shared() {
             return Err(BenchError::NotShared);
         }
-        let (expiry_ms, json) = (place.expiry_ms(), self.common.json);
-        let fleet = Fleet::start(&place, &self.common.config(), 1).await?;
+        let (expiry_ms, json) = (bench_store.expiry_ms(), self.common.json);
+        let fleet = Fleet::start(&bench_store, &self.common.config(), 1).await?;
         let expire = move |_, task: &mut NewTask| task.deadline_ms = expiry_ms;
         fill(&[fleet.first().clone(), fleet.first().clone()], &tenant, self.tasks, json, expire)
             .await?;
         // An idle engine would sweep and listen beside the measured ones.
         fleet.shutdown().await?;
-        let store = place.url().open().await?;
-        let begun = store.describe().await?.last_seq;
-        let task = Task {
-            store: place.url(),
+        let store = bench_store.url().open().await?;
+        let start_seq = store.describe().await?.last_seq;
+        let args = ProcessArgs {
+            store: bench_store.url(),
             tenant: &tenant,
             handlers: self.handlers,
             unbatched: self.common.unbatched,
         };
-        let said = Team::start(&task, processes).await?.drain(self.tasks, json).await?;
-        let ledger = Ledger::read(&*store, &tenant, begun, json).await?;
+        let reports =
+            DrainProcesses::start(&args, processes).await?.drain(self.tasks, json).await?;
+        let ledger = Ledger::read(&*store, &tenant, start_seq, json).await?;
         ledger.check(self.tasks)?;
         let durability = store.describe().await?.durability;
         store.close().await?;
-        let mut report = shares(&ledger, &said);
+        let mut report = shares(&ledger, &reports);
         report.set("processes", processes);
         report.set("tasks", self.tasks);
         report.number("tasks_per_s", self.tasks as f64 / ledger.seconds());
@@ -114,11 +115,11 @@ impl Drain {
     }
 
     async fn run_alone(self) -> Result<(), BenchError> {
-        let place = self.common.place()?;
-        let (engine, store) = place.start(self.common.config()).await?;
+        let bench_store = self.common.bench_store()?;
+        let (engine, store) = bench_store.start(self.common.config()).await?;
         let tenant = own_tenant();
         let filling = Instant::now();
-        let (expiry_ms, json) = (place.expiry_ms(), self.common.json);
+        let (expiry_ms, json) = (bench_store.expiry_ms(), self.common.json);
         match self.producers {
             Some(callers) => {
                 fill_one_by_one(&engine, &tenant, self.tasks, callers, json, expiry_ms).await?;
@@ -216,18 +217,18 @@ async fn work(engine: Engine, claim: Claim, progress: Arc<Progress>) -> Result<(
         }
         let complete = |fence| Command::from(Complete { fence, result: None });
         let commands: Vec<_> = claimed.iter().map(|c| complete(c.task.fence())).collect();
-        for answer in engine.submit_many(commands).await? {
-            answer?;
+        for result in engine.submit_many(commands).await? {
+            result?;
         }
         progress.add(claimed.len() as u64);
     }
 }
 
 /// The share of each process by the log, and the counters that it reports.
-fn shares(ledger: &Ledger, said: &[Map<String, Value>]) -> Report {
+fn shares(ledger: &Ledger, reports: &[Map<String, Value>]) -> Report {
     let mut report = Report::default();
     let mut least = f64::MAX;
-    for (n, said) in (1..).zip(said) {
+    for (n, report_of_process) in (1..).zip(reports) {
         let name = format!("process-{n}");
         let Share { claims, completions } =
             ledger.workers.get(&WorkerId::new(&*name)).copied().unwrap_or_default();
@@ -238,7 +239,7 @@ fn shares(ledger: &Ledger, said: &[Map<String, Value>]) -> Report {
         one.number("claims_percent", percent);
         one.set("completions", completions);
         for name in ["not_settled", "batches", "commands", "conflicts"] {
-            one.set(name, said.get(name).cloned().unwrap_or_default());
+            one.set(name, report_of_process.get(name).cloned().unwrap_or_default());
         }
         report.within(&name, one);
     }

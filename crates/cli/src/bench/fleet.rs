@@ -3,8 +3,8 @@ use std::sync::Arc;
 use windlass_engine::{Config, Engine, Stats};
 use windlass_store::{RoundTripStats, Store};
 
+use crate::bench::bench_store::BenchStore;
 use crate::bench::options::BenchError;
-use crate::bench::place::Place;
 
 /// Engines on one store, each with its own store handle, like nodes.
 #[derive(Debug)]
@@ -24,16 +24,16 @@ pub(crate) struct Reading {
 
 impl Fleet {
     pub(crate) async fn start(
-        place: &Place,
+        bench_store: &BenchStore,
         config: &Config,
         engines: u32,
     ) -> Result<Self, BenchError> {
-        if engines > 1 && !place.is_shared() {
+        if engines > 1 && !bench_store.is_shared() {
             return Err(BenchError::NotShared);
         }
         let mut fleet = Self { engines: Vec::new(), stores: Vec::new() };
         for _ in 0..engines {
-            let (engine, store) = place.start(config.clone()).await?;
+            let (engine, store) = bench_store.start(config.clone()).await?;
             fleet.engines.push(engine);
             fleet.stores.push(store);
         }

@@ -4,8 +4,8 @@ use clap::Args;
 use windlass_core::LaneName;
 use windlass_core::command::Claim;
 
+use crate::bench::bench_store::{fill, own_tenant};
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::{fill, own_tenant};
 use crate::bench::process::{Usage, memory_mib};
 use crate::bench::report::{Progress, Report};
 
@@ -27,10 +27,10 @@ pub(crate) struct Idle {
 
 impl Idle {
     pub(crate) async fn run(self) -> Result<(), BenchError> {
-        let place = self.common.place()?;
-        let (engine, store) = place.start(self.common.config()).await?;
+        let bench_store = self.common.bench_store()?;
+        let (engine, store) = bench_store.start(self.common.config()).await?;
         let tenant = own_tenant();
-        let expiry_ms = place.expiry_ms();
+        let expiry_ms = bench_store.expiry_ms();
         fill(
             std::slice::from_ref(&engine),
             &tenant,

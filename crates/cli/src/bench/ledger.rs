@@ -91,13 +91,17 @@ impl Ledger {
     /// Fails unless `tasks` tasks were completed once each under the fence of their last claim, and
     /// every claim is accounted for.
     pub(crate) fn check(&self, tasks: u64) -> Result<(), BenchError> {
-        let once = self.tasks.values().filter(|task| task.completions == 1 && !task.fence_broken);
-        let once = once.count() as u64;
+        let completed_once =
+            self.tasks.values().filter(|task| task.completions == 1 && !task.fence_broken);
+        let completed_once = completed_once.count() as u64;
         let claims_accounted = tasks + self.released + self.expired;
-        if once == tasks && self.tasks.len() as u64 == tasks && self.claims == claims_accounted {
+        if completed_once == tasks
+            && self.tasks.len() as u64 == tasks
+            && self.claims == claims_accounted
+        {
             return Ok(());
         }
-        Err(BenchError::Ledger { once, tasks, claims: self.claims, claims_accounted })
+        Err(BenchError::Ledger { completed_once, tasks, claims: self.claims, claims_accounted })
     }
 
     /// From the first claim to the last completion, by the clock of the store.

@@ -5,9 +5,9 @@ use windlass_core::{Command, PublicState, Tenant};
 use windlass_engine::{Engine, Error, TaskFilter};
 use windlass_store::StoreError;
 
+use crate::bench::bench_store::some_task;
 use crate::bench::fleet::Fleet;
 use crate::bench::options::BenchError;
-use crate::bench::place::some_task;
 use crate::bench::report::Progress;
 
 /// The first commits of a database grow its files, which is not to be measured.
@@ -35,7 +35,7 @@ pub(crate) struct Cycles {
     /// Claims that returned no task.
     pub(crate) stalls: u64,
     /// Conflicts returned to the caller after all internal retries; the caller retried.
-    pub(crate) given_up: u64,
+    pub(crate) conflict_errors: u64,
 }
 
 impl Load<'_> {
@@ -57,9 +57,10 @@ impl Load<'_> {
 
     /// Runs for the set time, plus the last cycle of every caller.
     pub(crate) async fn run(&self) -> Result<Cycles, BenchError> {
-        let begun = Instant::now();
+        let load_started = Instant::now();
         let length = Duration::from_secs(self.seconds);
-        let call = |n| call(self.fleet.of_caller(n).clone(), self.tenant.clone(), begun, length);
+        let call =
+            |n| call(self.fleet.of_caller(n).clone(), self.tenant.clone(), load_started, length);
         let callers: Vec<_> = (0..self.callers).map(|n| tokio::spawn(call(n))).collect();
         let progress = Progress::new("seconds", self.seconds, self.json);
         for _ in 0..self.seconds {
@@ -76,8 +77,8 @@ impl Load<'_> {
     /// Fails unless the store has as many completed tasks as there were cycles.
     pub(crate) async fn check(&self, cycles: &Cycles) -> Result<(), BenchError> {
         let warm_up = WARM_UP * self.fleet.engines().len() as u64;
-        let asked = cycles.latencies.len() as u64 + warm_up;
-        completed(self.fleet.first(), &self.tenant, asked).await.map(drop)
+        let expected = cycles.latencies.len() as u64 + warm_up;
+        completed(self.fleet.first(), &self.tenant, expected).await.map(drop)
     }
 }
 
@@ -85,7 +86,7 @@ impl Cycles {
     fn add(&mut self, other: Self) {
         self.latencies.extend(other.latencies);
         self.stalls += other.stalls;
-        self.given_up += other.given_up;
+        self.conflict_errors += other.conflict_errors;
         let seconds = self.each_second.len().max(other.each_second.len());
         self.each_second.resize(seconds, 0);
         for (all, one) in self.each_second.iter_mut().zip(other.each_second) {
@@ -93,9 +94,9 @@ impl Cycles {
         }
     }
 
-    fn finished(&mut self, begun: Instant, started: Instant) {
+    fn finished(&mut self, load_started: Instant, started: Instant) {
         self.latencies.push(started.elapsed());
-        let second = begun.elapsed().as_secs() as usize;
+        let second = load_started.elapsed().as_secs() as usize;
         self.each_second.resize(self.each_second.len().max(second + 1), 0);
         self.each_second[second] += 1;
     }
@@ -104,14 +105,14 @@ impl Cycles {
 async fn call(
     engine: Engine,
     tenant: Tenant,
-    begun: Instant,
+    load_started: Instant,
     length: Duration,
 ) -> Result<Cycles, Error> {
     let mut cycles = Cycles::default();
-    while begun.elapsed() < length {
+    while load_started.elapsed() < length {
         let started = Instant::now();
         if cycle(&engine, &tenant, &mut cycles).await? {
-            cycles.finished(begun, started);
+            cycles.finished(load_started, started);
         }
     }
     Ok(cycles)
@@ -124,8 +125,8 @@ async fn cycle(engine: &Engine, tenant: &Tenant, cycles: &mut Cycles) -> Result<
     let claim = Claim { tenant: tenant.clone(), ..Claim::new("bench") };
     let claimed = loop {
         match engine.claim(claim.clone(), STALL).await {
-            Err(error) if is_conflict(&error) => cycles.given_up += 1,
-            answer => break answer?,
+            Err(error) if is_conflict(&error) => cycles.conflict_errors += 1,
+            result => break result?,
         }
     };
     let Some(claimed) = claimed.into_iter().next() else {
@@ -141,8 +142,8 @@ async fn cycle(engine: &Engine, tenant: &Tenant, cycles: &mut Cycles) -> Result<
 async fn submit(engine: &Engine, command: Command, cycles: &mut Cycles) -> Result<(), Error> {
     loop {
         match engine.submit(command.clone()).await {
-            Err(error) if is_conflict(&error) => cycles.given_up += 1,
-            answer => return answer.map(drop),
+            Err(error) if is_conflict(&error) => cycles.conflict_errors += 1,
+            result => return result.map(drop),
         }
     }
 }
@@ -155,13 +156,13 @@ fn is_conflict(error: &Error) -> bool {
 pub(crate) async fn completed(
     engine: &Engine,
     tenant: &Tenant,
-    asked: u64,
+    expected: u64,
 ) -> Result<u64, BenchError> {
     let completed = count(engine, tenant, Some(PublicState::Completed)).await?;
-    if completed == asked {
+    if completed == expected {
         Ok(completed)
     } else {
-        Err(BenchError::NotDrained { completed, asked })
+        Err(BenchError::NotDrained { completed, expected })
     }
 }
 
@@ -190,7 +191,7 @@ mod tests {
     use windlass_store::MemoryStore;
 
     use super::*;
-    use crate::bench::place::{fill, own_tenant};
+    use crate::bench::bench_store::{fill, own_tenant};
 
     #[tokio::test]
     async fn completions_are_counted_in_the_store() {

@@ -1,15 +1,16 @@
 //! Benchmarks of the engine on this machine. Every result states its durability.
 
+mod bench_store;
 mod claim;
 mod contended;
 mod drain;
+mod drain_processes;
 mod fleet;
 mod idle;
 mod ledger;
 mod load;
 mod options;
 mod pickup;
-mod place;
 mod process;
 mod replay;
 mod report;
@@ -18,7 +19,6 @@ mod signal;
 mod sleeping;
 mod snapshot;
 mod tasks;
-mod team;
 mod workflows;
 
 pub(crate) use options::{Bench, BenchError};

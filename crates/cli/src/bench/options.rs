@@ -3,7 +3,7 @@ use windlass_engine::{Config, Error};
 use windlass_store::StoreError;
 use windlass_worker::workflow::{Nondeterminism, TurnFailure};
 
-use crate::bench::place::Place;
+use crate::bench::bench_store::BenchStore;
 use crate::bench::{
     claim, contended, drain, idle, pickup, share, signal, snapshot, tasks, workflows,
 };
@@ -72,19 +72,19 @@ pub(crate) enum BenchError {
     Engine(#[from] Error),
     #[error("creating a temporary directory: {0}")]
     Temporary(std::io::Error),
-    #[error("{completed} of {asked} tasks are completed in the store")]
-    NotDrained { completed: u64, asked: u64 },
+    #[error("{completed} of {expected} tasks are completed in the store")]
+    NotDrained { completed: u64, expected: u64 },
     #[error(
-        "by the log {once} of {tasks} tasks were completed once, under the fence of their last \
-         claim, and {claims_accounted} of {claims} claims are accounted for"
+        "by the log {completed_once} of {tasks} tasks were completed once, under the fence of \
+         their last claim, and {claims_accounted} of {claims} claims are accounted for"
     )]
-    Ledger { once: u64, tasks: u64, claims: u64, claims_accounted: u64 },
+    Ledger { completed_once: u64, tasks: u64, claims: u64, claims_accounted: u64 },
     #[error("the lane counts {running} running tasks, but none runs")]
     ConcurrencyLimit { running: u32 },
     #[error("a claim returned {0} tasks instead of one")]
     Claimed(usize),
-    #[error("the store has {there} tasks instead of {asked}")]
-    Backlog { there: u64, asked: u64 },
+    #[error("the store has {there} tasks instead of {expected}")]
+    Backlog { there: u64, expected: u64 },
     #[error("a memory store cannot be shared: name a file or a server")]
     NotShared,
     #[error("this needs a database server: --store postgres://...")]
@@ -97,8 +97,8 @@ pub(crate) enum BenchError {
     Session(tokio_postgres::Error),
     #[error("{rows} history rows were read although every workflow was cached")]
     HistoryRead { rows: u64 },
-    #[error("not all of {asked} workflows slept when they were due: raise --due-after")]
-    Awake { asked: u64 },
+    #[error("not all of {expected} workflows slept when they were due: raise --due-after")]
+    Awake { expected: u64 },
     #[error("a row of a history: {0}")]
     Row(serde_json::Error),
     #[error("a replay: {0}")]
@@ -115,8 +115,8 @@ impl Common {
         if self.unbatched { Config { batch_commands: 1, ..config } } else { config }
     }
 
-    pub(crate) fn place(&self) -> Result<Place, BenchError> {
-        Place::of(self.store.clone(), self.leave)
+    pub(crate) fn bench_store(&self) -> Result<BenchStore, BenchError> {
+        BenchStore::of(self.store.clone(), self.leave)
     }
 }
 

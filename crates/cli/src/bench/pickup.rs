@@ -7,8 +7,8 @@ use windlass_core::command::Create;
 use windlass_core::{TaskId, Tenant};
 use windlass_engine::{Engine, Error};
 
+use crate::bench::bench_store::{KIND, own_tenant, some_task};
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::{KIND, own_tenant, some_task};
 use crate::bench::process::Usage;
 use crate::bench::report::{Progress, Report};
 
@@ -38,16 +38,16 @@ type Started = mpsc::UnboundedReceiver<(TaskId, Instant)>;
 
 impl Pickup {
     pub(crate) async fn run(self) -> Result<(), BenchError> {
-        let place = self.common.place()?;
-        let (engine, store) = place.start(self.common.config()).await?;
+        let bench_store = self.common.bench_store()?;
+        let (engine, store) = bench_store.start(self.common.config()).await?;
         let tenant = own_tenant();
-        let (said, mut started) = mpsc::unbounded_channel();
+        let (sender, mut started) = mpsc::unbounded_channel();
         let worker = Worker::new(engine.clone(), "bench")
             .tenant(tenant.clone())
             .concurrency(self.handlers as usize)
             .raw_handler(KIND, move |context: Context| {
-                let said = said.send((context.id().clone(), Instant::now()));
-                std::future::ready(said.map(|()| None).map_err(Failure::transient))
+                let sent = sender.send((context.id().clone(), Instant::now()));
+                std::future::ready(sent.map(|()| None).map_err(Failure::transient))
             });
         let running = worker.start()?;
         for _ in 0..WARM_UP {
@@ -83,11 +83,11 @@ impl Pickup {
     ) -> Result<(Vec<Duration>, Duration), BenchError> {
         let tasks = self.rate * self.seconds;
         let progress = Progress::new("tasks", u64::from(tasks), self.common.json);
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut latest = Duration::ZERO;
         let mut arrivals = Vec::new();
         for n in 0..tasks {
-            let at = begun + Duration::from_secs(n.into()) / self.rate;
+            let at = start + Duration::from_secs(n.into()) / self.rate;
             tokio::time::sleep_until(at.into()).await;
             latest = latest.max(at.elapsed());
             let (engine, tenant) = (engine.clone(), tenant.clone());

@@ -47,17 +47,17 @@ pub(crate) struct Memory {
     watching: JoinHandle<()>,
 }
 
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Memory {
     pub(crate) fn watch() -> Self {
         let before = memory_mib();
         let peak = Arc::new(Mutex::new(before));
-        let seen = peak.clone();
+        let sampled = peak.clone();
         let watching = tokio::spawn(async move {
             loop {
-                tokio::time::sleep(LOOK_AGAIN).await;
-                raise(&seen);
+                tokio::time::sleep(POLL_INTERVAL).await;
+                raise(&sampled);
             }
         });
         Self { before, peak, watching }
@@ -76,10 +76,10 @@ impl Drop for Memory {
 }
 
 fn raise(peak: &Mutex<Option<f64>>) {
-    let seen = memory_mib();
+    let current = memory_mib();
     let mut peak = peak.lock().expect("no code panics under this lock");
-    if seen > *peak {
-        *peak = seen;
+    if current > *peak {
+        *peak = current;
     }
 }
 

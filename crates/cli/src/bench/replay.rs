@@ -10,14 +10,14 @@ use windlass_worker::workflow::{
     ExecutionStart, Instance, StepError, Workflow, WorkflowDefinition,
 };
 
+use crate::bench::bench_store::own_tenant;
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::own_tenant;
 use crate::bench::report::{Progress, Report};
 use crate::bench::workflows::nothing;
 
 /// The page size of the engine.
-const ROWS_AT_ONCE: usize = 256;
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const ROWS_PER_PAGE: usize = 256;
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A workflow with a long history, replayed by a worker that does not cache it.
 #[derive(Debug)]
@@ -53,8 +53,8 @@ struct Phases {
 
 impl Replay<'_> {
     pub(super) async fn run(&self) -> Result<(), BenchError> {
-        let place = self.common.place()?;
-        let (engine, store) = place.start(self.common.config()).await?;
+        let bench_store = self.common.bench_store()?;
+        let (engine, store) = bench_store.start(self.common.config()).await?;
         let (tenant, steps) = (own_tenant(), self.events.div_ceil(2));
         let start = engine.create("remembers").tenant(tenant.clone()).payload(&steps);
         let handle = start.workflow(None).await?;
@@ -64,10 +64,10 @@ impl Replay<'_> {
         let phases = self.phases(&task, steps, &*store).await?;
         let before = engine.stats().history_rows;
         let reader = worker(&engine, &tenant, "reader")?;
-        let begun = Instant::now();
+        let start = Instant::now();
         engine.signal(handle.id().clone(), "go").tenant(tenant).payload(&1).await?;
         let sum: u32 = handle.result().await?;
-        let took = begun.elapsed();
+        let took = start.elapsed();
         assert_eq!(sum, steps / 2 + 1, "a workflow gets the results of its activities");
         let rows = engine.stats().history_rows - before;
         reader.drain(Duration::from_secs(30)).await;
@@ -92,17 +92,17 @@ impl Replay<'_> {
     /// Waits until all steps have ended and the workflow waits for its message.
     async fn built(&self, handle: &TaskHandle, steps: u32) -> Result<std::sync::Arc<Task>, Error> {
         let progress = Progress::new("steps", u64::from(steps), self.common.json);
-        let mut seen = 0;
+        let mut counted = 0;
         loop {
             let task = handle.task().await?;
             let turns = task.workflow.as_ref().map_or(0, |workflow| workflow.turns);
-            progress.add(u64::from(turns.saturating_sub(seen)));
-            seen = turns;
+            progress.add(u64::from(turns.saturating_sub(counted)));
+            counted = turns;
             // The first turn creates the first step.
             if turns > steps && task.lifecycle.public() == PublicState::Suspended {
                 return Ok(task);
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -116,16 +116,16 @@ impl Replay<'_> {
         let turns = task.workflow.as_ref().map_or(0, |workflow| workflow.turns);
         let keys: Vec<PayloadKey> = (0..turns).map(|turn| task.turn_key(turn)).collect();
         let (mut phases, mut payloads) = (Phases::default(), Vec::new());
-        let begun = Instant::now();
-        for page in keys.chunks(ROWS_AT_ONCE) {
+        let start = Instant::now();
+        for page in keys.chunks(ROWS_PER_PAGE) {
             payloads.extend(store.payloads(page).await?.into_iter().flatten());
         }
-        phases.load = begun.elapsed();
+        phases.load = start.elapsed();
         phases.bytes = payloads.iter().map(|payload| payload.bytes.len()).sum();
-        let begun = Instant::now();
+        let start = Instant::now();
         let rows = payloads.iter().map(|payload| serde_json::from_slice(&payload.bytes));
         let rows: Vec<TurnRecord> = rows.collect::<Result<_, _>>().map_err(BenchError::Row)?;
-        phases.decode = begun.elapsed();
+        phases.decode = start.elapsed();
         phases.events = rows.iter().map(|row| row.inputs.len() + row.commands.len()).sum();
         let input = windlass_core::Payload::json(steps.to_string());
         let begin = ExecutionStart {
@@ -134,7 +134,7 @@ impl Replay<'_> {
             ..ExecutionStart::new(task.id.clone(), 7)
         };
         let program = definition();
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut instance = Instance::begin(&program, begin);
         for row in &rows {
             instance.replay(row).map_err(BenchError::Replay)?;
@@ -142,7 +142,7 @@ impl Replay<'_> {
         // The last row is completed by the next turn.
         let none: Vec<WorkflowInput> = Vec::new();
         instance.turn(task.created_at, none).map_err(BenchError::Turn)?;
-        phases.replay = begun.elapsed();
+        phases.replay = start.elapsed();
         Ok(phases)
     }
 }

@@ -9,8 +9,8 @@ use windlass::{Failure, StoreUrl, Worker};
 use windlass_core::Tenant;
 use windlass_engine::{Config, Engine};
 
+use crate::bench::bench_store::KIND;
 use crate::bench::options::BenchError;
-use crate::bench::place::KIND;
 use crate::output::say_json;
 
 /// One of the processes that drain a backlog together.
@@ -33,7 +33,7 @@ pub(crate) struct DrainShare {
     unbatched: bool,
 }
 
-const TELL_EVERY: Duration = Duration::from_millis(50);
+const REPORT_INTERVAL: Duration = Duration::from_millis(50);
 const GRACE: Duration = Duration::from_secs(10);
 
 /// The results of the settles of this process.
@@ -61,18 +61,18 @@ impl DrainShare {
                 count.fetch_add(1, Ordering::Relaxed);
             })
             .raw_handler(KIND, |_| std::future::ready(Ok::<_, Failure>(None)));
-        let mut words = BufReader::new(tokio::io::stdin()).lines();
+        let mut lines = BufReader::new(tokio::io::stdin()).lines();
         say_json(&json!({ "ready": true }));
-        words.next_line().await.map_err(BenchError::Process)?;
+        lines.next_line().await.map_err(BenchError::Process)?;
         let running = worker.start()?;
         loop {
             tokio::select! {
-                word = words.next_line() => {
-                    if word.map_err(BenchError::Process)?.is_none() {
+                line = lines.next_line() => {
+                    if line.map_err(BenchError::Process)?.is_none() {
                         break;
                     }
                 }
-                () = tokio::time::sleep(TELL_EVERY) => {
+                () = tokio::time::sleep(REPORT_INTERVAL) => {
                     say_json(&json!({ "settled": settles.settled.load(Ordering::Relaxed) }));
                 }
             }

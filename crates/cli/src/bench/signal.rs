@@ -9,8 +9,8 @@ use windlass::{Context, WaitFor, Worker};
 use windlass_core::{PublicState, TaskId, Tenant};
 use windlass_engine::{Engine, Error};
 
+use crate::bench::bench_store::{KIND, fill, own_tenant};
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::{KIND, fill, own_tenant};
 use crate::bench::process::Usage;
 use crate::bench::report::{Progress, Report};
 
@@ -45,11 +45,11 @@ type Run = (TaskId, Instant, bool);
 
 impl SignalCost {
     pub(crate) async fn run(self) -> Result<(), BenchError> {
-        let place = self.common.place()?;
-        let (engine, store) = place.start(self.common.config()).await?;
-        let (tenant, expiry_ms) = (own_tenant(), place.expiry_ms());
-        let (said, mut runs) = mpsc::unbounded_channel();
-        let running = self.worker(&engine, &tenant, said).start()?;
+        let bench_store = self.common.bench_store()?;
+        let (engine, store) = bench_store.start(self.common.config()).await?;
+        let (tenant, expiry_ms) = (own_tenant(), bench_store.expiry_ms());
+        let (sender, mut runs) = mpsc::unbounded_channel();
+        let running = self.worker(&engine, &tenant, sender).start()?;
         let tasks = u64::from(self.tasks);
         let shape = move |_, task: &mut windlass_core::command::NewTask| {
             task.deadline_ms = expiry_ms;
@@ -57,16 +57,16 @@ impl SignalCost {
         fill(std::slice::from_ref(&engine), &tenant, tasks, self.common.json, shape).await?;
         let ids = suspended(&engine, &tenant, &mut runs, self.tasks).await?;
         let (stats, usage) = (engine.stats(), Usage::start());
-        let begun = Instant::now();
+        let start = Instant::now();
         let sent = send(&engine, &tenant, ids, self.callers).await?;
         let mut latencies = self.started(&mut runs, &sent).await?;
-        let took = begun.elapsed();
+        let took = start.elapsed();
         let (after, cpu) = (engine.stats(), usage.cpu_percent());
         running.drain(Duration::from_secs(30)).await;
         let counts = engine.count_by_state(&tenant).await?;
         let completed = counts.get(PublicState::Completed.as_str()).copied().unwrap_or_default();
         if completed != tasks {
-            return Err(BenchError::NotDrained { completed, asked: tasks });
+            return Err(BenchError::NotDrained { completed, expected: tasks });
         }
         let mut report = Report::default();
         report.set("bench", "signal");
@@ -86,12 +86,17 @@ impl SignalCost {
         Ok(())
     }
 
-    fn worker(&self, engine: &Engine, tenant: &Tenant, said: mpsc::UnboundedSender<Run>) -> Worker {
+    fn worker(
+        &self,
+        engine: &Engine,
+        tenant: &Tenant,
+        sender: mpsc::UnboundedSender<Run>,
+    ) -> Worker {
         let handler = move |context: Context| {
-            let said = said.clone();
+            let sender = sender.clone();
             async move {
                 let is_resumed = context.resumption().is_some();
-                said.send((context.id().clone(), Instant::now(), is_resumed))?;
+                sender.send((context.id().clone(), Instant::now(), is_resumed))?;
                 if !is_resumed {
                     context.suspend(WaitFor::signal("go")).await?;
                 }
@@ -115,8 +120,8 @@ impl SignalCost {
         while latencies.len() < sent.len() {
             let next = tokio::time::timeout(STALLED, runs.recv()).await.ok().flatten();
             let Some((id, at, is_resumed)) = next else {
-                let (completed, asked) = (latencies.len() as u64, u64::from(self.tasks));
-                return Err(BenchError::NotDrained { completed, asked });
+                let (completed, expected) = (latencies.len() as u64, u64::from(self.tasks));
+                return Err(BenchError::NotDrained { completed, expected });
             };
             if is_resumed {
                 latencies.extend(sent.get(&id).map(|sent| at.saturating_duration_since(*sent)));
@@ -139,15 +144,15 @@ async fn suspended(
         let Some((id, _, _)) = runs.recv().await else { break };
         ids.push(id);
     }
-    let begun = Instant::now();
+    let start = Instant::now();
     loop {
         let counts = engine.count_by_state(tenant).await?;
         let there = counts.get(PublicState::Suspended.as_str()).copied().unwrap_or_default();
         if there == u64::from(tasks) {
             return Ok(ids);
         }
-        if begun.elapsed() > STALLED {
-            return Err(BenchError::Backlog { there, asked: u64::from(tasks) });
+        if start.elapsed() > STALLED {
+            return Err(BenchError::Backlog { there, expected: u64::from(tasks) });
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -7,19 +7,19 @@ use windlass_engine::{Engine, Error, TaskFilter};
 use windlass_store::{Query, Store};
 use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 
+use crate::bench::bench_store::own_tenant;
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::own_tenant;
 use crate::bench::process::{Usage, memory_mib};
 use crate::bench::report::{Progress, Report};
 
 /// How many are started at once.
-const AT_ONCE: usize = 256;
+const MAX_CONCURRENT_STARTS: usize = 256;
 /// How many are run before the measurement.
 const WARM_UP: u32 = 1_000;
 /// How many workflows are sampled for the size of their rows.
 const SAMPLE: usize = 100;
 /// How often progress is polled.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Longer than any backoff: later arrivals are not expected.
 const STALLED: Duration = Duration::from_secs(90);
 
@@ -40,16 +40,16 @@ async fn sleeps(ctx: Workflow, until: i64) -> Result<(), StepError> {
 
 impl Sleeping<'_> {
     pub(super) async fn run(&self) -> Result<(), BenchError> {
-        let place = self.common.place()?;
-        let (engine, store) = place.start(self.common.config()).await?;
+        let bench_store = self.common.bench_store()?;
+        let (engine, store) = bench_store.start(self.common.config()).await?;
         let tenant = own_tenant();
         let running = self.worker(&engine, &tenant)?;
         self.warm_up(&engine).await?;
-        let (memory, bytes, begun) = (memory_mib(), place.file_bytes(), Instant::now());
+        let (memory, bytes, start) = (memory_mib(), bench_store.file_bytes(), Instant::now());
         let due = engine.now().plus_ms(u64::try_from(self.due_after.as_millis()).unwrap_or(0));
         self.start(&engine, &tenant, due, self.workflows).await?;
         self.until(&engine, &tenant, PublicState::Suspended, Some(due)).await?;
-        let fell_asleep = begun.elapsed().as_secs_f64();
+        let fell_asleep = start.elapsed().as_secs_f64();
         let mut report = Report::default();
         report.set("bench", "workflows");
         report.set("sleeping", self.workflows);
@@ -58,7 +58,7 @@ impl Sleeping<'_> {
         let mib = memory_mib().zip(memory).map(|(after, before)| after - before);
         report.maybe("memory_mib_before", memory);
         report.maybe("memory_bytes_each", mib.map(|mib| each(mib * 1_024.0 * 1_024.0)));
-        let grown = place.file_bytes().zip(bytes).map(|(after, before)| after - before);
+        let grown = bench_store.file_bytes().zip(bytes).map(|(after, before)| after - before);
         report.maybe("file_bytes_each", grown.map(each));
         report.number("row_bytes_each", row_bytes(&engine, &*store, &tenant).await?);
         let stats = engine.stats();
@@ -109,10 +109,10 @@ impl Sleeping<'_> {
         count: u32,
     ) -> Result<(), BenchError> {
         let progress = Progress::new("starting", u64::from(count), self.common.json);
-        let (mut starting, mut left) = (JoinSet::new(), count);
-        while left > 0 || !starting.is_empty() {
-            while left > 0 && starting.len() < AT_ONCE {
-                left -= 1;
+        let (mut starting, mut remaining) = (JoinSet::new(), count);
+        while remaining > 0 || !starting.is_empty() {
+            while remaining > 0 && starting.len() < MAX_CONCURRENT_STARTS {
+                remaining -= 1;
                 let (engine, tenant) = (engine.clone(), tenant.clone());
                 starting.spawn(async move {
                     let start = engine.create("sleeps").tenant(tenant).payload(&due.micros());
@@ -135,21 +135,21 @@ impl Sleeping<'_> {
         state: PublicState,
         until: Option<Timestamp>,
     ) -> Result<(), BenchError> {
-        let (begun, asked) = (Instant::now(), u64::from(self.workflows));
+        let (start, expected) = (Instant::now(), u64::from(self.workflows));
         loop {
             let counts = engine.count_by_state(tenant).await?;
             let there = counts.get(state.as_str()).copied().unwrap_or_default();
             let late = until.is_some_and(|until| engine.now() >= until);
-            if there == asked && !late {
+            if there == expected && !late {
                 return Ok(());
             }
             if late {
-                return Err(BenchError::Awake { asked });
+                return Err(BenchError::Awake { expected });
             }
-            if begun.elapsed() > STALLED + self.due_after {
-                return Err(BenchError::NotDrained { completed: there, asked });
+            if start.elapsed() > STALLED + self.due_after {
+                return Err(BenchError::NotDrained { completed: there, expected });
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

@@ -2,10 +2,10 @@ use clap::Args;
 use tokio_postgres::Client;
 use windlass::StoreUrl;
 
+use crate::bench::bench_store::own_tenant;
 use crate::bench::fleet::Fleet;
 use crate::bench::load::Load;
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::own_tenant;
 use crate::bench::report::Report;
 
 /// Measure the load of `tasks` on Postgres while another session holds an old snapshot, as a report
@@ -29,8 +29,8 @@ const WINDOW: u64 = 10;
 
 impl Snapshot {
     pub(crate) async fn run(self) -> Result<(), BenchError> {
-        let place = self.common.place()?;
-        if !place.has_server() {
+        let bench_store = self.common.bench_store()?;
+        if !bench_store.has_server() {
             return Err(BenchError::NoServer);
         }
         let mut report = Report::default();
@@ -40,7 +40,7 @@ impl Snapshot {
         if self.compare {
             report.within("without", self.measure().await?);
         }
-        let held = Held::hold(place.url()).await?;
+        let held = Held::hold(bench_store.url()).await?;
         let found = self.measure().await?;
         held.end().await?;
         for name in ["first_per_s", "last_per_s", "ratio"] {
@@ -52,8 +52,8 @@ impl Snapshot {
     }
 
     async fn measure(&self) -> Result<Report, BenchError> {
-        let place = self.common.place()?;
-        let fleet = Fleet::start(&place, &self.common.config(), 1).await?;
+        let bench_store = self.common.bench_store()?;
+        let fleet = Fleet::start(&bench_store, &self.common.config(), 1).await?;
         let (callers, seconds, json) = (self.callers, self.seconds, self.common.json);
         let load = Load { fleet: &fleet, tenant: own_tenant(), callers, seconds, json };
         load.warm_up().await?;

@@ -1,9 +1,9 @@
 use clap::Args;
 
+use crate::bench::bench_store::{BenchStore, own_tenant};
 use crate::bench::fleet::Fleet;
 use crate::bench::load::Load;
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::{Place, own_tenant};
 use crate::bench::process::Usage;
 use crate::bench::report::Report;
 
@@ -57,16 +57,16 @@ impl Tasks {
     }
 
     async fn measure(&self, unbatched: bool) -> Result<Report, BenchError> {
-        let mut place = self.common.place()?;
-        let bare = unbatched && place.has_server();
+        let mut bench_store = self.common.bench_store()?;
+        let bare = unbatched && bench_store.has_server();
         let engines = self.engines.unwrap_or(if bare { UNBATCHED_ENGINES } else { 1 });
         if let Some(connections) = self.connections.or(bare.then_some(1)) {
-            place = place.with("connections", &connections.to_string());
+            bench_store = bench_store.with("connections", &connections.to_string());
         }
         let mut config = Common { unbatched, ..self.common.clone() }.config();
         config.queue_commands = config.queue_commands.max(self.callers as usize);
         config.queue_rows = config.queue_rows.max(self.callers as usize);
-        let fleet = Fleet::start(&place, &config, engines).await?;
+        let fleet = Fleet::start(&bench_store, &config, engines).await?;
         let (callers, seconds) = (self.callers, self.seconds);
         let json = self.common.json;
         let load = Load { fleet: &fleet, tenant: own_tenant(), callers, seconds, json };
@@ -81,14 +81,14 @@ impl Tasks {
         report.set("callers", callers);
         report.set("batched", !unbatched);
         report.set("engines", engines);
-        connections(&mut report, &place, engines);
+        connections(&mut report, &bench_store, engines);
         report.number("cycles_per_s", cycles.latencies.len() as f64 / elapsed);
         let commands = after.stats.commands - before.stats.commands;
         report.number("commands_per_s", commands as f64 / elapsed);
         report.work(&before, &after);
         report.latencies(&mut cycles.latencies);
         report.set("stalls", cycles.stalls);
-        report.set("conflict_errors", cycles.given_up);
+        report.set("conflict_errors", cycles.conflict_errors);
         report.maybe("cpu_percent", cpu);
         report.set("durability", after.durability);
         fleet.shutdown().await?;
@@ -96,8 +96,8 @@ impl Tasks {
     }
 }
 
-fn connections(report: &mut Report, place: &Place, engines: u32) {
-    if let Some(each) = place.connections() {
+fn connections(report: &mut Report, bench_store: &BenchStore, engines: u32) {
+    if let Some(each) = bench_store.connections() {
         report.set("connections", u64::from(engines) * each as u64);
     }
 }

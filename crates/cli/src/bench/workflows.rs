@@ -8,8 +8,8 @@ use windlass_core::Tenant;
 use windlass_engine::{Engine, Error};
 use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 
+use crate::bench::bench_store::own_tenant;
 use crate::bench::options::{BenchError, Common};
-use crate::bench::place::own_tenant;
 use crate::bench::process::Usage;
 use crate::bench::replay::Replay;
 use crate::bench::report::{Progress, Report};
@@ -114,15 +114,15 @@ impl Workflows {
     }
 
     async fn measure(&self) -> Result<(), BenchError> {
-        let place = self.common.place()?;
-        let (engine, store) = place.start(self.common.config()).await?;
+        let bench_store = self.common.bench_store()?;
+        let (engine, store) = bench_store.start(self.common.config()).await?;
         let tenant = own_tenant();
         let starts = self.starts();
         let running = self.worker(&engine, &tenant, &starts)?;
         let (stats, usage) = (engine.stats(), Usage::start());
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut latencies = self.all(&engine, &tenant).await?;
-        let took = begun.elapsed().as_secs_f64();
+        let took = start.elapsed().as_secs_f64();
         let (after, cpu) = (engine.stats(), usage.cpu_percent());
         running.drain(Duration::from_secs(30)).await;
         let rows = after.history_rows - stats.history_rows;
@@ -139,7 +139,7 @@ impl Workflows {
         let steps = f64::from(self.workflows) * f64::from(self.steps);
         report.number("steps_per_s", steps / took);
         report.latencies(&mut latencies);
-        starts.tell(&mut report);
+        starts.add_to(&mut report);
         report.set("history_rows", rows);
         report.batches(stats, after);
         report.maybe("cpu_percent", cpu);
@@ -183,16 +183,17 @@ impl Workflows {
         let expected = self.steps * (self.steps - 1) / 2;
         let mut under_way = JoinSet::new();
         let mut latencies = Vec::new();
-        let mut left = self.workflows;
-        while left > 0 || !under_way.is_empty() {
-            while left > 0 && under_way.len() < self.at_once as usize {
-                left -= 1;
+        let mut remaining = self.workflows;
+        while remaining > 0 || !under_way.is_empty() {
+            while remaining > 0 && under_way.len() < self.at_once as usize {
+                remaining -= 1;
                 let (engine, tenant, steps) = (engine.clone(), tenant.clone(), self.steps);
                 under_way.spawn(async move {
-                    let begun = Instant::now();
-                    let start = engine.create(kind).tenant(tenant).payload(&steps).workflow(None);
-                    let sum: u32 = start.await?.result().await?;
-                    Ok::<_, Error>((sum, begun.elapsed()))
+                    let started_at = Instant::now();
+                    let workflow =
+                        engine.create(kind).tenant(tenant).payload(&steps).workflow(None);
+                    let sum: u32 = workflow.await?.result().await?;
+                    Ok::<_, Error>((sum, started_at.elapsed()))
                 });
             }
             let Some(ended) = under_way.join_next().await else { break };
@@ -213,7 +214,7 @@ impl Starts {
     }
 
     /// Reports the cost of a step at the start and at the end.
-    fn tell(&self, report: &mut Report) {
+    fn add_to(&self, report: &mut Report) {
         let Some(starts) = &self.0 else { return };
         let starts = starts.lock().expect("no code panics under this lock");
         let [first, .., last] = &starts[..] else { return };

@@ -42,6 +42,6 @@ impl DemoError {
 }
 
 /// Adds the operation to a system error.
-pub(crate) fn while_doing(what: &'static str) -> impl Fn(std::io::Error) -> DemoError {
+pub(crate) fn system_error(what: &'static str) -> impl Fn(std::io::Error) -> DemoError {
     move |error| DemoError::System { what, error }
 }

@@ -4,7 +4,7 @@ use windlass::{Change, Fence, LogEvent, TaskId, WorkerId};
 
 /// The events of a task.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Story {
+pub(crate) struct TaskEvents {
     pub(crate) created: u32,
     /// Epoch and worker of every claim, in order.
     pub(crate) claims: Vec<(u64, WorkerId)>,
@@ -21,7 +21,7 @@ pub(crate) struct Story {
     pub(crate) completed: Vec<u64>,
 }
 
-impl Story {
+impl TaskEvents {
     pub(crate) fn claimed_by(&self, epoch: u64) -> Option<&WorkerId> {
         self.claims.iter().find(|(claimed, _)| *claimed == epoch).map(|(_, worker)| worker)
     }
@@ -46,52 +46,52 @@ impl Story {
 
 /// The log of a demo by task.
 #[derive(Debug, Default)]
-pub(crate) struct History(pub(crate) BTreeMap<TaskId, Story>);
+pub(crate) struct History(pub(crate) BTreeMap<TaskId, TaskEvents>);
 
 impl History {
     pub(crate) fn note(&mut self, entry: &LogEvent) {
         let (Some(task), Some(change)) = (&entry.task, entry.change()) else { return };
-        let story = self.0.entry(task.clone()).or_default();
+        let events = self.0.entry(task.clone()).or_default();
         match change {
-            Change::Created => story.created += 1,
+            Change::Created => events.created += 1,
             Change::Claimed { epoch, worker, attempt } => {
-                story.claims.push((epoch, worker));
-                story.begin(epoch, attempt);
+                events.claims.push((epoch, worker));
+                events.begin(epoch, attempt);
             }
-            Change::Begun { epoch, attempt } => story.begin(epoch, Some(attempt)),
+            Change::Begun { epoch, attempt } => events.begin(epoch, Some(attempt)),
             // A released or snoozed attempt is not counted.
-            Change::Released { .. } | Change::Snoozed { .. } => drop(story.attempts.pop()),
-            Change::LeaseExpired { epoch, .. } => story.expired.push(epoch),
-            Change::RetryScheduled { .. } => story.retries += 1,
+            Change::Released { .. } | Change::Snoozed { .. } => drop(events.attempts.pop()),
+            Change::LeaseExpired { epoch, .. } => events.expired.push(epoch),
+            Change::RetryScheduled { .. } => events.retries += 1,
             Change::Completed { epoch } => {
-                story.completed.push(epoch);
-                story.endings.push(entry.name.clone());
+                events.completed.push(epoch);
+                events.endings.push(entry.name.clone());
             }
             Change::Failed { .. } | Change::Cancelled { .. } | Change::Expired => {
-                story.endings.push(entry.name.clone());
+                events.endings.push(entry.name.clone());
             }
             _ => {}
         }
     }
 
-    pub(crate) fn stories(&self) -> impl Iterator<Item = (&TaskId, &Story)> {
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = (&TaskId, &TaskEvents)> {
         self.0.iter()
     }
 
-    pub(crate) fn of(&self, task: &TaskId) -> Option<&Story> {
+    pub(crate) fn of(&self, task: &TaskId) -> Option<&TaskEvents> {
         self.0.get(task)
     }
 
     pub(crate) fn ended(&self) -> usize {
-        self.0.values().filter(|story| !story.endings.is_empty()).count()
+        self.0.values().filter(|events| !events.endings.is_empty()).count()
     }
 
-    pub(crate) fn sum(&self, count: impl Fn(&Story) -> u32) -> u32 {
+    pub(crate) fn sum(&self, count: impl Fn(&TaskEvents) -> u32) -> u32 {
         self.0.values().map(count).sum()
     }
 
     pub(crate) fn recovered(&self, fence: &Fence) -> bool {
-        self.of(&fence.task.id).is_some_and(|story| story.recovered(fence.epoch))
+        self.of(&fence.task.id).is_some_and(|events| events.recovered(fence.epoch))
     }
 }
 
@@ -101,17 +101,17 @@ mod tests {
 
     #[test]
     fn a_released_attempt_starts_again() {
-        let mut story = Story::default();
-        story.begin(5, Some(1));
-        story.attempts.pop();
-        story.begin(6, Some(1));
-        assert_eq!(story.attempts, [1]);
-        assert!(story.first_ended());
-        story.expired.push(5);
-        assert!(story.first_ended());
-        story.expired.push(6);
-        story.begin(7, Some(2));
-        assert!(!story.first_ended());
-        assert_eq!(story.attempts, [1, 2]);
+        let mut events = TaskEvents::default();
+        events.begin(5, Some(1));
+        events.attempts.pop();
+        events.begin(6, Some(1));
+        assert_eq!(events.attempts, [1]);
+        assert!(events.first_ended());
+        events.expired.push(5);
+        assert!(events.first_ended());
+        events.expired.push(6);
+        events.begin(7, Some(2));
+        assert!(!events.first_ended());
+        assert_eq!(events.attempts, [1, 2]);
     }
 }

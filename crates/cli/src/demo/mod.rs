@@ -1,16 +1,16 @@
 //! A demo of a few seconds: worker processes on one file, one of them killed, and a table of the
 //! results from the store.
 
-mod crew;
 mod effects;
 mod error;
 mod history;
 mod options;
 mod plan;
-mod play;
+mod printer;
+mod run;
 mod tally;
-mod tell;
 mod worker;
+mod worker_processes;
 
 pub(crate) use error::DemoError;
 pub(crate) use options::Demo;

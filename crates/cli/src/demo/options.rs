@@ -5,13 +5,13 @@ use clap::Args;
 use tempfile::TempDir;
 use windlass::{Config, Engine, StoreUrl, Tenant};
 
-use crate::demo::crew::Crew;
 use crate::demo::effects::Effects;
-use crate::demo::error::{DemoError, while_doing};
+use crate::demo::error::{DemoError, system_error};
 use crate::demo::plan::Plan;
-use crate::demo::play::{Play, Played};
+use crate::demo::printer::{Printer, seconds};
+use crate::demo::run::{DemoRecord, DemoRun};
 use crate::demo::tally::Facts;
-use crate::demo::tell::{Teller, seconds};
+use crate::demo::worker_processes::WorkerProcesses;
 use crate::signals::Signals;
 
 /// Where the figures of the table come from.
@@ -43,13 +43,13 @@ impl Demo {
         let folder = tempfile::Builder::new()
             .prefix("windlass-demo-")
             .tempdir()
-            .map_err(while_doing("a temporary folder"))?;
+            .map_err(system_error("a temporary folder"))?;
         let shown = self.show(&folder).await;
         if self.keep && shown.is_ok() {
             // Its path was printed.
             let _ = folder.keep();
         } else {
-            folder.close().map_err(while_doing("removing the temporary folder"))?;
+            folder.close().map_err(system_error("removing the temporary folder"))?;
         }
         match shown {
             Err(DemoError::Unread) => Ok(()),
@@ -66,43 +66,48 @@ impl Demo {
             other => unreachable!("unexpected error while listening: {other}"),
         })?;
         let engine = Engine::open_with(&store, Config::default()).await?;
-        let mut crew = Crew::new(&store, &effects)?;
+        let mut workers = WorkerProcesses::new(&store, &effects)?;
         let plan = Plan::of(self.tasks);
-        let teller = Teller::new(plan.count(), self.json);
-        let playing = async {
-            let begun = Instant::now();
-            let played = Play::new(&engine, &mut crew, &teller).run(&plan).await?;
-            let facts = gather(&engine, &plan, played, &effects, begun).await?;
-            self.conclude(&facts, &teller, &store)
+        let printer = Printer::new(plan.count(), self.json);
+        let run = async {
+            let started = Instant::now();
+            let record = DemoRun::new(&engine, &mut workers, &printer).run(&plan).await?;
+            let facts = gather(&engine, &plan, record, &effects, started).await?;
+            self.conclude(&facts, &printer, &store)
         };
         let shown = tokio::select! {
-            shown = playing => shown,
+            shown = run => shown,
             () = signals.next() => Err(DemoError::Interrupted),
         };
-        teller.end();
-        crew.end().await;
+        printer.end();
+        workers.end().await;
         engine.shutdown().await?;
         shown
     }
 
-    fn conclude(&self, facts: &Facts, teller: &Teller, store: &StoreUrl) -> Result<(), DemoError> {
-        teller.end();
+    fn conclude(
+        &self,
+        facts: &Facts,
+        printer: &Printer,
+        store: &StoreUrl,
+    ) -> Result<(), DemoError> {
+        printer.end();
         let broken = facts.checks().iter().filter(|check| !check.holds).count();
         if self.json {
             let mut object = facts.json();
             object["store"] = self.keep.then(|| store.to_string()).into();
-            teller.print(&object.to_string())?;
+            printer.print_always(&object.to_string())?;
         } else {
-            teller.tell("")?;
-            teller.table("What happened", &facts.rows())?;
-            teller.tell(SOURCES)?;
-            teller.tell("")?;
+            printer.print("")?;
+            printer.table("What happened", &facts.rows())?;
+            printer.print(SOURCES)?;
+            printer.print("")?;
             for check in facts.checks() {
                 let mark = if check.holds { "ok " } else { "NOT" };
-                teller.tell(&format!("{mark}  {}", check.what))?;
+                printer.print(&format!("{mark}  {}", check.what))?;
             }
-            teller.tell(&format!("\nThe demo took {}.", seconds(facts.took)))?;
-            self.point_further(facts, teller, store)?;
+            printer.print(&format!("\nThe demo took {}.", seconds(facts.took)))?;
+            self.point_further(facts, printer, store)?;
         }
         if broken > 0 { Err(DemoError::Unsound(broken)) } else { Ok(()) }
     }
@@ -110,19 +115,19 @@ impl Demo {
     fn point_further(
         &self,
         facts: &Facts,
-        teller: &Teller,
+        printer: &Printer,
         store: &StoreUrl,
     ) -> Result<(), DemoError> {
         if !self.keep {
-            return teller.tell("With --keep the file is not deleted, and you can inspect it.");
+            return printer.print("With --keep the file is not deleted, and you can inspect it.");
         }
-        teller.tell("The file is not deleted. Inspect it:")?;
+        printer.print("The file is not deleted. Inspect it:")?;
         let dead = facts.records.iter().find(|task| task.lifecycle.public().as_str() == "failed");
         if let Some(task) = dead {
-            teller.tell(&format!("  windlass task why {} --store {store}", task.id))?;
+            printer.print(&format!("  windlass task why {} --store {store}", task.id))?;
         }
-        teller.tell(&format!("  windlass dlq list --store {store}"))?;
-        teller.tell(&format!("  windlass events --store {store}"))
+        printer.print(&format!("  windlass dlq list --store {store}"))?;
+        printer.print(&format!("  windlass events --store {store}"))
     }
 }
 
@@ -130,9 +135,9 @@ impl Demo {
 async fn gather(
     engine: &Engine,
     plan: &Plan,
-    played: Played,
+    record: DemoRecord,
     effects: &Path,
-    begun: Instant,
+    started: Instant,
 ) -> Result<Facts, DemoError> {
     let mut records = Vec::new();
     loop {
@@ -149,13 +154,13 @@ async fn gather(
         broken: plan.broken,
         failing: plan.failing.clone(),
         hopeless: plan.hopeless.clone(),
-        requests: played.requests,
-        twice: played.twice,
-        killed: played.killed,
-        stalled: played.stalled,
-        history: played.history,
+        requests: record.requests,
+        repeated: record.repeated,
+        killed: record.killed,
+        stalled: record.stalled,
+        history: record.history,
         records,
         effects: Effects::read(effects)?,
-        took: begun.elapsed(),
+        took: started.elapsed(),
     })
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass::{Fence, Task, TaskId};
 
-use crate::demo::effects::Seen;
-use crate::demo::history::{History, Story};
+use crate::demo::effects::EffectCounts;
+use crate::demo::history::{History, TaskEvents};
 
 /// The facts after the demo: the state of the store, and what was done to it.
 #[derive(Debug)]
@@ -19,18 +19,18 @@ pub(crate) struct Facts {
     pub(crate) hopeless: TaskId,
     /// The number of requested tasks, duplicates included.
     pub(crate) requests: usize,
-    pub(crate) twice: Twice,
-    pub(crate) killed: Killed,
-    pub(crate) stalled: Stalled,
+    pub(crate) repeated: RepeatedRequest,
+    pub(crate) killed: KilledWorker,
+    pub(crate) stalled: StalledWorker,
     pub(crate) history: History,
     pub(crate) records: Vec<Arc<Task>>,
-    pub(crate) effects: Seen,
+    pub(crate) effects: EffectCounts,
     pub(crate) took: Duration,
 }
 
 /// The responses to a duplicate request.
 #[derive(Debug)]
-pub(crate) struct Twice {
+pub(crate) struct RepeatedRequest {
     pub(crate) first: TaskId,
     pub(crate) second: TaskId,
     pub(crate) duplicate: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Twice {
 
 /// The killed worker, and its leases.
 #[derive(Debug)]
-pub(crate) struct Killed {
+pub(crate) struct KilledWorker {
     pub(crate) worker: String,
     pub(crate) pid: u32,
     pub(crate) held: Vec<Fence>,
@@ -46,11 +46,11 @@ pub(crate) struct Killed {
 
 /// The stalled worker, and the response to its late write.
 #[derive(Debug)]
-pub(crate) struct Stalled {
+pub(crate) struct StalledWorker {
     pub(crate) worker: String,
     pub(crate) fence: Fence,
     pub(crate) code: String,
-    pub(crate) answer: String,
+    pub(crate) message: String,
 }
 
 /// An invariant of the demo.
@@ -76,11 +76,11 @@ impl Facts {
     }
 
     fn created(&self) -> usize {
-        self.history.sum(|story| story.created) as usize
+        self.history.sum(|events| events.created) as usize
     }
 
     fn attempts(&self) -> usize {
-        self.history.stories().map(|(_, story)| story.attempts.len()).sum()
+        self.history.tasks().map(|(_, events)| events.attempts.len()).sum()
     }
 
     /// Leases of the killed worker that were followed by a claim of another one.
@@ -91,7 +91,7 @@ impl Facts {
     /// Effects under the fence that completed the task.
     fn counted(&self) -> usize {
         let counts = |(task, epoch): &&(TaskId, u64)| {
-            self.history.of(task).is_some_and(|story| story.completed.contains(epoch))
+            self.history.of(task).is_some_and(|events| events.completed.contains(epoch))
         };
         self.effects.keys().filter(counts).count()
     }
@@ -103,8 +103,8 @@ impl Facts {
     /// The number of claims by worker.
     fn claims(&self) -> BTreeMap<String, usize> {
         let mut claims = BTreeMap::new();
-        for (_, story) in self.history.stories() {
-            for (_, worker) in &story.claims {
+        for (_, events) in self.history.tasks() {
+            for (_, worker) in &events.claims {
                 *claims.entry(worker.to_string()).or_default() += 1;
             }
         }
@@ -123,9 +123,9 @@ impl Facts {
             row(&format!("  {state}{dead}"), count);
         }
         row("attempts begun", self.attempts());
-        row("  followed by a retry", self.history.sum(|story| story.retries) as usize);
-        let expired = |story: &Story| story.expired.len();
-        row("leases expired", self.history.stories().map(|(_, story)| expired(story)).sum());
+        row("  followed by a retry", self.history.sum(|events| events.retries) as usize);
+        let expired = |events: &TaskEvents| events.expired.len();
+        row("leases expired", self.history.tasks().map(|(_, events)| expired(events)).sum());
         row("  lost to the kill", self.killed.held.len());
         row("  of those, claimed again under the next epoch", self.recovered());
         row("late writes rejected as stale", usize::from(self.stalled.code == "stale_fence"));
@@ -188,23 +188,23 @@ impl Facts {
     fn none_twice(&self) -> bool {
         self.records.iter().all(|task| {
             let ended = [task.lifecycle.public().as_str()];
-            self.history.of(&task.id).is_some_and(|story| story.endings == ended)
+            self.history.of(&task.id).is_some_and(|events| events.endings == ended)
         })
     }
 
     fn effects_once(&self) -> bool {
         let once = |task: &TaskId, epoch: u64| self.effects.get(&(task.clone(), epoch)) == Some(&1);
-        let mut stories = self.history.stories();
-        stories.all(|(task, story)| story.completed.iter().all(|epoch| once(task, *epoch)))
+        let mut tasks = self.history.tasks();
+        tasks.all(|(task, events)| events.completed.iter().all(|epoch| once(task, *epoch)))
             && self.counted() == self.state("completed")
     }
 
     fn kill_recovered(&self) -> bool {
         let by_others = |fence: &Fence| {
-            let story = self.history.of(&fence.task.id);
-            let next = story.and_then(|story| story.claimed_by(fence.epoch + 1));
+            let events = self.history.of(&fence.task.id);
+            let next = events.and_then(|events| events.claimed_by(fence.epoch + 1));
             next.is_some_and(|worker| worker.as_str() != self.killed.worker)
-                && story.is_some_and(|story| !story.completed.contains(&fence.epoch))
+                && events.is_some_and(|events| !events.completed.contains(&fence.epoch))
         };
         let held = &self.killed.held;
         !held.is_empty() && self.recovered() == held.len() && held.iter().all(by_others)
@@ -212,22 +212,22 @@ impl Facts {
 
     fn stale_rejected(&self) -> bool {
         let fence = &self.stalled.fence;
-        let story = self.history.of(&fence.task.id);
+        let events = self.history.of(&fence.task.id);
         let by_another = |epochs: &[u64]| matches!(epochs, [epoch] if *epoch != fence.epoch);
         self.stalled.code == "stale_fence"
-            && story.is_some_and(|story| by_another(&story.completed))
+            && events.is_some_and(|events| by_another(&events.completed))
     }
 
     fn duplicate_answered(&self) -> bool {
-        let Twice { first, second, duplicate } = &self.twice;
-        let created = self.history.of(first).map(|story| story.created);
+        let RepeatedRequest { first, second, duplicate } = &self.repeated;
+        let created = self.history.of(first).map(|events| events.created);
         *duplicate && first == second && created == Some(1)
     }
 
     fn attempts_bounded(&self) -> bool {
         self.records.iter().all(|task| {
-            let counted = self.history.of(&task.id).is_some_and(|story| {
-                let numbers = story.attempts.iter().copied();
+            let counted = self.history.of(&task.id).is_some_and(|events| {
+                let numbers = events.attempts.iter().copied();
                 numbers.eq(1..=task.attempts)
             });
             let most = task.policy.retry.as_ref().map(|retry| retry.max_attempts);
@@ -240,10 +240,10 @@ impl Facts {
 
     /// An attempt whose lease expired did not fail.
     fn retries_planned(&self) -> bool {
-        let planned = |task: &TaskId, story: &Story| {
-            u32::from(self.failing.contains(task) && story.first_ended())
+        let planned = |task: &TaskId, events: &TaskEvents| {
+            u32::from(self.failing.contains(task) && events.first_ended())
         };
-        self.history.stories().all(|(task, story)| story.retries == planned(task, story))
+        self.history.tasks().all(|(task, events)| events.retries == planned(task, events))
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -255,7 +255,7 @@ impl Facts {
             "tasks": self.created(),
             "states": self.states(),
             "attempts": self.attempts(),
-            "retries": self.history.sum(|story| story.retries),
+            "retries": self.history.sum(|events| events.retries),
             "dead_letters": self.state("failed"),
             "killed": {
                 "worker": self.killed.worker,
@@ -263,7 +263,7 @@ impl Facts {
                 "leases_held": self.killed.held.len(),
                 "leases_recovered": self.recovered(),
             },
-            "stale_write": { "code": self.stalled.code, "answer": self.stalled.answer },
+            "stale_write": { "code": self.stalled.code, "answer": self.stalled.message },
             "effects": { "written": self.written(), "counted": self.counted() },
             "claims_by_worker": self.claims(),
             "checks": checks,
@@ -314,7 +314,7 @@ mod tests {
         let (killed, late) = (claim(&engine, "victim").await, claim(&engine, "sleeper").await);
         clock.advance_ms(2_000);
         engine.sweep().await.unwrap();
-        let mut effects = Seen::new();
+        let mut effects = EffectCounts::new();
         for _ in 0..6 {
             let fence = claim(&engine, "worker").await;
             let (class, retry) = match fence.task.id.as_str() {
@@ -334,16 +334,20 @@ mod tests {
         let mut log = engine.subscribe(None).await.unwrap();
         log.read().await.unwrap().iter().for_each(|entry| history.note(entry));
         let records = engine.tasks(&tenant, &Default::default(), None, 100).await.unwrap();
-        let (code, answer) = (refusal.code().to_owned(), refusal.to_string());
+        let (code, message) = (refusal.code().to_owned(), refusal.to_string());
         Facts {
             tasks: 5,
             broken: 2,
             failing: BTreeSet::from(["f-hopeless".into()]),
             hopeless: "f-hopeless".into(),
             requests: 6,
-            twice: Twice { first: "d-twice".into(), second: "d-twice".into(), duplicate: true },
-            killed: Killed { worker: "victim".into(), pid: 1, held: vec![killed] },
-            stalled: Stalled { worker: "sleeper".into(), fence: late, code, answer },
+            repeated: RepeatedRequest {
+                first: "d-twice".into(),
+                second: "d-twice".into(),
+                duplicate: true,
+            },
+            killed: KilledWorker { worker: "victim".into(), pid: 1, held: vec![killed] },
+            stalled: StalledWorker { worker: "sleeper".into(), fence: late, code, message },
             history,
             records,
             effects,
@@ -361,7 +365,7 @@ mod tests {
         change(Arc::make_mut(task));
     }
 
-    fn spoil(facts: &mut Facts, task: &str, change: impl FnOnce(&mut Story)) {
+    fn spoil(facts: &mut Facts, task: &str, change: impl FnOnce(&mut TaskEvents)) {
         change(facts.history.0.get_mut(&TaskId::new(task)).unwrap());
     }
 
@@ -383,7 +387,7 @@ mod tests {
             ),
             (
                 "a task ended twice",
-                |f| spoil(f, "d-twice", |story| story.endings.push("completed".into())),
+                |f| spoil(f, "d-twice", |events| events.endings.push("completed".into())),
                 "none_twice",
             ),
             ("an effect is missing", |f| drop(f.effects.pop_first()), "effects_once"),
@@ -394,14 +398,14 @@ mod tests {
             ),
             (
                 "a lease was not lost",
-                |f| spoil(f, "a-killed", |story| story.expired.clear()),
+                |f| spoil(f, "a-killed", |events| events.expired.clear()),
                 "kill_recovered",
             ),
             ("no busy worker was killed", |f| f.killed.held.clear(), "kill_recovered"),
             ("the late write was accepted", |f| f.stalled.code = "x".into(), "stale_rejected"),
             (
                 "the second request created a second task",
-                |f| f.twice.second = "e-again".into(),
+                |f| f.repeated.second = "e-again".into(),
                 "duplicate_answered",
             ),
             ("nothing was broken", |f| f.broken = 0, "broken_failed"),
@@ -409,7 +413,7 @@ mod tests {
                 "an attempt too many",
                 |f| {
                     with(f, "a-killed", |task| task.attempts = 4);
-                    spoil(f, "a-killed", |story| story.attempts = vec![1, 2, 3, 4]);
+                    spoil(f, "a-killed", |events| events.attempts = vec![1, 2, 3, 4]);
                 },
                 "attempts_bounded",
             ),
@@ -420,25 +424,25 @@ mod tests {
             ),
             (
                 "a gap between attempts",
-                |f| spoil(f, "a-killed", |story| story.attempts = vec![1, 3]),
+                |f| spoil(f, "a-killed", |events| events.attempts = vec![1, 3]),
                 "attempts_bounded",
             ),
             (
                 "too few attempts of a task that always fails",
                 |f| {
                     with(f, "f-hopeless", |task| task.attempts = 1);
-                    spoil(f, "f-hopeless", |story| story.attempts = vec![1]);
+                    spoil(f, "f-hopeless", |events| events.attempts = vec![1]);
                 },
                 "attempts_bounded",
             ),
             (
                 "a failure without a retry",
-                |f| spoil(f, "f-hopeless", |story| story.retries = 0),
+                |f| spoil(f, "f-hopeless", |events| events.retries = 0),
                 "retries_planned",
             ),
             (
                 "a retry without a failure",
-                |f| spoil(f, "d-twice", |story| story.retries = 1),
+                |f| spoil(f, "d-twice", |events| events.retries = 1),
                 "retries_planned",
             ),
         ];

@@ -64,8 +64,8 @@ impl Replay {
             }
         } else {
             for ids in self.ids.chunks(PAGE) {
-                let known = self.known(&engine, ids, &mut tally).await?;
-                tally.replay(&engine, known).await?;
+                let failed = self.failed(&engine, ids, &mut tally).await?;
+                tally.replay(&engine, failed).await?;
             }
         }
         tally.report()?;
@@ -85,23 +85,23 @@ impl Replay {
     }
 
     /// The named tasks that have failed; the others are rejected.
-    async fn known(
+    async fn failed(
         &self,
         engine: &Engine,
         ids: &[TaskId],
         tally: &mut Tally,
     ) -> Result<Vec<Arc<Task>>, Error> {
-        let mut known = Vec::new();
+        let mut failed = Vec::new();
         for id in ids {
             match engine.task(&self.target.key(id)).await? {
                 None => tally.refuse(id, &Rejection::TaskNotFound.into()),
                 Some(task) if matches!(task.lifecycle, Lifecycle::Failed { .. }) => {
-                    known.push(task);
+                    failed.push(task);
                 }
                 Some(task) => tally.not_failed(&task),
             }
         }
-        Ok(known)
+        Ok(failed)
     }
 }
 
@@ -127,9 +127,9 @@ impl Tally {
             let (task, generation) = (task.task_key(), task.generation);
             Command::from(command::Replay { task, generation })
         });
-        let answers = engine.submit_many(replays.collect()).await?;
-        for (task, answer) in tasks.iter().zip(answers) {
-            match answer {
+        let results = engine.submit_many(replays.collect()).await?;
+        for (task, result) in tasks.iter().zip(results) {
+            match result {
                 Ok(Outcome::Replayed { generation }) => self.accept(&task.id, generation),
                 Ok(other) => unreachable!("unexpected outcome of a replay: {other:?}"),
                 Err(Error::Rejected(rejection)) => self.refuse(&task.id, &rejection.into()),

@@ -1,33 +1,33 @@
 use tokio_postgres::Error;
 
 use crate::doctor::finding::Finding;
-use crate::doctor::postgres::{Look, Seen};
+use crate::doctor::postgres::{QueryCheck, QueryResult};
 
-pub(super) const LOOKS: &[Look] = &[
-    Look { check: "fsync", sql: "SELECT current_setting('fsync')", judge: fsync },
-    Look {
+pub(super) const CHECKS: &[QueryCheck] = &[
+    QueryCheck { check: "fsync", sql: "SELECT current_setting('fsync')", judge: fsync },
+    QueryCheck {
         check: "full_page_writes",
         sql: "SELECT current_setting('full_page_writes')",
         judge: full_page_writes,
     },
-    Look {
+    QueryCheck {
         check: "synchronous_commit",
         sql: "SELECT current_setting('synchronous_commit')",
         judge: synchronous_commit,
     },
 ];
 
-fn fsync(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
-    let found: String = seen.row().try_get(0)?;
+fn fsync(result: &QueryResult<'_>) -> Result<Vec<Finding>, Error> {
+    let found: String = result.row().try_get(0)?;
     Ok(vec![match found.as_str() {
         "on" => Finding::ok("fsync", found),
         _ => Finding::problem("fsync", found, "turn it on: a power failure loses commits"),
     }])
 }
 
-fn full_page_writes(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
+fn full_page_writes(result: &QueryResult<'_>) -> Result<Vec<Finding>, Error> {
     const CHECK: &str = "full_page_writes";
-    let found: String = seen.row().try_get(0)?;
+    let found: String = result.row().try_get(0)?;
     Ok(vec![match found.as_str() {
         "on" => Finding::ok(CHECK, found),
         _ => {
@@ -37,8 +37,8 @@ fn full_page_writes(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     }])
 }
 
-fn synchronous_commit(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
-    let found: String = seen.row().try_get(0)?;
+fn synchronous_commit(result: &QueryResult<'_>) -> Result<Vec<Finding>, Error> {
+    let found: String = result.row().try_get(0)?;
     let found = match found.as_str() {
         "off" => "off; engines turn it on for their commits".to_owned(),
         _ => found,

@@ -5,11 +5,11 @@ use windlass_store_postgres::MIGRATIONS;
 
 use crate::doctor::finding::Finding;
 use crate::doctor::plan::{Plan, columns};
-use crate::doctor::postgres::{Look, Seen};
+use crate::doctor::postgres::{QueryCheck, QueryResult};
 
 const CHECK: &str = "indexes";
 
-pub(super) const LOOKS: &[Look] = &[Look {
+pub(super) const CHECKS: &[QueryCheck] = &[QueryCheck {
     check: CHECK,
     sql: "SELECT i.relname::text, t.relname::text, x.indisvalid AND x.indisready, \
           x.indisprimary, pg_get_indexdef(i.oid), coalesce(s.idx_scan, 0), \
@@ -31,9 +31,9 @@ struct Index {
     size: String,
 }
 
-fn indexes(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
+fn indexes(result: &QueryResult<'_>) -> Result<Vec<Finding>, Error> {
     let mut there = BTreeMap::new();
-    for row in seen.rows {
+    for row in result.rows {
         let index = Index {
             table: row.try_get(1)?,
             is_valid: row.try_get(2)?,
@@ -45,9 +45,9 @@ fn indexes(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
         there.insert(row.try_get::<_, String>(0)?, index);
     }
     let plan = Plan::of(MIGRATIONS);
-    let mut findings = missing(&plan, &there, &seen.options.schema);
+    let mut findings = missing(&plan, &there, &result.options.schema);
     for (name, index) in &there {
-        findings.extend(judge(&plan, name, index, &seen.options.schema));
+        findings.extend(judge(&plan, name, index, &result.options.schema));
     }
     if findings.is_empty() {
         let unused: Vec<&str> =

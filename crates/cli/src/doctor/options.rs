@@ -48,10 +48,10 @@ impl Doctor {
 }
 
 fn rows(findings: &[Finding]) -> Vec<[String; 3]> {
-    let told = |finding: &Finding| match finding.advice.as_str() {
+    let text = |finding: &Finding| match finding.advice.as_str() {
         "" => finding.found.clone(),
         advice => format!("{}\n-> {advice}", finding.found),
     };
-    let row = |it: &Finding| [it.check.to_owned(), it.level.as_str().to_owned(), told(it)];
+    let row = |it: &Finding| [it.check.to_owned(), it.level.as_str().to_owned(), text(it)];
     findings.iter().map(row).collect()
 }

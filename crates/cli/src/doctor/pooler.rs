@@ -25,11 +25,11 @@ enum Pooler {
     OfSessions,
     OfTransactions {
         /// Whether prepared statements follow their client across connections.
-        keeps_statements: bool,
+        tracks_statements: bool,
     },
 }
 
-pub(super) async fn look(url: &str, prepare: Option<bool>) -> Finding {
+pub(super) async fn check(url: &str, prepare: Option<bool>) -> Finding {
     match find(url).await {
         Ok(pooler) => judge(pooler, prepare),
         Err(error) => {
@@ -58,12 +58,12 @@ fn judge(pooler: Pooler, prepare: Option<bool>) -> Finding {
                 .to_owned(),
             ..Finding::ok(CHECK, "probably session pooling; statements are not prepared")
         },
-        (Pooler::OfTransactions { keeps_statements: false }, Some(true)) => Finding::problem(
+        (Pooler::OfTransactions { tracks_statements: false }, Some(true)) => Finding::problem(
             CHECK,
             "transaction pooling that mixes up prepared statements",
             "remove prepare=on from the URL: a commit may be acknowledged that did not happen",
         ),
-        (Pooler::OfTransactions { keeps_statements: true }, Some(true)) => {
+        (Pooler::OfTransactions { tracks_statements: true }, Some(true)) => {
             Finding::ok(CHECK, "transaction pooling with support for prepared statements")
         }
         (Pooler::OfTransactions { .. }, _) => Finding::ok(
@@ -80,8 +80,8 @@ async fn find(url: &str) -> Result<Pooler, StoreError> {
     let ((one, _), (two, _)) = (connect(url).await?, connect(url).await?);
     for _ in 0..TRIES {
         if is_shared(&one, &two).await {
-            let keeps_statements = keeps_statements(&one, &two).await;
-            return Ok(Pooler::OfTransactions { keeps_statements });
+            let tracks_statements = tracks_statements(&one, &two).await;
+            return Ok(Pooler::OfTransactions { tracks_statements });
         }
     }
     Ok(Pooler::OfSessions)
@@ -92,8 +92,8 @@ async fn is_direct(url: &str) -> Result<bool, StoreError> {
     let mark = if url.contains('?') { '&' } else { '?' };
     match connect(&format!("{url}{mark}options=-c%20windlass.asked%3Dyes")).await {
         Ok((client, _)) => {
-            let asked = "SELECT current_setting('windlass.asked', true)";
-            let row = client.query_typed_one(asked, &[]).await.map_err(unavailable)?;
+            let query = "SELECT current_setting('windlass.asked', true)";
+            let row = client.query_typed_one(query, &[]).await.map_err(unavailable)?;
             let found: Option<String> = row.try_get(0).map_err(unavailable)?;
             Ok(found.as_deref() == Some("yes"))
         }
@@ -110,10 +110,10 @@ fn unavailable(error: tokio_postgres::Error) -> StoreError {
 /// happens with direct connections.
 async fn is_shared(one: &Client, two: &Client) -> bool {
     let before = process(one).await;
-    let begun = two.batch_execute("BEGIN").await.is_ok();
+    let in_transaction = two.batch_execute("BEGIN").await.is_ok();
     let held = process(two).await;
     let after = process(one).await;
-    let shared = begun && (held == before || after != before || after.is_none());
+    let shared = in_transaction && (held == before || after != before || after.is_none());
     // If the rollback fails, the transaction ends with the client.
     let _ = two.batch_execute("ROLLBACK").await;
     shared
@@ -121,17 +121,17 @@ async fn is_shared(one: &Client, two: &Client) -> bool {
 
 /// The server process of a client; none if no connection is free.
 async fn process(client: &Client) -> Option<i32> {
-    let asked = client.query_typed_one("SELECT pg_backend_pid()", &[]);
-    tokio::time::timeout(SOON, asked).await.ok()?.ok()?.try_get(0).ok()
+    let query = client.query_typed_one("SELECT pg_backend_pid()", &[]);
+    tokio::time::timeout(SOON, query).await.ok()?.ok()?.try_get(0).ok()
 }
 
 /// Prepares a statement, blocks its connection, and checks whether another one knows it.
-async fn keeps_statements(one: &Client, two: &Client) -> bool {
+async fn tracks_statements(one: &Client, two: &Client) -> bool {
     let Ok(statement) = one.prepare(STATEMENT).await else { return false };
     for _ in 0..TRIES {
         let Some(name) = hold(two).await else { continue };
-        let asked = tokio::time::timeout(SOON, one.query(&statement, &[])).await;
-        let is_lost = match &asked {
+        let queried = tokio::time::timeout(SOON, one.query(&statement, &[])).await;
+        let is_lost = match &queried {
             Ok(Err(error)) => error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME),
             // No other connection is free: undecidable.
             Err(_) => true,
@@ -142,7 +142,7 @@ async fn keeps_statements(one: &Client, two: &Client) -> bool {
             let _ = two.batch_execute(&format!("DEALLOCATE \"{name}\"")).await;
         }
         let _ = two.batch_execute("COMMIT").await;
-        return matches!(asked, Ok(Ok(_)));
+        return matches!(queried, Ok(Ok(_)));
     }
     false
 }
@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn the_prepare_option_is_checked_against_the_pooler() {
-        let lost = Pooler::OfTransactions { keeps_statements: false };
-        let kept = Pooler::OfTransactions { keeps_statements: true };
+        let lost = Pooler::OfTransactions { tracks_statements: false };
+        let tracked = Pooler::OfTransactions { tracks_statements: true };
         for (pooler, prepare, expected) in [
             (Pooler::None, None, Level::Ok),
             (Pooler::None, Some(true), Level::Ok),
@@ -181,8 +181,8 @@ mod tests {
             (lost, None, Level::Ok),
             (lost, Some(false), Level::Ok),
             (lost, Some(true), Level::Problem),
-            (kept, Some(true), Level::Ok),
-            (kept, None, Level::Ok),
+            (tracked, Some(true), Level::Ok),
+            (tracked, None, Level::Ok),
         ] {
             assert_eq!(judge(pooler, prepare).level, expected, "{pooler:?}, {prepare:?}");
         }

@@ -10,18 +10,18 @@ use crate::doctor::finding::Finding;
 use crate::doctor::{durability, indexes, pooler, records, server, tables, transactions};
 
 /// The timeout of a query.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One query, and how its result is judged.
-pub(super) struct Look {
+pub(super) struct QueryCheck {
     pub(super) check: &'static str,
     /// `{schema}` is the name of the schema, `{long}` how long a transaction may be open.
     pub(super) sql: &'static str,
-    pub(super) judge: fn(&Seen<'_>) -> Result<Vec<Finding>, Error>,
+    pub(super) judge: fn(&QueryResult<'_>) -> Result<Vec<Finding>, Error>,
 }
 
 /// A query result, with all that is needed to judge it.
-pub(super) struct Seen<'a> {
+pub(super) struct QueryResult<'a> {
     pub(super) rows: &'a [Row],
     pub(super) config: &'a Config,
     pub(super) options: &'a Options,
@@ -29,7 +29,7 @@ pub(super) struct Seen<'a> {
     pub(super) after: SystemTime,
 }
 
-impl Seen<'_> {
+impl QueryResult<'_> {
     /// The only row of a result that always has one.
     pub(super) fn row(&self) -> &Row {
         &self.rows[0]
@@ -37,71 +37,71 @@ impl Seen<'_> {
 }
 
 /// Checks of any database.
-const OF_SERVER: &[&[Look]] =
-    &[server::LOOKS, durability::LOOKS, transactions::LOOKS, tables::LOOKS];
+const OF_SERVER: &[&[QueryCheck]] =
+    &[server::CHECKS, durability::CHECKS, transactions::CHECKS, tables::CHECKS];
 
 /// Checks that need the tables.
-const OF_TABLES: &[&[Look]] = &[tables::LOOKS_INSIDE, indexes::LOOKS];
+const OF_TABLES: &[&[QueryCheck]] = &[tables::CHECKS_OF_CONTENTS, indexes::CHECKS];
 
 pub(super) async fn examine(url: &str, long: Duration) -> Vec<Finding> {
-    let asked = tokio::time::timeout(PATIENCE, connect(url)).await;
+    let connected = tokio::time::timeout(TIMEOUT, connect(url)).await;
     let unreachable = |why: String| {
         let advice = "check that the server runs, the URL is right and the role may log in";
         vec![Finding::problem("connection", why, advice)]
     };
-    let (client, options) = match asked {
+    let (client, options) = match connected {
         Ok(Ok(connected)) => connected,
         Ok(Err(error)) => return unreachable(error.to_string()),
-        Err(_) => return unreachable(format!("no answer within {} s", PATIENCE.as_secs())),
+        Err(_) => return unreachable(format!("no answer within {} s", TIMEOUT.as_secs())),
     };
     let config = match Options::parse(url) {
         Ok((config, _)) => config,
         Err(error) => return unreachable(error.to_string()),
     };
-    let patient = Patient { client, config, options, long };
+    let database = CheckedDatabase { client, config, options, long };
     let mut findings = vec![Finding::ok("connection", "the server answers")];
-    for look in OF_SERVER.iter().copied().flatten() {
-        findings.extend(patient.take(look).await);
+    for check in OF_SERVER.iter().copied().flatten() {
+        findings.extend(database.run(check).await);
     }
-    let format = read_format(&patient.client, &patient.options.schema).await;
+    let format = read_format(&database.client, &database.options.schema).await;
     if let Some(finding) = tables::of_unreleased(&format) {
         findings.push(finding);
     } else if tables::are_there(&findings) {
-        for look in OF_TABLES.iter().copied().flatten() {
-            findings.extend(patient.take(look).await);
+        for check in OF_TABLES.iter().copied().flatten() {
+            findings.extend(database.run(check).await);
         }
-        let schema = &patient.options.schema;
-        findings.push(records::of_database(&patient.client, schema, PATIENCE).await);
+        let schema = &database.options.schema;
+        findings.push(records::of_database(&database.client, schema, TIMEOUT).await);
     }
-    let looked = tokio::time::timeout(PATIENCE, pooler::look(url, patient.options.prepare)).await;
-    findings.push(looked.unwrap_or_else(|_| pooler::busy()));
+    let finding = tokio::time::timeout(TIMEOUT, pooler::check(url, database.options.prepare)).await;
+    findings.push(finding.unwrap_or_else(|_| pooler::busy()));
     findings
 }
 
 /// The database that is checked.
-struct Patient {
+struct CheckedDatabase {
     client: Client,
     config: Config,
     options: Options,
     long: Duration,
 }
 
-impl Patient {
+impl CheckedDatabase {
     /// A check that is not permitted, or that fails, is a finding too.
-    async fn take(&self, look: &Look) -> Vec<Finding> {
+    async fn run(&self, check: &QueryCheck) -> Vec<Finding> {
         let long = format!("interval '{} milliseconds'", self.long.as_millis());
-        let sql = look.sql.replace("{schema}", &self.options.schema).replace("{long}", &long);
+        let sql = check.sql.replace("{schema}", &self.options.schema).replace("{long}", &long);
         let before = SystemTime::now();
-        let asked = tokio::time::timeout(PATIENCE, self.client.query_typed(&sql, &[])).await;
-        let Ok(asked) = asked else {
-            let found = format!("not checked: no answer within {} s", PATIENCE.as_secs());
-            return vec![Finding::warning(look.check, found, "check again under less load")];
+        let queried = tokio::time::timeout(TIMEOUT, self.client.query_typed(&sql, &[])).await;
+        let Ok(queried) = queried else {
+            let found = format!("not checked: no answer within {} s", TIMEOUT.as_secs());
+            return vec![Finding::warning(check.check, found, "check again under less load")];
         };
-        let judged = asked.and_then(|rows| {
+        let judged = queried.and_then(|rows| {
             let (config, options, after) = (&self.config, &self.options, SystemTime::now());
-            (look.judge)(&Seen { rows: &rows, config, options, before, after })
+            (check.judge)(&QueryResult { rows: &rows, config, options, before, after })
         });
-        judged.unwrap_or_else(|error| vec![failed(look.check, &error)])
+        judged.unwrap_or_else(|error| vec![failed(check.check, &error)])
     }
 }
 
@@ -110,6 +110,6 @@ fn failed(check: &'static str, error: &Error) -> Finding {
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "check again as a role with that right",
         _ => "report this, with the version of the server",
     };
-    let why = error.as_db_error().map_or(error.to_string(), |said| said.message().to_owned());
+    let why = error.as_db_error().map_or(error.to_string(), |error| error.message().to_owned());
     Finding::warning(check, format!("not checked: {why}"), advice)
 }

@@ -100,13 +100,13 @@ fn shown(value: ValueRef<'_>) -> String {
     }
 }
 
-/// All records of a schema, page by page; `patience` is the timeout of one page.
-pub(super) async fn of_database(client: &Client, schema: &str, patience: Duration) -> Finding {
+/// All records of a schema, page by page; `page_timeout` is the timeout of one page.
+pub(super) async fn of_database(client: &Client, schema: &str, page_timeout: Duration) -> Finding {
     let mut census = Census::default();
     for table in Table::ALL {
-        if let Err(why) = of_table(client, schema, *table, patience, &mut census).await {
+        if let Err(why) = of_table(client, schema, *table, page_timeout, &mut census).await {
             // Nothing was written; the rollback only frees the connection for later checks.
-            let _ = timeout(patience, client.batch_execute("ROLLBACK")).await;
+            let _ = timeout(page_timeout, client.batch_execute("ROLLBACK")).await;
             let found = format!("not checked: {}: {why}", table.spec().name);
             let advice = "check again as a role that may read every table, or under less load";
             return Finding::warning(CHECK, found, advice);
@@ -119,7 +119,7 @@ async fn of_table(
     client: &Client,
     schema: &str,
     table: Table,
-    patience: Duration,
+    page_timeout: Duration,
     census: &mut Census,
 ) -> Result<(), String> {
     let spec = table.spec();
@@ -131,23 +131,23 @@ async fn of_table(
         key.join(", "),
         spec.name,
     );
-    let said = |error: tokio_postgres::Error| {
-        error.as_db_error().map_or(error.to_string(), |said| said.message().to_owned())
+    let error_text = |error: tokio_postgres::Error| {
+        error.as_db_error().map_or(error.to_string(), |error| error.message().to_owned())
     };
-    let late = |_| format!("no answer within {} s", patience.as_secs());
-    timeout(patience, client.batch_execute(&open)).await.map_err(late)?.map_err(said)?;
+    let late = |_| format!("no answer within {} s", page_timeout.as_secs());
+    timeout(page_timeout, client.batch_execute(&open)).await.map_err(late)?.map_err(error_text)?;
     let fetch = format!("FETCH {PAGE} FROM records");
     loop {
-        let page = timeout(patience, client.query_typed(&fetch, &[])).await;
-        let page = page.map_err(late)?.map_err(said)?;
+        let page = timeout(page_timeout, client.query_typed(&fetch, &[])).await;
+        let page = page.map_err(late)?.map_err(error_text)?;
         for row in &page {
-            let key: Vec<String> = row.try_get(2).map_err(said)?;
-            let body: &str = row.try_get(1).map_err(said)?;
-            census.count(table, &key, Some(row.try_get(0).map_err(said)?), Some(body));
+            let key: Vec<String> = row.try_get(2).map_err(error_text)?;
+            let body: &str = row.try_get(1).map_err(error_text)?;
+            census.count(table, &key, Some(row.try_get(0).map_err(error_text)?), Some(body));
         }
         if page.len() < PAGE {
-            let end = timeout(patience, client.batch_execute("COMMIT")).await;
-            return end.map_err(late)?.map_err(said);
+            let end = timeout(page_timeout, client.batch_execute("COMMIT")).await;
+            return end.map_err(late)?.map_err(error_text);
         }
     }
 }

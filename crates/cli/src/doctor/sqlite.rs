@@ -23,9 +23,9 @@ const UNSAFE: &[(i64, &str, &str)] = &[
 const LITTLE_BYTES: u64 = 100 * 1024 * 1024;
 const LARGE_LOG_BYTES: u64 = 512 * 1024 * 1024;
 
-type Look = fn(&Connection, &Path) -> rusqlite::Result<Finding>;
+type FileCheck = fn(&Connection, &Path) -> rusqlite::Result<Finding>;
 
-const LOOKS: &[(&str, Look)] = &[
+const CHECKS: &[(&str, FileCheck)] = &[
     ("journal", journal),
     ("format", format),
     ("tables", tables),
@@ -45,10 +45,10 @@ pub(super) fn examine(path: &Path) -> Vec<Finding> {
     let mut findings = vec![file(path), file_system(path), space(path), log(path)];
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     match Connection::open_with_flags(path, flags) {
-        Ok(conn) => findings.extend(LOOKS.iter().map(|(check, look)| {
-            look(&conn, path).unwrap_or_else(|error| {
+        Ok(conn) => findings.extend(CHECKS.iter().map(|(name, check)| {
+            check(&conn, path).unwrap_or_else(|error| {
                 let advice = "restore the file from a backup, if it is from Windlass";
-                Finding::problem(check, format!("cannot be checked: {error}"), advice)
+                Finding::problem(name, format!("cannot be checked: {error}"), advice)
             })
         })),
         Err(error) => findings.push(Finding::problem("file", error.to_string(), "check rights")),
@@ -80,7 +80,7 @@ fn file_system(path: &Path) -> Finding {
             return Finding::warning(CHECK, found, "check that it is a local disk");
         }
     };
-    match UNSAFE.iter().find(|(known, ..)| *known == number) {
+    match UNSAFE.iter().find(|(unsafe_type, ..)| *unsafe_type == number) {
         Some((_, name, why)) => {
             Finding::warning(CHECK, format!("{name}: {why}"), "move the file to a local disk")
         }
@@ -154,12 +154,12 @@ fn tables(conn: &Connection, _: &Path) -> rusqlite::Result<Finding> {
 }
 
 fn integrity(conn: &Connection, path: &Path) -> rusqlite::Result<Finding> {
-    let said: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-    Ok(match said.as_str() {
+    let outcome: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    Ok(match outcome.as_str() {
         "ok" => Finding::ok("integrity", "a quick check found no problem"),
         _ => {
             let advice = format!("restore {} from a backup", path.display());
-            Finding::problem("integrity", said, advice)
+            Finding::problem("integrity", outcome, advice)
         }
     })
 }

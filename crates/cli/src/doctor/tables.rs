@@ -4,18 +4,18 @@ use windlass_store_postgres::{FORMAT, MIGRATIONS};
 
 use crate::doctor::finding::{Finding, Level};
 use crate::doctor::plan::Plan;
-use crate::doctor::postgres::{Look, Seen};
+use crate::doctor::postgres::{QueryCheck, QueryResult};
 use crate::duration::brief;
 
 const TABLES: &str = "tables";
 
-pub(super) const LOOKS: &[Look] = &[
-    Look {
+pub(super) const CHECKS: &[QueryCheck] = &[
+    QueryCheck {
         check: "autovacuum",
         sql: "SELECT current_setting('autovacuum'), current_setting('track_counts')",
         judge: autovacuum,
     },
-    Look {
+    QueryCheck {
         check: TABLES,
         sql: "SELECT c.relname::text FROM pg_class AS c \
               JOIN pg_namespace AS n ON n.oid = c.relnamespace \
@@ -24,13 +24,13 @@ pub(super) const LOOKS: &[Look] = &[
     },
 ];
 
-pub(super) const LOOKS_INSIDE: &[Look] = &[
-    Look {
+pub(super) const CHECKS_OF_CONTENTS: &[QueryCheck] = &[
+    QueryCheck {
         check: "format",
         sql: "SELECT format, lowest_compatible FROM \"{schema}\".meta",
         judge: format,
     },
-    Look {
+    QueryCheck {
         check: "rights",
         sql: "SELECT c.relname::text FROM pg_class AS c \
               JOIN pg_namespace AS n ON n.oid = c.relnamespace, \
@@ -43,7 +43,7 @@ pub(super) const LOOKS_INSIDE: &[Look] = &[
               ORDER BY 1",
         judge: rights,
     },
-    Look {
+    QueryCheck {
         check: "vacuum",
         sql: "SELECT s.relname::text, s.n_live_tup, s.n_dead_tup, \
               extract(epoch FROM clock_timestamp() \
@@ -70,8 +70,8 @@ pub(super) fn are_there(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.check == TABLES && finding.level == Level::Ok)
 }
 
-fn autovacuum(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
-    let (on, counts): (String, String) = (seen.row().try_get(0)?, seen.row().try_get(1)?);
+fn autovacuum(result: &QueryResult<'_>) -> Result<Vec<Finding>, Error> {
+    let (on, counts): (String, String) = (result.row().try_get(0)?, result.row().try_get(1)?);
     let found = format!("autovacuum {on}, track_counts {counts}");
     Ok(vec![if on == "on" && counts == "on" {
         Finding::ok("autovacuum", found)
@@ -81,12 +81,12 @@ fn autovacuum(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     }])
 }
 
-fn tables(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
+fn tables(result: &QueryResult<'_>) -> Result<Vec<Finding>, Error> {
     let mut there = Vec::new();
-    for row in seen.rows {
+    for row in result.rows {
         there.push(row.try_get::<_, String>(0)?);
     }
-    let schema = &seen.options.schema;
+    let schema = &result.options.schema;
     let planned = Plan::of(MIGRATIONS).tables;
     let missing: Vec<_> = planned.iter().filter(|table| !there.contains(table)).collect();
     Ok(vec![if missing.is_empty() {
@@ -104,8 +104,8 @@ fn tables(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     }])
 }
 
-fn format(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
-    let (format, lowest): (i64, i64) = (seen.row().try_get(0)?, seen.row().try_get(1)?);
+fn format(result: &QueryResult<'_>) -> Result<Vec<Finding>, Error> {
+    let (format, lowest): (i64, i64) = (result.row().try_get(0)?, result.row().try_get(1)?);
     Ok(vec![of_format(format, lowest, FORMAT)])
 }
 
@@ -133,24 +133,24 @@ pub(super) fn of_format(format: i64, lowest_compatible: i64, supported: i64) -> 
     }
 }
 
-fn rights(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
+fn rights(result: &QueryResult<'_>) -> Result<Vec<Finding>, Error> {
     let mut closed = Vec::new();
-    for row in seen.rows {
+    for row in result.rows {
         closed.push(row.try_get::<_, String>(0)?);
     }
     Ok(vec![if closed.is_empty() {
         Finding::ok("rights", "this role may read and write every table")
     } else {
         let found = format!("this role may not read and write {}", closed.join(", "));
-        let schema = &seen.options.schema;
+        let schema = &result.options.schema;
         let advice = format!("GRANT ALL ON ALL TABLES IN SCHEMA {schema}, and on its sequences");
         Finding::problem("rights", found, advice)
     }])
 }
 
-fn vacuum(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
+fn vacuum(result: &QueryResult<'_>) -> Result<Vec<Finding>, Error> {
     let mut findings = Vec::new();
-    for row in seen.rows {
+    for row in result.rows {
         let (table, live): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
         let (dead, age): (i64, Option<f64>) = (row.try_get(2)?, row.try_get(3)?);
         let (settings, due): (String, f64) = (row.try_get(4)?, row.try_get(5)?);
@@ -160,7 +160,7 @@ fn vacuum(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
         let settings = if settings.is_empty() { settings } else { format!("; {settings}") };
         let found = format!("{table}: {live} live and {dead} dead rows, {age}{settings}");
         findings.push(if !row.try_get::<_, bool>(6)? {
-            let schema = &seen.options.schema;
+            let schema = &result.options.schema;
             let advice = format!("ALTER TABLE {schema}.{table} RESET (autovacuum_enabled)");
             Finding::problem("vacuum", found, advice)
         } else if dead as f64 > 2.0 * due {

@@ -3,20 +3,20 @@
 use tokio_postgres::Error;
 
 use crate::doctor::finding::Finding;
-use crate::doctor::postgres::{Look, Seen};
+use crate::doctor::postgres::{QueryCheck, QueryResult};
 use crate::duration::brief;
 use crate::output::one_line;
 
 /// Transactions older than this are a problem.
 const HARMFUL_SECONDS: f64 = 3_600.0;
 
-pub(super) const LOOKS: &[Look] = &[
-    Look {
+pub(super) const CHECKS: &[QueryCheck] = &[
+    QueryCheck {
         check: "rights to look",
         sql: "SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE'), current_user::text",
         judge: sight,
     },
-    Look {
+    QueryCheck {
         check: "long transactions",
         sql: "SELECT pid::bigint, coalesce(usename::text, ''), coalesce(state, ''), \
               extract(epoch FROM clock_timestamp() - xact_start)::float8, coalesce(query, '') \
@@ -25,14 +25,14 @@ pub(super) const LOOKS: &[Look] = &[
               AND xact_start < clock_timestamp() - {long} ORDER BY xact_start",
         judge: long,
     },
-    Look {
+    QueryCheck {
         check: "prepared transactions",
         sql: "SELECT gid, extract(epoch FROM clock_timestamp() - prepared)::float8 \
               FROM pg_prepared_xacts WHERE database = current_database() \
               AND prepared < clock_timestamp() - {long} ORDER BY prepared",
         judge: prepared,
     },
-    Look {
+    QueryCheck {
         check: "replication slots",
         sql: "SELECT slot_name::text, coalesce(pg_size_pretty(pg_wal_lsn_diff(CASE \
               WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() \
@@ -43,8 +43,8 @@ pub(super) const LOOKS: &[Look] = &[
     },
 ];
 
-fn sight(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
-    let (sees_all, role): (bool, String) = (seen.row().try_get(0)?, seen.row().try_get(1)?);
+fn sight(result: &QueryResult<'_>) -> Result<Vec<Finding>, Error> {
+    let (sees_all, role): (bool, String) = (result.row().try_get(0)?, result.row().try_get(1)?);
     Ok(vec![if sees_all {
         Finding::ok("rights to look", format!("{role} sees the sessions of all roles"))
     } else {
@@ -54,14 +54,14 @@ fn sight(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     }])
 }
 
-fn long(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
+fn long(result: &QueryResult<'_>) -> Result<Vec<Finding>, Error> {
     const CHECK: &str = "long transactions";
     let mut findings = Vec::new();
-    for row in seen.rows {
+    for row in result.rows {
         let (pid, user): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
         let (state, seconds): (String, f64) = (row.try_get(2)?, row.try_get(3)?);
         let query: String = row.try_get(4)?;
-        let (age, query) = (told(seconds), one_line(&query));
+        let (age, query) = (age_text(seconds), one_line(&query));
         let found = format!("process {pid} of {user}, {state} for {age}: {query}");
         let advice = format!(
             "end it, it retains dead rows: SELECT \
@@ -76,12 +76,12 @@ fn long(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     Ok(or_none(findings, CHECK, "none that is long"))
 }
 
-fn prepared(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
+fn prepared(result: &QueryResult<'_>) -> Result<Vec<Finding>, Error> {
     const CHECK: &str = "prepared transactions";
     let mut findings = Vec::new();
-    for row in seen.rows {
+    for row in result.rows {
         let (name, seconds): (String, f64) = (row.try_get(0)?, row.try_get(1)?);
-        let found = format!("{} since {}", one_line(&name), told(seconds));
+        let found = format!("{} since {}", one_line(&name), age_text(seconds));
         let advice = "let its program end it, or ROLLBACK PREPARED: it retains dead rows";
         findings.push(if seconds >= HARMFUL_SECONDS {
             Finding::problem(CHECK, found, advice)
@@ -92,20 +92,20 @@ fn prepared(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
     Ok(or_none(findings, CHECK, "none that is long"))
 }
 
-fn slots(seen: &Seen<'_>) -> Result<Vec<Finding>, Error> {
+fn slots(result: &QueryResult<'_>) -> Result<Vec<Finding>, Error> {
     const CHECK: &str = "replication slots";
     let mut findings = Vec::new();
-    for row in seen.rows {
-        let (name, kept): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+    for row in result.rows {
+        let (name, retained): (String, String) = (row.try_get(0)?, row.try_get(1)?);
         let holds = if row.try_get(2)? { " and dead rows" } else { "" };
-        let found = format!("{name} has no reader: it retains {kept} of WAL{holds}");
+        let found = format!("{name} has no reader: it retains {retained} of WAL{holds}");
         let advice = format!("start its reader, or SELECT pg_drop_replication_slot('{name}')");
         findings.push(Finding::warning(CHECK, found, advice));
     }
     Ok(or_none(findings, CHECK, "none without a reader"))
 }
 
-fn told(seconds: f64) -> String {
+fn age_text(seconds: f64) -> String {
     brief((seconds * 1_000.0) as u64)
 }
 

@@ -3,7 +3,7 @@
 mod cursor;
 mod entry;
 mod options;
-mod place;
+mod subscription_cursor;
 
 pub(crate) use entry::{details, entry_json};
 pub(crate) use options::Events;

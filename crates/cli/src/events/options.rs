@@ -8,9 +8,9 @@ use windlass::{
 use crate::error::CliError;
 use crate::events::cursor::{parse, written};
 use crate::events::entry::{entry_json, line};
-use crate::events::place::Place;
+use crate::events::subscription_cursor::SubscriptionCursor;
 use crate::log::LogView;
-use crate::output::{reader_left, say, say_json};
+use crate::output::{reader_closed, say, say_json};
 use crate::target::Target;
 use crate::task::label;
 
@@ -110,10 +110,11 @@ impl Events {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
         let (filter, json) = (self.filter(), self.target.json);
-        let place = Place::new(&engine, &self.target.tenant, self.subscription.as_deref());
+        let stored_cursor =
+            SubscriptionCursor::new(&engine, &self.target.tenant, self.subscription.as_deref());
         let start = match &self.after {
             Some(cursor) => Some(cursor.clone()),
-            None => place.start().await.map_err(named)?,
+            None => stored_cursor.start().await.map_err(named)?,
         };
         let reached = match start {
             Some(cursor) => {
@@ -122,10 +123,10 @@ impl Events {
             }
             None => backward(&engine, &filter, self.limit.unwrap_or(LAST), json).await?,
         };
-        place.move_to(&reached).await.map_err(named)?;
+        stored_cursor.move_to(&reached).await.map_err(named)?;
         let reached = if self.follow {
             let log = engine.subscribe(Some(reached)).await?;
-            follow(log, &filter, &place, json).await?
+            follow(log, &filter, &stored_cursor, json).await?
         } else {
             reached
         };
@@ -157,12 +158,12 @@ async fn backward(
 ) -> Result<Cursor, Error> {
     let log = LogView::open(engine).await?;
     let start = log.start_of_tail(limit, |entry| filter.takes(entry)).await?;
-    let show_taken = |entry: &LogEvent| {
+    let show_matching = |entry: &LogEvent| {
         if filter.takes(entry) {
             show(entry, log.incarnation(), json);
         }
     };
-    log.forward(start, show_taken).await?;
+    log.forward(start, show_matching).await?;
     Ok(log.cursor(log.last()))
 }
 
@@ -175,7 +176,7 @@ async fn forward(
     json: bool,
 ) -> Result<Cursor, Error> {
     let mut log = engine.subscribe(Some(cursor.clone())).await?;
-    let mut left = limit.unwrap_or(usize::MAX);
+    let mut remaining = limit.unwrap_or(usize::MAX);
     loop {
         let mut reached = log.cursor().clone();
         let entries = log.read().await?;
@@ -184,10 +185,10 @@ async fn forward(
         }
         for entry in entries {
             if filter.takes(&entry) {
-                if left == 0 {
+                if remaining == 0 {
                     return Ok(reached);
                 }
-                left -= 1;
+                remaining -= 1;
                 show(&entry, &reached.incarnation, json);
             }
             reached.seq = entry.seq;
@@ -199,12 +200,12 @@ async fn forward(
 async fn follow(
     mut log: Subscription,
     filter: &Filter,
-    place: &Place<'_>,
+    stored_cursor: &SubscriptionCursor<'_>,
     json: bool,
 ) -> Result<Cursor, CliError> {
     // One listener for the whole loop: a Ctrl-C while an event is printed is not lost.
     let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
-    let mut left = std::pin::pin!(reader_left());
+    let mut closed = std::pin::pin!(reader_closed());
     loop {
         let before = log.cursor().clone();
         tokio::select! {
@@ -214,13 +215,13 @@ async fn follow(
                 pressed.map_err(CliError::Signal)?;
                 return Ok(before);
             }
-            () = &mut left => return Ok(before),
+            () = &mut closed => return Ok(before),
             entries = log.next() => {
                 let entries = entries.map_err(|error| CliError::expired(Some(&before), error))?;
                 for entry in entries.iter().filter(|entry| filter.takes(entry)) {
                     show(entry, &before.incarnation, json);
                 }
-                place.move_to(log.cursor()).await?;
+                stored_cursor.move_to(log.cursor()).await?;
             }
         }
     }

@@ -21,7 +21,7 @@ impl Named {
         let engine = self.target.open().await?;
         let (tenant, lane) = (self.target.tenant, self.lane.clone());
         let changed = engine.submit(SetLaneState { tenant, lane, state }).await;
-        changed.map_err(|error| CliError::about("lane", &self.lane, error))?;
+        changed.map_err(|error| CliError::for_object("lane", &self.lane, error))?;
         if self.target.json {
             say_json(&json!({ "lane": self.lane, "state": state }));
         } else {
@@ -70,7 +70,7 @@ impl Limit {
         let engine = self.target.open().await?;
         let (tenant, lane, Most(limit)) = (self.target.tenant, self.lane.clone(), self.limit);
         let changed = engine.submit(LimitLane { tenant, lane, limit }).await;
-        changed.map_err(|error| CliError::about("lane", &self.lane, error))?;
+        changed.map_err(|error| CliError::for_object("lane", &self.lane, error))?;
         if self.target.json {
             say_json(&json!({ "lane": self.lane, "limit": limit }));
         } else {

@@ -28,7 +28,7 @@ impl List {
         let of = |counts: &BTreeMap<LaneName, u64>, lane: &Lane| {
             counts.get(&lane.name).copied().unwrap_or(0)
         };
-        let limit = |lane: &Lane| lane.concurrency.and_then(|gate| gate.limit);
+        let limit = |lane: &Lane| lane.concurrency.and_then(|concurrency| concurrency.limit);
         if self.target.json {
             for lane in &lanes {
                 say_json(&json!({

@@ -6,8 +6,8 @@ use windlass::{ConcurrencyLimit, Engine, Error, LimitKind, Tenant};
 use crate::duration;
 use crate::error::CliError;
 use crate::output::{printable, say, say_json, say_pairs, say_table};
+use crate::quota::format::{described, limits, noun, retry_at};
 use crate::quota::options::Scope;
-use crate::quota::told::{described, limits, noun, retry_at};
 use crate::target::Target;
 
 const PAGE: usize = 1_000;
@@ -45,20 +45,20 @@ impl List {
         let engine = self.target.open().await?;
         let (kind, now) = (self.kind.map(Into::into), duration::now());
         let json = self.target.json;
-        let show = |gates: &[Arc<ConcurrencyLimit>]| {
+        let show = |page: &[Arc<ConcurrencyLimit>]| {
             if json {
-                gates.iter().for_each(|gate| say_json(&described(gate, now)));
+                page.iter().for_each(|limit| say_json(&described(limit, now)));
                 return;
             }
-            let rows = gates.iter().map(|gate| {
+            let rows = page.iter().map(|limit| {
                 [
-                    gate.kind.as_str().to_owned(),
-                    printable(&gate.name),
-                    gate.running.to_string(),
-                    gate.admitted.to_string(),
-                    gate.waiting.to_string(),
-                    retry_at(gate, now).unwrap_or_default(),
-                    limits(gate.limit, gate.rate),
+                    limit.kind.as_str().to_owned(),
+                    printable(&limit.name),
+                    limit.running.to_string(),
+                    limit.admitted.to_string(),
+                    limit.waiting.to_string(),
+                    retry_at(limit, now).unwrap_or_default(),
+                    limits(limit.limit, limit.rate),
                 ]
             });
             let header = ["kind", "name", "running", "admitted", "waiting", "retry_at", "limit"];
@@ -101,30 +101,30 @@ impl Show {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let (engine, scope) = (self.target.open().await?, self.scope.scope());
         let (kind, name) = (scope.kind(), scope.name());
-        let gate = engine.concurrency_limit(&self.target.tenant, kind, name).await?;
-        let missing = || CliError::NotFound { what: "limit of", name: told(kind, name) };
-        let (gate, now) = (gate.ok_or_else(missing)?, duration::now());
+        let limit = engine.concurrency_limit(&self.target.tenant, kind, name).await?;
+        let missing = || CliError::NotFound { what: "limit of", name: scope_name(kind, name) };
+        let (limit, now) = (limit.ok_or_else(missing)?, duration::now());
         if self.target.json {
-            say_json(&described(&gate, now));
+            say_json(&described(&limit, now));
         } else {
-            let set = if gate.configured { "" } else { " (not set)" };
+            let set = if limit.configured { "" } else { " (not set)" };
             let mut pairs = vec![
                 (noun(kind), printable(name)),
-                ("limit", format!("{}{set}", limits(gate.limit, gate.rate))),
-                ("running", gate.running.to_string()),
-                ("admitted", gate.admitted.to_string()),
-                ("waiting", gate.waiting.to_string()),
+                ("limit", format!("{}{set}", limits(limit.limit, limit.rate))),
+                ("running", limit.running.to_string()),
+                ("admitted", limit.admitted.to_string()),
+                ("waiting", limit.waiting.to_string()),
             ];
-            pairs.extend(gate.rate.map(|_| ("started", gate.started(now).to_string())));
-            pairs.extend(retry_at(&gate, now).map(|at| ("retry at", at)));
-            pairs.extend(gate.owner.as_ref().map(|owner| ("owner", owner.worker.to_string())));
+            pairs.extend(limit.rate.map(|_| ("started", limit.started(now).to_string())));
+            pairs.extend(retry_at(&limit, now).map(|at| ("retry at", at)));
+            pairs.extend(limit.owner.as_ref().map(|owner| ("owner", owner.worker.to_string())));
             say_pairs(&pairs);
         }
         Ok(engine.shutdown().await?)
     }
 }
 
-fn told(kind: LimitKind, name: &str) -> String {
+fn scope_name(kind: LimitKind, name: &str) -> String {
     match kind {
         LimitKind::Tenant => "the tenant".to_owned(),
         other => format!("{} {name}", noun(other)),

@@ -6,8 +6,8 @@ use windlass::{Engine, Rate};
 use crate::duration;
 use crate::error::CliError;
 use crate::output::{printable, say, say_json};
+use crate::quota::format::limits;
 use crate::quota::options::{Scope, subject};
-use crate::quota::told::limits;
 use crate::target::Target;
 
 const EXAMPLES: &str = "Examples:
@@ -98,7 +98,7 @@ async fn submit(
     let tenant = target.tenant.clone();
     let set = SetQuota { tenant, scope: scope.clone(), limit, rate };
     let changed = engine.submit(set).await.map(drop);
-    changed.map_err(|error| CliError::about("lane", scope.name(), error).named(OPTIONS))
+    changed.map_err(|error| CliError::for_object("lane", scope.name(), error).named(OPTIONS))
 }
 
 fn rate(text: &str) -> Result<Rate, String> {

@@ -30,7 +30,7 @@ impl Grant {
         let task = self.target.key(&self.id);
         let granted = engine.grant(&task, self.worker.clone(), self.ttl).await;
         let until = granted.map_err(|error| {
-            CliError::about("task", &self.id, error).named(&[("worker", "the worker")])
+            CliError::for_object("task", &self.id, error).named(&[("worker", "the worker")])
         })?;
         if self.target.json {
             say_json(&json!({ "id": self.id, "worker": self.worker, "until": time(until) }));

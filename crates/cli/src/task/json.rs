@@ -32,10 +32,10 @@ pub(crate) fn task_json(task: &Task) -> Value {
             "at": time(progress.at),
         })),
     });
-    if let (Value::Object(fields), Value::Object(standing)) =
+    if let (Value::Object(fields), Value::Object(lifecycle_fields)) =
         (&mut fields, lifecycle(&task.lifecycle))
     {
-        fields.extend(standing);
+        fields.extend(lifecycle_fields);
     }
     fields
 }

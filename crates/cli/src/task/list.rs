@@ -40,8 +40,8 @@ pub(crate) struct List {
 pub(crate) fn state() -> impl clap::builder::TypedValueParser<Value = PublicState> {
     let names = PublicState::ALL.iter().map(|state| state.as_str());
     PossibleValuesParser::new(names).map(|name| {
-        let known = PublicState::ALL.iter().find(|state| state.as_str() == name);
-        *known.expect("the parser only accepts names of states")
+        let found = PublicState::ALL.iter().find(|state| state.as_str() == name);
+        *found.expect("the parser only accepts names of states")
     })
 }
 

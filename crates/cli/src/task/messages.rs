@@ -27,7 +27,7 @@ impl Messages {
         let engine = self.target.open().await?;
         let key = self.target.key(&self.id);
         if engine.task(&key).await?.is_none() {
-            return Err(CliError::about("task", &self.id, Rejection::TaskNotFound.into()));
+            return Err(CliError::for_object("task", &self.id, Rejection::TaskNotFound.into()));
         }
         let limit = self.limit as usize;
         // Reads one more than is shown, to know whether more exist.

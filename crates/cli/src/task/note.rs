@@ -57,8 +57,8 @@ pub(crate) fn first_line(task: &Task) -> String {
         Lifecycle::Waiting(turn) if turn.lost_epoch.is_some() => {
             "its last lease expired".to_owned()
         }
-        Lifecycle::Blocked(_) => task.limit_key.as_ref().map_or_else(String::new, |gate| {
-            format!("blocked by {} {}", noun(gate.kind()), gate.name())
+        Lifecycle::Blocked(_) => task.limit_key.as_ref().map_or_else(String::new, |key| {
+            format!("blocked by {} {}", noun(key.kind()), key.name())
         }),
         Lifecycle::Granted { worker, .. } => format!("granted to {worker}"),
         Lifecycle::Suspended(suspension) => suspension.reason.as_str().replace('_', " "),

@@ -88,18 +88,18 @@ impl Page {
                 }
             }
         }
-        let (mut left, mut last) = (self.limit as usize, None);
+        let (mut remaining, mut last) = (self.limit as usize, None);
         loop {
             // Reads one more than is shown, to know whether more exist.
-            let most = if self.only.is_some() { MOST } else { left + 1 };
+            let most = if self.only.is_some() { MOST } else { remaining + 1 };
             let mut page = pages.next(most).await?;
             if page.is_empty() {
                 return Ok(None);
             }
             page.retain(is_shown);
-            let more = page.len() > left;
-            page.truncate(left);
-            left -= page.len();
+            let more = page.len() > remaining;
+            page.truncate(remaining);
+            remaining -= page.len();
             if let Some(shown) = page.last() {
                 last = Some(shown.id.clone());
                 show(&page);

@@ -22,7 +22,7 @@ impl Priority {
         let engine = self.target.open().await?;
         let (task, priority) = (self.target.key(&self.id), self.priority);
         let changed = engine.submit(command::ChangePriority { task, priority }).await;
-        changed.map_err(|error| CliError::about("task", &self.id, error))?;
+        changed.map_err(|error| CliError::for_object("task", &self.id, error))?;
         if self.target.json {
             say_json(&json!({ "id": self.id, "priority": priority }));
         } else {

@@ -21,7 +21,7 @@ impl Resume {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
         let resumed = engine.resume(&self.target.key(&self.id), self.by).await;
-        let named = |error| CliError::about("task", &self.id, error).named(&[("by", "--by")]);
+        let named = |error| CliError::for_object("task", &self.id, error).named(&[("by", "--by")]);
         resumed.map_err(named)?;
         if self.target.json {
             say_json(&json!({ "id": self.id, "state": "resumable" }));

@@ -21,7 +21,7 @@ pub(crate) struct Show {
 }
 
 /// The data of a task that is stored outside its record.
-struct Kept {
+struct TaskData {
     payload: Option<Payload>,
     result: Option<Payload>,
     children: Option<ChildCounts>,
@@ -29,7 +29,7 @@ struct Kept {
     incarnation: String,
 }
 
-impl Kept {
+impl TaskData {
     async fn of(engine: &Engine, task: &Task) -> Result<Self, CliError> {
         let payload = match task.input_key() {
             Some(key) => engine.payload(&key).await?,
@@ -54,39 +54,39 @@ impl Show {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
         let task = self.target.task(&engine, &self.id).await?;
-        let kept = Kept::of(&engine, &task).await?;
+        let data = TaskData::of(&engine, &task).await?;
         if self.target.json {
-            say_json(&whole_json(&task, &kept));
+            say_json(&whole_json(&task, &data));
         } else {
-            print(&task, &kept, now());
+            print(&task, &data, now());
         }
         Ok(engine.shutdown().await?)
     }
 }
 
-fn whole_json(task: &Task, kept: &Kept) -> Value {
+fn whole_json(task: &Task, data: &TaskData) -> Value {
     let mut fields = task_json(task);
     fields["policy"] = policy_json(&task.policy);
-    fields["payload"] = kept.payload.as_ref().map_or(Value::Null, payload_json);
-    fields["result"] = kept.result.as_ref().map_or(Value::Null, payload_json);
-    fields["children"] = json!(kept.children);
-    let events = kept.events.entries.iter().map(|entry| entry_json(entry, &kept.incarnation));
+    fields["payload"] = data.payload.as_ref().map_or(Value::Null, payload_json);
+    fields["result"] = data.result.as_ref().map_or(Value::Null, payload_json);
+    fields["children"] = json!(data.children);
+    let events = data.events.entries.iter().map(|entry| entry_json(entry, &data.incarnation));
     fields["events"] = events.collect();
-    fields["events_truncated"] = kept.events.cut.into();
+    fields["events_truncated"] = data.events.cut.into();
     fields
 }
 
-fn print(task: &Task, kept: &Kept, now: Timestamp) {
+fn print(task: &Task, data: &TaskData, now: Timestamp) {
     let mut pairs = vec![
         ("task", task.id.to_string()),
         ("kind", task.kind.to_string()),
         ("lane", task.lane.to_string()),
-        ("state", standing(task, now)),
+        ("state", state_text(task, now)),
     ];
     if task.tenant.as_str() != "default" {
         pairs.insert(1, ("tenant", task.tenant.to_string()));
     }
-    add_standing(&mut pairs, task, now);
+    add_state_fields(&mut pairs, task, now);
     pairs.push(("priority", task.priority.to_string()));
     pairs.push(("attempts", tries(task)));
     pairs.push(("policy", policy(&task.policy)));
@@ -100,7 +100,7 @@ fn print(task: &Task, kept: &Kept, now: Timestamp) {
     if let Some(parent) = &task.parent {
         pairs.push(("parent", parent.to_string()));
     }
-    if let Some(counts) = &kept.children {
+    if let Some(counts) = &data.children {
         pairs.push(("children", child_counts(counts)));
     }
     pairs.push(("created", moment(task.created_at, now)));
@@ -111,18 +111,18 @@ fn print(task: &Task, kept: &Kept, now: Timestamp) {
     if let Some(deadline) = task.deadline {
         pairs.push(("deadline", moment(deadline, now)));
     }
-    if let Some(payload) = &kept.payload {
+    if let Some(payload) = &data.payload {
         pairs.push(("payload", readable(payload)));
     }
-    if let Some(result) = &kept.result {
+    if let Some(result) = &data.result {
         pairs.push(("result", readable(result)));
     }
     say_pairs(&pairs);
-    timeline(task, &kept.events, now);
+    timeline(task, &data.events, now);
 }
 
 /// The state, and since when or until when.
-fn standing(task: &Task, now: Timestamp) -> String {
+fn state_text(task: &Task, now: Timestamp) -> String {
     let state = task.lifecycle.public();
     match &task.lifecycle {
         Lifecycle::Waiting(turn)
@@ -149,7 +149,7 @@ fn standing(task: &Task, now: Timestamp) -> String {
 }
 
 /// The fields of the current state only.
-fn add_standing(pairs: &mut Vec<(&str, String)>, task: &Task, now: Timestamp) {
+fn add_state_fields(pairs: &mut Vec<(&str, String)>, task: &Task, now: Timestamp) {
     match &task.lifecycle {
         Lifecycle::Active(lease) => {
             let ran_out = if lease.expires_at <= now { ", expired" } else { "" };
@@ -195,7 +195,7 @@ fn policy(policy: &Policy) -> String {
     let mut parts = vec![match &policy.retry {
         None => "a reported failure is final".to_owned(),
         Some(retry) => {
-            let pause = match retry.backoff {
+            let backoff = match retry.backoff {
                 Backoff::Fixed { ms } => format!("{} apart", brief(ms)),
                 Backoff::Linear { step_ms, cap_ms } => {
                     format!("growing by {} to {}", brief(step_ms), brief(cap_ms))
@@ -205,7 +205,7 @@ fn policy(policy: &Policy) -> String {
                 }
             };
             let classes: Vec<&str> = retry.retry_on.iter().map(|class| class.as_str()).collect();
-            format!("{} attempts {pause}, after {}", retry.max_attempts, classes.join(", "))
+            format!("{} attempts {backoff}, after {}", retry.max_attempts, classes.join(", "))
         }
     }];
     if let Some(ms) = policy.attempt_timeout_ms {

@@ -35,7 +35,7 @@ impl Wait {
                 }
             },
         };
-        let task = ended.map_err(|error| CliError::about("task", &self.id, error))?;
+        let task = ended.map_err(|error| CliError::for_object("task", &self.id, error))?;
         if self.target.json {
             say_json(&task_json(&task));
         }

@@ -6,12 +6,12 @@ use windlass::{Config, Context, Engine, Kind, LaneName, TagFilter, WorkerHandle}
 
 use crate::duration;
 use crate::error::CliError;
-use crate::output::{self, reader_left};
+use crate::output::{self, reader_closed};
 use crate::signals::Signals;
 use crate::target::Target;
 use crate::worker::outage::Outage;
 use crate::worker::program::Program;
-use crate::worker::told::{Telling, Told, complaint};
+use crate::worker::report_writer::{ReportSender, ReportWriter, complaint};
 use crate::worker::verdict::{HELP, line, object, verdict};
 
 /// Run a program for every task of a kind: payload on stdin, result on stdout, outcome by exit
@@ -95,15 +95,15 @@ impl Exec {
         let program = Program::find(self.command.clone(), self.target.store.clone())?;
         let mut signals = Signals::listen()?;
         let engine = Engine::open_with(&self.target.store, Config::default()).await?;
-        let mut told = Told::start(self.target.json)?;
-        let running = self.start(&engine, &program, told.telling())?;
-        let outcome = self.until_ended(running, &mut signals, &program, &mut told).await;
+        let mut writer = ReportWriter::start(self.target.json)?;
+        let running = self.start(&engine, &program, writer.sender())?;
+        let outcome = self.until_ended(running, &mut signals, &program, &mut writer).await;
         if matches!(outcome, Err(CliError::Interrupted)) {
             return outcome;
         }
         engine.shutdown().await?;
         tokio::select! {
-            written = told.end() => outcome.and(written),
+            written = writer.end() => outcome.and(written),
             () = signals.next() => Err(CliError::Interrupted),
         }
     }
@@ -112,13 +112,13 @@ impl Exec {
         &self,
         engine: &Engine,
         program: &Program,
-        telling: Telling,
+        reports: ReportSender,
     ) -> Result<WorkerHandle, CliError> {
         let name = self.name.clone().unwrap_or_else(|| format!("exec-{}", std::process::id()));
-        let begun = format!("{name} claims tasks from {}; Ctrl-C stops it", self.target.store);
-        self.note(&telling, begun);
+        let started = format!("{name} claims tasks from {}; Ctrl-C stops it", self.target.store);
+        self.note(&reports, started);
         let json = self.target.json;
-        let (outage, complaints, warnings) = (Outage::default(), telling.clone(), telling.clone());
+        let (outage, complaints, warnings) = (Outage::default(), reports.clone(), reports.clone());
         let mut worker = engine
             .worker(name)
             .tenant(self.target.tenant.clone())
@@ -126,8 +126,8 @@ impl Exec {
             .tags(self.tags())
             .concurrency(self.concurrency as usize)
             .lease(self.lease)
-            .on_settled(move |came| {
-                telling.tell(if json { object(came).to_string() } else { line(came) });
+            .on_settled(move |report| {
+                reports.report(if json { object(report).to_string() } else { line(report) });
             })
             .on_heartbeat_failed(move |error| {
                 if let Some(text) = outage.report(error, Instant::now()) {
@@ -176,9 +176,9 @@ impl Exec {
         mut running: WorkerHandle,
         signals: &mut Signals,
         program: &Program,
-        told: &mut Told,
+        writer: &mut ReportWriter,
     ) -> Result<(), CliError> {
-        let not_started = || match program.starts.trouble() {
+        let not_started = || match program.starts.last_failure() {
             Some(why) => Err(CliError::NotStarted { program: program.name(), why }),
             None => Ok(()),
         };
@@ -186,11 +186,11 @@ impl Exec {
             () = running.wait() => return not_started(),
             () = signals.next() => Ok(()),
             () = program.starts.hopeless() => not_started(),
-            error = told.broken() => complaint(error),
-            () = reader_left(), if self.target.json => Ok(()),
+            error = writer.broken() => complaint(error),
+            () = reader_closed(), if self.target.json => Ok(()),
         };
         let ending = "stopping: programs may finish; Ctrl-C again kills them";
-        self.note(&told.telling(), ending.into());
+        self.note(&writer.sender(), ending.into());
         tokio::select! {
             biased;
             () = running.drain(self.grace) => outcome,
@@ -198,9 +198,9 @@ impl Exec {
         }
     }
 
-    fn note(&self, telling: &Telling, what: String) {
+    fn note(&self, reports: &ReportSender, what: String) {
         if !self.target.json {
-            telling.tell(what);
+            reports.report(what);
         }
     }
 }

@@ -6,9 +6,9 @@ mod list;
 mod options;
 mod outage;
 mod program;
+mod report_writer;
 mod starts;
 mod streams;
-mod told;
 mod verdict;
 
 pub(crate) use options::WorkerCommand;

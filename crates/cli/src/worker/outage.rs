@@ -15,7 +15,7 @@ impl Outage {
     pub(super) fn report(&self, error: &Error, now: Instant) -> Option<String> {
         let text = error.to_string();
         let mut last = self.0.lock().expect("no code panics under this lock");
-        if last.as_ref().is_some_and(|(said, at)| *said == text && now < *at + AGAIN) {
+        if last.as_ref().is_some_and(|(reported, at)| *reported == text && now < *at + AGAIN) {
             return None;
         }
         *last = Some((text.clone(), now));
@@ -37,8 +37,8 @@ mod tests {
             (Error::OutcomeUnknown, 61, false),
             (Error::OutcomeUnknown, 62, true),
         ] {
-            let said = outage.report(&error, start + Duration::from_secs(second));
-            assert_eq!(said.is_some(), reported, "{error} at {second}");
+            let text = outage.report(&error, start + Duration::from_secs(second));
+            assert_eq!(text.is_some(), reported, "{error} at {second}");
         }
     }
 }

@@ -10,10 +10,10 @@ const MOST: u32 = 5;
 
 /// Counts failed starts of a program. Failures within one pause count as one: they share a cause.
 #[derive(Debug, Default)]
-pub(crate) struct Starts(watch::Sender<Trouble>);
+pub(crate) struct Starts(watch::Sender<StartFailures>);
 
 #[derive(Clone, Debug, Default)]
-struct Trouble {
+struct StartFailures {
     in_a_row: u32,
     /// When the last failure was counted.
     at: Option<Instant>,
@@ -22,40 +22,40 @@ struct Trouble {
 
 impl Starts {
     pub(crate) fn succeeded(&self) {
-        self.0.send_if_modified(|trouble| {
-            let ended = trouble.in_a_row > 0;
-            *trouble = Trouble::default();
+        self.0.send_if_modified(|failures| {
+            let ended = failures.in_a_row > 0;
+            *failures = StartFailures::default();
             ended
         });
     }
 
     /// Counts a failure and returns the pause before the next start.
     pub(crate) fn failed(&self, why: String) -> Duration {
-        self.0.send_modify(|trouble| {
-            if trouble.at.is_none_or(|at| at.elapsed() >= pause(trouble.in_a_row)) {
-                trouble.in_a_row += 1;
-                trouble.at = Some(Instant::now());
+        self.0.send_modify(|failures| {
+            if failures.at.is_none_or(|at| at.elapsed() >= backoff(failures.in_a_row)) {
+                failures.in_a_row += 1;
+                failures.at = Some(Instant::now());
             }
-            trouble.why = why;
+            failures.why = why;
         });
-        pause(self.0.borrow().in_a_row)
+        backoff(self.0.borrow().in_a_row)
     }
 
     /// Waits for `MOST` failures in a row.
     pub(crate) async fn hopeless(&self) {
-        let mut troubles = self.0.subscribe();
+        let mut changes = self.0.subscribe();
         // The sender lives in `self`, so this returns only when the condition holds.
-        let _ = troubles.wait_for(|trouble| trouble.in_a_row >= MOST).await;
+        let _ = changes.wait_for(|failures| failures.in_a_row >= MOST).await;
     }
 
     /// Why the last start failed, if it did.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        let trouble = self.0.borrow();
-        (trouble.in_a_row > 0).then(|| trouble.why.clone())
+    pub(crate) fn last_failure(&self) -> Option<String> {
+        let failures = self.0.borrow();
+        (failures.in_a_row > 0).then(|| failures.why.clone())
     }
 }
 
-fn pause(in_a_row: u32) -> Duration {
+fn backoff(in_a_row: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(in_a_row.saturating_sub(1));
     FIRST.saturating_mul(doubled).min(LONGEST)
 }
@@ -73,9 +73,9 @@ mod tests {
             assert_eq!(starts.failed("no".into()), pause, "failures within the pause count as one");
             tokio::time::advance(pause).await;
         }
-        assert_eq!(starts.trouble().as_deref(), Some("no"));
+        assert_eq!(starts.last_failure().as_deref(), Some("no"));
         starts.succeeded();
-        assert_eq!(starts.trouble(), None);
+        assert_eq!(starts.last_failure(), None);
         assert_eq!(starts.failed("no".into()), FIRST);
     }
 

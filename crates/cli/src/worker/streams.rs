@@ -100,8 +100,8 @@ mod tests {
     #[tokio::test]
     async fn only_the_last_lines_of_stderr_are_retained() {
         let lines: Vec<String> = (0..5_000).map(|n| format!("line {n}")).collect();
-        let said = lines.join("\n");
-        let last = stderr_tail(said.as_bytes()).await.unwrap();
+        let text = lines.join("\n");
+        let last = stderr_tail(text.as_bytes()).await.unwrap();
         assert_eq!(last.lines().count(), LAST_LINES);
         assert!(last.ends_with("line 4999"), "{last}");
         assert_eq!(stderr_tail(&b"one\n\n"[..]).await.unwrap(), "one");

@@ -95,19 +95,20 @@ fn reason(status: ExitStatus, stderr_tail: &str) -> String {
 }
 
 /// The report of an attempt: a line for people, an object for programs.
-pub(crate) fn line(came: &AttemptReport) -> String {
-    let (task, attempt, seconds) = (&came.fence.task.id, came.attempt, came.took.as_secs_f64());
-    let asked = requested(came.request.as_ref(), came.result.is_settled());
-    let what = match came.result.code() {
-        None => asked,
-        Some(code) => format!("not settled, {} [{code}]; it was {asked}", came.result),
+pub(crate) fn line(report: &AttemptReport) -> String {
+    let (task, attempt, seconds) =
+        (&report.fence.task.id, report.attempt, report.took.as_secs_f64());
+    let request = requested(report.request.as_ref(), report.result.is_settled());
+    let what = match report.result.code() {
+        None => request,
+        Some(code) => format!("not settled, {} [{code}]; it was {request}", report.result),
     };
     format!("{task} attempt {attempt}, {seconds:.3} s: {}", what.replace('\n', " | "))
 }
 
 /// What the worker requested; a release counts only once it is committed.
-fn requested(asked: Option<&SettleRequest>, is_settled: bool) -> String {
-    match asked {
+fn requested(request: Option<&SettleRequest>, is_settled: bool) -> String {
+    match request {
         None => "stopped".into(),
         Some(SettleRequest::Complete(None)) => "done".into(),
         Some(SettleRequest::Complete(Some(result))) => {
@@ -127,8 +128,8 @@ fn requested(asked: Option<&SettleRequest>, is_settled: bool) -> String {
     }
 }
 
-pub(crate) fn object(came: &AttemptReport) -> Value {
-    let (requested, outcome) = match &came.request {
+pub(crate) fn object(report: &AttemptReport) -> Value {
+    let (requested, outcome) = match &report.request {
         None => (None, "not_settled"),
         Some(SettleRequest::Complete(_)) => (Some("complete"), "completed"),
         Some(SettleRequest::Fail(_)) => (Some("fail"), "failed"),
@@ -137,35 +138,35 @@ pub(crate) fn object(came: &AttemptReport) -> Value {
         Some(SettleRequest::WaitChildren) => (Some("wait_children"), "waiting_children"),
         Some(SettleRequest::Suspend) => (Some("suspend"), "suspended"),
     };
-    let settled = came.result.is_settled();
-    let failure = match &came.request {
+    let settled = report.result.is_settled();
+    let failure = match &report.request {
         Some(SettleRequest::Fail(failure)) => Some(failure),
         _ => None,
     };
-    let reason = match &came.request {
+    let reason = match &report.request {
         Some(SettleRequest::Snooze { reason, .. }) => Some(reason.as_str()),
         _ => failure.map(Failure::reason),
     };
-    let result_bytes = match &came.request {
+    let result_bytes = match &report.request {
         Some(SettleRequest::Complete(result)) => Some(result.as_ref().map_or(0, |p| p.bytes.len())),
         _ => None,
     };
     json!({
-        "task": came.fence.task.id,
-        "tenant": came.fence.task.tenant,
-        "kind": came.kind,
-        "lane": came.lane,
-        "attempt": came.attempt,
-        "epoch": came.fence.epoch,
+        "task": report.fence.task.id,
+        "tenant": report.fence.task.tenant,
+        "kind": report.kind,
+        "lane": report.lane,
+        "attempt": report.attempt,
+        "epoch": report.fence.epoch,
         "outcome": if settled { outcome } else { "not_settled" },
         "requested": requested,
         "settled": settled,
-        "code": came.result.code(),
+        "code": report.result.code(),
         "class": failure.map(|failure| failure.class().as_str()),
         "non_retryable": failure.is_some_and(|failure| failure.retry() == Retry::Never),
         "reason": reason,
         "result_bytes": result_bytes,
-        "duration_ms": u64::try_from(came.took.as_millis()).unwrap_or(u64::MAX),
+        "duration_ms": u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX),
     })
 }
 

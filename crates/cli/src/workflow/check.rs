@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass::Timestamp;
 use windlass::workflow::{RecordedCommand, StepOutcome, TurnRecord, WorkflowInput};
 
-use crate::workflow::made::{named, step_of};
+use crate::workflow::command_text::{named, step_of};
 
 /// An inconsistency in a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,13 +29,13 @@ struct Checker<'h> {
     at: Timestamp,
     first_step: Option<u64>,
     next_step: Option<u64>,
-    made: BTreeMap<u64, &'h RecordedCommand>,
+    commands: BTreeMap<u64, &'h RecordedCommand>,
     reported: BTreeSet<u64>,
-    given_up: BTreeSet<u64>,
+    cancelled: BTreeSet<u64>,
     patches: BTreeSet<&'h str>,
     /// Completions of steps that are not created yet: a turn committed in several rows has its
     /// inputs in the first, and its local activities perhaps in a later one.
-    early: BTreeMap<u64, usize>,
+    early_completions: BTreeMap<u64, usize>,
     problems: Vec<HistoryProblem>,
 }
 
@@ -46,18 +46,18 @@ pub(super) fn check(rows: &[TurnRecord], first_step: Option<u64>) -> Checked {
         at: rows.first().map_or_else(Timestamp::default, |row| row.at),
         first_step,
         next_step: first_step,
-        made: BTreeMap::new(),
+        commands: BTreeMap::new(),
         reported: BTreeSet::new(),
-        given_up: BTreeSet::new(),
+        cancelled: BTreeSet::new(),
         patches: BTreeSet::new(),
-        early: BTreeMap::new(),
+        early_completions: BTreeMap::new(),
         problems: Vec::new(),
     };
     for (turn, row) in rows.iter().enumerate() {
         checker.turn = turn;
         checker.row(row);
     }
-    for (step, turn) in std::mem::take(&mut checker.early) {
+    for (step, turn) in std::mem::take(&mut checker.early_completions) {
         let what = format!("step {step} has ended, but was never created");
         checker.problems.push(HistoryProblem { turn: Some(turn), what });
     }
@@ -77,13 +77,13 @@ impl<'h> Checker<'h> {
             }
             self.at = row.at;
         }
-        for arrival in &row.inputs {
-            if let WorkflowInput::StepCompletion { step, outcome } = arrival {
+        for input in &row.inputs {
+            if let WorkflowInput::StepCompletion { step, outcome } = input {
                 self.report(*step, outcome, row);
             }
         }
-        for made in &row.commands {
-            self.make(made);
+        for command in &row.commands {
+            self.make(command);
         }
     }
 
@@ -95,26 +95,26 @@ impl<'h> Checker<'h> {
         if !self.reported.insert(step) {
             return self.problem(format!("step {step} has ended a second time"));
         }
-        let here = row.commands.iter().find(|made| step_of(made) == Some(step));
-        match (self.made.get(&step).copied(), here) {
-            (Some(made), _) => self.fits(step, made, outcome),
-            (None, Some(made @ RecordedCommand::LocalActivity { .. })) => {
-                self.fits(step, made, outcome)
+        let here = row.commands.iter().find(|command| step_of(command) == Some(step));
+        match (self.commands.get(&step).copied(), here) {
+            (Some(command), _) => self.fits(step, command, outcome),
+            (None, Some(command @ RecordedCommand::LocalActivity { .. })) => {
+                self.fits(step, command, outcome)
             }
-            (None, Some(made)) => {
+            (None, Some(command)) => {
                 self.problem(format!(
                     "{}, step {step}, has ended before it was created",
-                    named(made)
+                    named(command)
                 ));
             }
-            (None, None) => drop(self.early.insert(step, self.turn)),
+            (None, None) => drop(self.early_completions.insert(step, self.turn)),
         }
     }
 
     /// Checks whether the step can end with this outcome.
-    fn fits(&mut self, step: u64, made: &RecordedCommand, outcome: &StepOutcome) {
+    fn fits(&mut self, step: u64, command: &RecordedCommand, outcome: &StepOutcome) {
         let fired = matches!(outcome, StepOutcome::Fired);
-        match made {
+        match command {
             RecordedCommand::Timer { .. } if fired => {}
             RecordedCommand::Activity { .. }
             | RecordedCommand::LocalActivity { .. }
@@ -123,12 +123,14 @@ impl<'h> Checker<'h> {
             // Not awaited by code: only a failure is reported.
             RecordedCommand::StartDetached { .. } | RecordedCommand::Signal { .. }
                 if matches!(outcome, StepOutcome::Failed { .. }) => {}
-            _ => self.problem(format!("{}, step {step}, cannot end as {outcome:?}", named(made))),
+            _ => {
+                self.problem(format!("{}, step {step}, cannot end as {outcome:?}", named(command)))
+            }
         }
     }
 
-    fn make(&mut self, made: &'h RecordedCommand) {
-        match made {
+    fn make(&mut self, command: &'h RecordedCommand) {
+        match command {
             RecordedCommand::Patch { id } => {
                 if !self.patches.insert(id) {
                     self.problem(format!("patch {id} is recorded a second time"));
@@ -136,19 +138,22 @@ impl<'h> Checker<'h> {
             }
             RecordedCommand::Cancel { step } => self.give_up(*step),
             _ => {
-                let Some(step) = step_of(made) else { return };
+                let Some(step) = step_of(command) else { return };
                 let due = self.next_step.unwrap_or(step);
                 if step != due {
-                    self.problem(format!("{} is step {step}, but step {due} is next", named(made)));
+                    self.problem(format!(
+                        "{} is step {step}, but step {due} is next",
+                        named(command)
+                    ));
                 }
                 self.next_step = Some(step + 1);
-                self.made.insert(step, made);
-                if self.early.remove(&step).is_some()
-                    && !matches!(made, RecordedCommand::LocalActivity { .. })
+                self.commands.insert(step, command);
+                if self.early_completions.remove(&step).is_some()
+                    && !matches!(command, RecordedCommand::LocalActivity { .. })
                 {
                     self.problem(format!(
                         "{}, step {step}, has ended before it was created",
-                        named(made)
+                        named(command)
                     ));
                 }
             }
@@ -156,7 +161,7 @@ impl<'h> Checker<'h> {
     }
 
     fn give_up(&mut self, step: u64) {
-        match self.made.get(&step) {
+        match self.commands.get(&step) {
             None => self.problem(format!("step {step} is cancelled, but was never created")),
             Some(
                 RecordedCommand::WaitSignal { .. }
@@ -165,7 +170,7 @@ impl<'h> Checker<'h> {
             ) => {
                 self.problem(format!("step {step} is cancelled, but cannot be"));
             }
-            Some(_) if !self.given_up.insert(step) => {
+            Some(_) if !self.cancelled.insert(step) => {
                 self.problem(format!("step {step} is cancelled a second time"));
             }
             Some(_) => {}
@@ -184,8 +189,8 @@ mod tests {
     fn row(words: &str) -> TurnRecord {
         let mut row =
             TurnRecord { at: Timestamp::from_millis(0), inputs: vec![], commands: vec![] };
-        for word in words.split_whitespace() {
-            let (signal, number) = word.split_at(1);
+        for verb in words.split_whitespace() {
+            let (signal, number) = verb.split_at(1);
             let step = number.parse().unwrap_or(0);
             let name = "n".to_owned();
             let completed = StepOutcome::Completed { result: None };

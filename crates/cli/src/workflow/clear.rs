@@ -15,7 +15,7 @@ use crate::task::state;
 use crate::workflow::confirm::confirm;
 
 /// How many workflows are deleted between two updates of the progress bar.
-const AT_ONCE: usize = 100;
+const PAGE: usize = 100;
 
 #[derive(Debug, Args)]
 pub(super) struct Which {
@@ -90,11 +90,11 @@ impl Which {
         let question = format!("Delete all matching workflows{most} permanently?");
         confirm(yes, &question)?;
         let mut tally = Tally::new(target.json);
-        let (mut after, mut left) = (None, self.limit.unwrap_or(usize::MAX));
-        while left > 0 {
-            let piece = clearing.clone().after(after).limit(left.min(AT_ONCE));
+        let (mut after, mut remaining) = (None, self.limit.unwrap_or(usize::MAX));
+        while remaining > 0 {
+            let piece = clearing.clone().after(after).limit(remaining.min(PAGE));
             let cleared = piece.await?;
-            left -= cleared.deleted.len() + cleared.rejected.len();
+            remaining -= cleared.deleted.len() + cleared.rejected.len();
             after = cleared.next.clone();
             tally.add(cleared);
             if after.is_none() {
@@ -106,12 +106,13 @@ impl Which {
 
     /// Lists what would be deleted.
     async fn show(&self, clearing: BulkDelete<'_>, as_json: bool) -> Result<(), CliError> {
-        let (mut after, mut left): (Option<TaskId>, _) = (None, self.limit.unwrap_or(usize::MAX));
+        let (mut after, mut remaining): (Option<TaskId>, _) =
+            (None, self.limit.unwrap_or(usize::MAX));
         let mut count: u64 = 0;
-        while left > 0 {
-            let piece = clearing.clone().after(after).limit(left.min(AT_ONCE));
+        while remaining > 0 {
+            let piece = clearing.clone().after(after).limit(remaining.min(PAGE));
             let (found, next) = piece.find().await?;
-            left -= found.len();
+            remaining -= found.len();
             count += found.len() as u64;
             for task in found {
                 if as_json {

@@ -3,8 +3,8 @@ use std::io::{IsTerminal as _, Write as _, stdin, stdout};
 use crate::error::CliError;
 
 /// Asks for confirmation of a deletion, if stdin is a terminal.
-pub(super) fn confirm(is_said: bool, question: &str) -> Result<(), CliError> {
-    if is_said {
+pub(super) fn confirm(is_confirmed: bool, question: &str) -> Result<(), CliError> {
+    if is_confirmed {
         return Ok(());
     }
     if !stdin().is_terminal() {

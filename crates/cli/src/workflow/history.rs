@@ -4,8 +4,8 @@ use windlass::{Engine, Task, TaskId};
 use crate::error::CliError;
 use crate::output::say;
 use crate::target::Target;
+use crate::workflow::executions::{all_executions, select_execution};
 use crate::workflow::open::unread;
-use crate::workflow::past::{chapter, chapters};
 use crate::workflow::timeline::{beginning, timeline};
 
 const EXAMPLES: &str = "Examples:
@@ -43,29 +43,29 @@ impl History {
             say(&self.recorded(&engine, &task).await?);
             return Ok(engine.shutdown().await?);
         }
-        let chapter = chapter(&engine, &task, self.execution).await?;
-        let (rows, damage) = chapter.rows_as_far(&engine).await;
+        let selected = select_execution(&engine, &task, self.execution).await?;
+        let (rows, damage) = selected.rows_as_far(&engine).await;
         if self.target.json {
             for row in &rows {
                 say(&written(serde_json::to_string(row))?);
             }
         } else if damage.is_some() {
-            beginning(&task, &chapter, &rows);
+            beginning(&task, &selected, &rows);
         } else {
-            timeline(&task, &chapter, &rows, &unread(&engine, &task).await?);
+            timeline(&task, &selected, &rows, &unread(&engine, &task).await?);
         }
         engine.shutdown().await?;
         damage.map_or(Ok(()), |error| Err(error.into()))
     }
 
     async fn recorded(&self, engine: &Engine, task: &Task) -> Result<String, CliError> {
-        let chapters = match self.execution {
-            Some(_) => vec![chapter(engine, task, self.execution).await?],
-            None => chapters(engine, task).await?,
+        let executions = match self.execution {
+            Some(_) => vec![select_execution(engine, task, self.execution).await?],
+            None => all_executions(engine, task).await?,
         };
         let mut all = Vec::new();
-        for chapter in chapters {
-            all.push(chapter.recorded(engine, task).await?);
+        for selected in executions {
+            all.push(selected.recorded(engine, task).await?);
         }
         written(serde_json::to_string(&all))
     }

@@ -3,14 +3,14 @@
 mod cancel;
 mod check;
 mod clear;
+mod command_text;
 mod confirm;
 mod delete;
+mod executions;
 mod history;
 mod list;
-mod made;
 mod open;
 mod options;
-mod past;
 mod prune;
 mod replay_check;
 mod show;

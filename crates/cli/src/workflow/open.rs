@@ -6,13 +6,13 @@ use serde_json::Value;
 use windlass::workflow::{RecordedCommand, TurnRecord, WorkflowInput};
 use windlass::{Engine, Error, Task, Timestamp};
 
-use crate::workflow::made::step_of;
+use crate::workflow::command_text::step_of;
 
 /// A step that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Open<'h> {
     pub(super) step: u64,
-    pub(super) made: &'h RecordedCommand,
+    pub(super) command: &'h RecordedCommand,
     pub(super) since: Timestamp,
 }
 
@@ -42,20 +42,20 @@ pub(super) fn open<'h>(rows: &'h [TurnRecord], unread: &'h [String]) -> Vec<Open
     let mut reader = Reader { unread, ..Reader::default() };
     for row in rows {
         // A local activity is created and completed in the same row.
-        let mut early = BTreeSet::new();
-        for arrival in &row.inputs {
-            match arrival {
+        let mut early_completions = BTreeSet::new();
+        for input in &row.inputs {
+            match input {
                 WorkflowInput::StepCompletion { step, .. } => {
                     if !reader.end(*step) {
-                        early.insert(*step);
+                        early_completions.insert(*step);
                     }
                 }
                 WorkflowInput::Message { name, .. } => reader.deliver(name),
                 WorkflowInput::Cancel { .. } => {}
             }
         }
-        for made in &row.commands {
-            reader.make(made, row.at, &early);
+        for command in &row.commands {
+            reader.make(command, row.at, &early_completions);
         }
     }
     reader.open.into_values().collect()
@@ -67,9 +67,10 @@ impl<'h> Reader<'h> {
         let Some(ended) = self.open.remove(&step) else { return false };
         // A timer created right after a wait is its timeout: code that stops waiting when it fires
         // leaves no other trace in the history.
-        if let (RecordedCommand::Timer { .. }, Some(before)) = (ended.made, step.checked_sub(1)) {
+        if let (RecordedCommand::Timer { .. }, Some(before)) = (ended.command, step.checked_sub(1))
+        {
             let wait = self.open.get(&before);
-            if wait.is_some_and(|wait| matches!(wait.made, RecordedCommand::WaitSignal { .. })) {
+            if wait.is_some_and(|wait| matches!(wait.command, RecordedCommand::WaitSignal { .. })) {
                 self.open.remove(&before);
             }
         }
@@ -78,7 +79,7 @@ impl<'h> Reader<'h> {
 
     /// The first message goes to the first wait of its name.
     fn deliver(&mut self, name: &'h str) {
-        let is_it = |open: &Open<'_>| match open.made {
+        let is_it = |open: &Open<'_>| match open.command {
             RecordedCommand::WaitSignal { name: of, .. } => of == name,
             _ => false,
         };
@@ -88,19 +89,26 @@ impl<'h> Reader<'h> {
         }
     }
 
-    fn make(&mut self, made: &'h RecordedCommand, since: Timestamp, early: &BTreeSet<u64>) {
-        match made {
+    fn make(
+        &mut self,
+        command: &'h RecordedCommand,
+        since: Timestamp,
+        early_completions: &BTreeSet<u64>,
+    ) {
+        match command {
             RecordedCommand::Cancel { step } => drop(self.open.remove(step)),
             RecordedCommand::StartDetached { .. }
             | RecordedCommand::Signal { .. }
             | RecordedCommand::Patch { .. } => {}
             RecordedCommand::WaitSignal { name, .. } if self.unread.contains(&name.as_str()) => {
-                let place = self.unread.iter().position(|unread| unread == name);
-                place.map(|place| self.unread.remove(place));
+                let position = self.unread.iter().position(|unread| unread == name);
+                position.map(|position| self.unread.remove(position));
             }
             _ => {
-                if let Some(step) = step_of(made).filter(|step| !early.contains(step)) {
-                    self.open.insert(step, Open { step, made, since });
+                if let Some(step) =
+                    step_of(command).filter(|step| !early_completions.contains(step))
+                {
+                    self.open.insert(step, Open { step, command, since });
                 }
             }
         }
@@ -113,8 +121,8 @@ mod tests {
 
     use super::*;
 
-    fn row(arrived: Vec<WorkflowInput>, made: Vec<RecordedCommand>) -> TurnRecord {
-        TurnRecord { at: Timestamp::from_millis(1), inputs: arrived, commands: made }
+    fn row(inputs: Vec<WorkflowInput>, commands: Vec<RecordedCommand>) -> TurnRecord {
+        TurnRecord { at: Timestamp::from_millis(1), inputs, commands }
     }
 
     fn wait(step: u64) -> RecordedCommand {

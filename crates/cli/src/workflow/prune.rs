@@ -9,7 +9,7 @@ use crate::duration::now;
 use crate::error::CliError;
 use crate::output::{counted, say, say_json};
 use crate::target::Target;
-use crate::workflow::past::past;
+use crate::workflow::executions::past_executions;
 
 const EXAMPLES: &str = "Examples:
   windlass workflow prune feed-7 --keep 10
@@ -60,11 +60,11 @@ impl Prune {
             say_json(&json!({ "id": self.id, "pruned": pruned, "dry_run": dry_run }));
         } else {
             let executions = counted(pruned as u64, "execution");
-            let told = match dry_run {
+            let text = match dry_run {
                 true => format!("{executions} of {} would be deleted; none was.", self.id),
                 false => format!("Deleted {executions} of workflow {}.", self.id),
             };
-            say(&told);
+            say(&text);
         }
         Ok(engine.shutdown().await?)
     }
@@ -80,6 +80,6 @@ async fn would_go(
     let goes = |execution: &&Execution| {
         execution.number < end && before.is_none_or(|before| execution.ended_at < before)
     };
-    let all = past(engine, workflow).await?;
+    let all = past_executions(engine, workflow).await?;
     Ok(all.iter().take_while(goes).count())
 }

@@ -9,7 +9,7 @@ use crate::error::CliError;
 use crate::output::{counted, say, say_json};
 use crate::target::Target;
 use crate::workflow::check::{Checked, HistoryProblem, check};
-use crate::workflow::past::{Chapter, chapter, chapters};
+use crate::workflow::executions::{ExecutionRef, all_executions, select_execution};
 
 const EXAMPLES: &str = "Examples:
   windlass workflow replay-check order-42
@@ -70,17 +70,18 @@ impl ReplayCheck {
     async fn of_store(&self, id: &TaskId) -> Result<Vec<Finding>, CliError> {
         let engine = self.target.open().await?;
         let task = self.target.workflow(&engine, id).await?;
-        let chapters = match self.execution {
-            Some(_) => vec![chapter(&engine, &task, self.execution).await?],
-            None => chapters(&engine, &task).await?,
+        let executions = match self.execution {
+            Some(_) => vec![select_execution(&engine, &task, self.execution).await?],
+            None => all_executions(&engine, &task).await?,
         };
         let mut findings: Vec<Finding> = Vec::new();
         // The number of the first step of the next execution.
         let mut next = Some((0, 0));
-        for chapter in chapters {
-            let number = chapter.number();
+        for selected in executions {
+            let number = selected.number();
             let first_step = next.filter(|(of, _)| *of == number).map(|(_, step)| step);
-            let (finding, next_step) = of_chapter(&engine, &task, &chapter, first_step).await?;
+            let (finding, next_step) =
+                check_execution(&engine, &task, &selected, first_step).await?;
             next = next_step.map(|step| (number + 1, step));
             findings.push(finding);
         }
@@ -89,14 +90,14 @@ impl ReplayCheck {
     }
 }
 
-async fn of_chapter(
+async fn check_execution(
     engine: &Engine,
     task: &Task,
-    chapter: &Chapter<'_>,
+    selected: &ExecutionRef<'_>,
     first_step: Option<u64>,
 ) -> Result<(Finding, Option<u64>), CliError> {
-    let execution = Some(chapter.number());
-    let rows = match chapter.rows(engine).await {
+    let execution = Some(selected.number());
+    let rows = match selected.rows(engine).await {
         Ok(rows) => rows,
         Err(error @ (Error::NoHistory { .. } | Error::BadHistory { .. })) => {
             let problems = vec![HistoryProblem { turn: None, what: error.to_string() }];
@@ -104,7 +105,7 @@ async fn of_chapter(
         }
         Err(error) => return Err(error.into()),
     };
-    let state = task.workflow.as_deref().filter(|_| matches!(chapter, Chapter::Present(_)));
+    let state = task.workflow.as_deref().filter(|_| matches!(selected, ExecutionRef::Present(_)));
     let first_step = first_step.or(state.map(|state| state.first_step));
     let Checked { mut problems, next_step } = check(&rows, first_step);
     if let Some(state) = state {

@@ -8,8 +8,8 @@ use crate::error::CliError;
 use crate::output::{counted, one_line, printable, say_json, say_pairs, time};
 use crate::target::Target;
 use crate::task::{payload_json, readable};
+use crate::workflow::command_text::awaited;
 use crate::workflow::list::workflow_json;
-use crate::workflow::made::awaited;
 use crate::workflow::open::{Open, open, unread};
 
 #[derive(Debug, Args)]
@@ -21,7 +21,7 @@ pub(crate) struct Show {
 }
 
 /// The data of a workflow that is stored outside its record.
-struct Kept {
+struct WorkflowData {
     input: Option<Payload>,
     result: Option<Payload>,
     properties: Vec<WorkflowProperty>,
@@ -32,7 +32,7 @@ struct Kept {
     unread: Vec<String>,
 }
 
-impl Kept {
+impl WorkflowData {
     async fn of(engine: &Engine, task: &Task) -> Result<Self, CliError> {
         let input = match task.input_key() {
             Some(key) => engine.payload(&key).await?,
@@ -79,40 +79,41 @@ impl Show {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
         let task = self.target.workflow(&engine, &self.id).await?;
-        let kept = Kept::of(&engine, &task).await?;
+        let data = WorkflowData::of(&engine, &task).await?;
         if self.target.json {
-            say_json(&whole_json(&task, &kept));
+            say_json(&whole_json(&task, &data));
         } else {
-            say_pairs(&pairs(&task, &kept, now()));
+            say_pairs(&pairs(&task, &data, now()));
         }
         Ok(engine.shutdown().await?)
     }
 }
 
-fn whole_json(task: &Task, kept: &Kept) -> Value {
+fn whole_json(task: &Task, data: &WorkflowData) -> Value {
     let mut fields = workflow_json(task);
-    fields["status"] = json!(kept.status());
-    fields["values"] = kept.values().map(|(name, value)| (name.to_owned(), value)).collect();
-    let waits = kept.open(task).into_iter().map(
-        |open| json!({ "step": open.step, "what": awaited(open.made), "since": time(open.since) }),
-    );
+    fields["status"] = json!(data.status());
+    fields["values"] = data.values().map(|(name, value)| (name.to_owned(), value)).collect();
+    let waits = data.open(task).into_iter().map(|open| {
+        let (what, since) = (awaited(open.command), time(open.since));
+        json!({ "step": open.step, "what": what, "since": since })
+    });
     fields["waiting_for"] = waits.collect();
-    if let Some(damage) = &kept.damage {
+    if let Some(damage) = &data.damage {
         fields["history_error"] = json!(damage.to_string());
     }
-    fields["input"] = kept.input.as_ref().map_or(Value::Null, payload_json);
-    fields["result"] = kept.result.as_ref().map_or(Value::Null, payload_json);
+    fields["input"] = data.input.as_ref().map_or(Value::Null, payload_json);
+    fields["result"] = data.result.as_ref().map_or(Value::Null, payload_json);
     fields
 }
 
-fn pairs(task: &Task, kept: &Kept, now: Timestamp) -> Vec<(&'static str, String)> {
+fn pairs(task: &Task, data: &WorkflowData, now: Timestamp) -> Vec<(&'static str, String)> {
     let mut pairs = vec![
         ("workflow", task.id.to_string()),
         ("kind", task.kind.to_string()),
         ("lane", task.lane.to_string()),
-        ("state", standing(task, now)),
+        ("state", state_text(task, now)),
     ];
-    add_trouble(&mut pairs, task, now);
+    add_errors(&mut pairs, task, now);
     if let Some(state) = task.workflow.as_deref() {
         pairs.extend(state.version.clone().map(|version| ("version", version)));
         let (turns, steps) = (u64::from(state.turns), state.next_step - state.first_step);
@@ -122,17 +123,22 @@ fn pairs(task: &Task, kept: &Kept, now: Timestamp) -> Vec<(&'static str, String)
         let worker = sticky.map(|sticky| sticky.worker.to_string());
         pairs.extend(worker.map(|worker| ("sticky worker", worker)));
     }
-    pairs.extend(kept.status().map(|status| ("status", printable(status))));
-    let values = kept.values().map(|(name, value)| printable(&format!("{name} = {value}")));
+    pairs.extend(data.status().map(|status| ("status", printable(status))));
+    let values = data.values().map(|(name, value)| printable(&format!("{name} = {value}")));
     let values = values.collect::<Vec<_>>().join("\n");
     pairs.extend((!values.is_empty()).then_some(("values", values)));
-    let waits = kept.open(task).into_iter().map(|open| {
-        format!("{}, step {}, since {}", awaited(open.made), open.step, distance(open.since, now))
+    let waits = data.open(task).into_iter().map(|open| {
+        format!(
+            "{}, step {}, since {}",
+            awaited(open.command),
+            open.step,
+            distance(open.since, now)
+        )
     });
     let waits = waits.collect::<Vec<_>>().join("\n");
     pairs.extend((!waits.is_empty()).then_some(("waiting for", waits)));
     pairs.extend(
-        kept.damage.as_ref().map(|damage| ("history error", printable(&damage.to_string()))),
+        data.damage.as_ref().map(|damage| ("history error", printable(&damage.to_string()))),
     );
     let labels = task.labels.iter().map(|(name, value)| format!("{name}={}", one_line(value)));
     let labels = labels.collect::<Vec<_>>().join("\n");
@@ -142,13 +148,13 @@ fn pairs(task: &Task, kept: &Kept, now: Timestamp) -> Vec<(&'static str, String)
     if task.generation > 0 {
         pairs.push(("continued", moment(task.started_at, now)));
     }
-    pairs.extend(kept.input.as_ref().map(|input| ("input", readable(input))));
-    pairs.extend(kept.result.as_ref().map(|result| ("result", readable(result))));
+    pairs.extend(data.input.as_ref().map(|input| ("input", readable(input))));
+    pairs.extend(data.result.as_ref().map(|result| ("result", readable(result))));
     pairs
 }
 
 /// The state, and since when.
-fn standing(task: &Task, now: Timestamp) -> String {
+fn state_text(task: &Task, now: Timestamp) -> String {
     let state = task.lifecycle.public();
     match &task.lifecycle {
         Lifecycle::Suspended(suspension) => {
@@ -164,20 +170,20 @@ fn standing(task: &Task, now: Timestamp) -> String {
 }
 
 /// Why it failed, why it is cancelled, or why it cannot continue.
-fn add_trouble(pairs: &mut Vec<(&'static str, String)>, task: &Task, now: Timestamp) {
+fn add_errors(pairs: &mut Vec<(&'static str, String)>, task: &Task, now: Timestamp) {
     match &task.lifecycle {
         Lifecycle::Failed { class, reason, .. } => {
             pairs.push(("failure", format!("{}: {}", class.as_str(), printable(reason))));
         }
         Lifecycle::Cancelled { reason, .. } => pairs.push(("reason", printable(reason))),
         lifecycle if lifecycle.ended_at().is_none() => {
-            let asked = task.workflow.as_ref().and_then(|state| state.cancel_reason.as_ref());
-            pairs.extend(asked.map(|reason| ("cancel reason", printable(reason))));
+            let reason = task.workflow.as_ref().and_then(|state| state.cancel_reason.as_ref());
+            pairs.extend(reason.map(|reason| ("cancel reason", printable(reason))));
             // A worker that cannot continue the workflow reports why as progress.
-            let trouble = task.progress.as_ref().map(|progress| {
+            let last_error = task.progress.as_ref().map(|progress| {
                 format!("{} ({})", printable(&progress.message), distance(progress.at, now))
             });
-            pairs.extend(trouble.map(|trouble| ("trouble", trouble)));
+            pairs.extend(last_error.map(|last_error| ("trouble", last_error)));
         }
         _ => {}
     }

@@ -6,7 +6,7 @@ use windlass::{Engine, Kind, LaneName, SentMessage, TaskId};
 use crate::error::CliError;
 use crate::signal_args::{SignalArgs, say_posted};
 use crate::target::Target;
-use crate::workflow::start::{Given, input};
+use crate::workflow::start::{InputArg, input};
 
 /// The options of fields with another name.
 const OPTIONS: &[(&str, &str)] = &[
@@ -50,7 +50,7 @@ pub(crate) struct Signal {
     start: Option<Kind>,
     /// The input of the started workflow, as JSON; @FILE reads it from a file.
     #[arg(long, value_name = "JSON|@FILE", value_parser = input, requires = "start")]
-    input: Option<Given>,
+    input: Option<InputArg>,
     /// The lane of the started workflow.
     #[arg(long, default_value = "default", requires = "start")]
     lane: LaneName,
@@ -63,7 +63,7 @@ pub(crate) struct Signal {
 impl Signal {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let payload = self.signal.read()?;
-        let input = self.input.as_ref().map(Given::read).transpose()?;
+        let input = self.input.as_ref().map(InputArg::read).transpose()?;
         let engine = self.target.open().await?;
         self.find(&engine).await?;
         let posting = engine.signal(self.id.clone(), &self.name);
@@ -80,9 +80,9 @@ impl Signal {
             };
             posting = posting.start_if_absent(workflow);
         }
-        let refused = |error| CliError::about("workflow", &self.id, error).named(OPTIONS);
+        let refused = |error| CliError::for_object("workflow", &self.id, error).named(OPTIONS);
         let posted = posting.await.map_err(refused)?;
-        say_posted(&posted, self.target.json, &told(&posted));
+        say_posted(&posted, self.target.json, &sent_text(&posted));
         Ok(engine.shutdown().await?)
     }
 
@@ -99,7 +99,7 @@ impl Signal {
     }
 }
 
-fn told(posted: &SentMessage) -> String {
+fn sent_text(posted: &SentMessage) -> String {
     let SentMessage { task, seq, .. } = posted;
     if posted.buffered {
         return format!("There is no workflow {task} yet. Message {seq} waits for it.");

@@ -41,7 +41,7 @@ pub(crate) struct Start {
     id: Option<TaskId>,
     /// The input, as JSON; @FILE reads it from a file, @- from standard input.
     #[arg(long, value_name = "JSON|@FILE", value_parser = input)]
-    input: Option<Given>,
+    input: Option<InputArg>,
     /// The lane of its turns, and of its activities by default.
     #[arg(long, default_value = "default")]
     lane: LaneName,
@@ -56,26 +56,26 @@ pub(crate) struct Start {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Given {
+pub(super) enum InputArg {
     Json(String),
     File(PathBuf),
 }
 
-pub(super) fn input(text: &str) -> Result<Given, String> {
+pub(super) fn input(text: &str) -> Result<InputArg, String> {
     match text.strip_prefix('@') {
-        Some(path) => Ok(Given::File(path.into())),
+        Some(path) => Ok(InputArg::File(path.into())),
         None => {
             let hint = |error| format!("{error}; use @FILE to read a file");
-            json_text(text).map(Given::Json).map_err(hint)
+            json_text(text).map(InputArg::Json).map_err(hint)
         }
     }
 }
 
-impl Given {
+impl InputArg {
     pub(super) fn read(&self) -> Result<Payload, CliError> {
         let path = match self {
-            Given::Json(text) => return Ok(Payload::new(JSON, closed_up(text.as_bytes()))),
-            Given::File(path) => path,
+            InputArg::Json(text) => return Ok(Payload::new(JSON, closed_up(text.as_bytes()))),
+            InputArg::File(path) => path,
         };
         let bytes = read_bytes(path, "--input")?;
         let parsed = serde_json::from_slice::<serde_json::Value>(&bytes);
@@ -90,12 +90,12 @@ fn closed_up(json: &[u8]) -> Vec<u8> {
     let (mut in_text, mut is_escaped) = (false, false);
     let mut closed = json.to_vec();
     closed.retain(|byte| {
-        let is_kept = in_text || !byte.is_ascii_whitespace();
+        let is_retained = in_text || !byte.is_ascii_whitespace();
         if *byte == b'"' && !is_escaped {
             in_text = !in_text;
         }
         is_escaped = in_text && *byte == b'\\' && !is_escaped;
-        is_kept
+        is_retained
     });
     closed
 }
@@ -103,7 +103,7 @@ fn closed_up(json: &[u8]) -> Vec<u8> {
 impl Start {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         self.check_labels()?;
-        let input = self.input.as_ref().map(Given::read).transpose()?;
+        let input = self.input.as_ref().map(InputArg::read).transpose()?;
         let is_there = self.target.store.exists();
         if !is_there {
             self.rehearse(input.clone()).await?;
@@ -169,11 +169,11 @@ mod tests {
             (r#"{ "a b": " c  d " }"#, r#"{"a b":" c  d "}"#),
             (r#"[ "\" x", "\\" , " y" ]"#, r#"["\" x","\\"," y"]"#),
         ];
-        for (given, expected) in rows {
-            let closed = String::from_utf8(closed_up(given.as_bytes())).unwrap();
+        for (text, expected) in rows {
+            let closed = String::from_utf8(closed_up(text.as_bytes())).unwrap();
             assert_eq!(closed, expected);
             let read = |text| serde_json::from_str::<serde_json::Value>(text).unwrap();
-            assert_eq!(read(&closed), read(given));
+            assert_eq!(read(&closed), read(text));
         }
     }
 }

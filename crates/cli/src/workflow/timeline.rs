@@ -7,16 +7,21 @@ use windlass::{Lifecycle, Task, Timestamp};
 
 use crate::duration::{brief, moment, now};
 use crate::output::{counted, one_line, say};
-use crate::workflow::made::{awaited, came, ended, named, step_of, told};
+use crate::workflow::command_text::{awaited, command_text, ended, input_text, named, step_of};
+use crate::workflow::executions::ExecutionRef;
 use crate::workflow::open::{Open, open};
-use crate::workflow::past::Chapter;
 
 /// Prints the rows of an execution, which began with `unread` messages, and its current state.
-pub(super) fn timeline(task: &Task, chapter: &Chapter<'_>, rows: &[TurnRecord], unread: &[String]) {
-    beginning(task, chapter, rows);
-    say(&match chapter {
-        Chapter::Present(task) => standing(task, &open(rows, unread)),
-        Chapter::Past(execution) => {
+pub(super) fn timeline(
+    task: &Task,
+    selected: &ExecutionRef<'_>,
+    rows: &[TurnRecord],
+    unread: &[String],
+) {
+    beginning(task, selected, rows);
+    say(&match selected {
+        ExecutionRef::Present(task) => state_text(task, &open(rows, unread)),
+        ExecutionRef::Past(execution) => {
             let took = took(execution.started_at, execution.ended_at);
             format!("continued as execution {} after {took}", execution.number + 1)
         }
@@ -24,9 +29,9 @@ pub(super) fn timeline(task: &Task, chapter: &Chapter<'_>, rows: &[TurnRecord], 
 }
 
 /// Prints the rows of an execution, without the state after them.
-pub(super) fn beginning(task: &Task, chapter: &Chapter<'_>, rows: &[TurnRecord]) {
+pub(super) fn beginning(task: &Task, selected: &ExecutionRef<'_>, rows: &[TurnRecord]) {
     let turns = counted(rows.len() as u64, "turn");
-    let (id, kind, number) = (&task.id, &task.kind, chapter.number());
+    let (id, kind, number) = (&task.id, &task.kind, selected.number());
     say(&format!("workflow {id} ({kind}), execution {number}, {turns}"));
     for line in lines(rows) {
         say(&line);
@@ -53,12 +58,15 @@ fn lines(rows: &[TurnRecord]) -> Vec<String> {
         }
         lines.push(head);
         // A local activity is completed in the row that creates it.
-        let made = row.commands.iter().filter_map(|made| Some((step_of(made)?, (made, row.at))));
-        steps.extend(made);
-        let arrived = row.inputs.iter().map(|arrival| arrived(arrival, &steps, row.at));
+        let created =
+            row.commands.iter().filter_map(|command| Some((step_of(command)?, (command, row.at))));
+        steps.extend(created);
+        let arrived = row.inputs.iter().map(|input| arrived(input, &steps, row.at));
         lines.extend(arrived.map(|text| format!("           <- {text}")));
         lines.extend(
-            row.commands.iter().map(|made| format!("           -> {}", made_of(made, &steps))),
+            row.commands
+                .iter()
+                .map(|command| format!("           -> {}", command_in_history(command, &steps))),
         );
         before = row.at;
     }
@@ -67,35 +75,38 @@ fn lines(rows: &[TurnRecord]) -> Vec<String> {
 
 /// An input; for the end of a step also its command and its duration.
 fn arrived(
-    arrival: &WorkflowInput,
+    input: &WorkflowInput,
     steps: &BTreeMap<u64, (&RecordedCommand, Timestamp)>,
     at: Timestamp,
 ) -> String {
-    let WorkflowInput::StepCompletion { step, outcome } = arrival else { return came(arrival) };
-    let Some((made, since)) = steps.get(step) else { return came(arrival) };
+    let WorkflowInput::StepCompletion { step, outcome } = input else { return input_text(input) };
+    let Some((command, since)) = steps.get(step) else { return input_text(input) };
     if let (
         RecordedCommand::StartDetached { .. } | RecordedCommand::Signal { .. },
         StepOutcome::Failed { reason, .. },
-    ) = (made, outcome)
+    ) = (command, outcome)
     {
-        return format!("{}, step {step}, was rejected: {}", named(made), one_line(reason));
+        return format!("{}, step {step}, was rejected: {}", named(command), one_line(reason));
     }
-    let (word, rest) = ended(outcome);
-    format!("{}, step {step}, {word} after {}{rest}", named(made), took(*since, at))
+    let (verb, rest) = ended(outcome);
+    format!("{}, step {step}, {verb} after {}{rest}", named(command), took(*since, at))
 }
 
-fn made_of(made: &RecordedCommand, steps: &BTreeMap<u64, (&RecordedCommand, Timestamp)>) -> String {
-    match made {
+fn command_in_history(
+    command: &RecordedCommand,
+    steps: &BTreeMap<u64, (&RecordedCommand, Timestamp)>,
+) -> String {
+    match command {
         RecordedCommand::Cancel { step } => match steps.get(step) {
-            Some((given_up, _)) => format!("cancels {}, step {step}", named(given_up)),
-            None => told(made),
+            Some((cancelled, _)) => format!("cancels {}, step {step}", named(cancelled)),
+            None => command_text(command),
         },
-        _ => told(made),
+        _ => command_text(command),
     }
 }
 
 /// The state after the last row.
-fn standing(task: &Task, open: &[Open<'_>]) -> String {
+fn state_text(task: &Task, open: &[Open<'_>]) -> String {
     let now = now();
     let state = task.lifecycle.public();
     if let Some(at) = task.lifecycle.ended_at() {
@@ -112,7 +123,7 @@ fn standing(task: &Task, open: &[Open<'_>]) -> String {
     let waits = open.iter().map(|open| {
         format!(
             "\n           {}, step {}, since {}",
-            awaited(open.made),
+            awaited(open.command),
             open.step,
             moment(open.since, now)
         )

@@ -3,7 +3,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::stage::{Process, until};
+use crate::open_store::{Process, until};
 use crate::{json, text};
 
 /// A demo with its temporary files in the folder of the test.
@@ -56,8 +56,8 @@ fn the_demo_passes_its_checks_and_leaves_nothing_behind() {
 fn the_demo_prints_its_steps_and_may_retain_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let output = demo(folder.path(), &["--keep"]).output().unwrap();
-    let told = text(&output.stdout);
-    assert!(output.status.success(), "{told}{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    assert!(output.status.success(), "{printed}{}", text(&output.stderr));
     for part in [
         "kill -9",
         "next epoch",
@@ -66,13 +66,14 @@ fn the_demo_prints_its_steps_and_may_retain_the_file() {
         "What happened",
         "answered with the first",
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(printed.contains(part), "{part}: {printed}");
     }
-    assert!(told.contains("windlass dlq list --store"), "{told}");
-    assert!(!told.contains("NOT"), "{told}");
-    let kept = folder.path().read_dir().unwrap().next().unwrap().unwrap().path().join("demo.db");
-    assert!(told.contains(&format!("--store sqlite://{}", kept.display())), "{told}");
-    assert!(kept.exists());
+    assert!(printed.contains("windlass dlq list --store"), "{printed}");
+    assert!(!printed.contains("NOT"), "{printed}");
+    let database =
+        folder.path().read_dir().unwrap().next().unwrap().unwrap().path().join("demo.db");
+    assert!(printed.contains(&format!("--store sqlite://{}", database.display())), "{printed}");
+    assert!(database.exists());
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use serde_json::Value;
 use windlass::FailureClass;
 use windlass::command::ReportProgress;
 
-use crate::place::{Place, claim, fail};
+use crate::test_store::{TestStore, claim, fail};
 
 /// Objects whose keys are data: of users, lanes, states, or the core.
 const DATA: &[&str] = &["labels", "json", "ready", "tasks", "details", "facts", "values"];
@@ -33,12 +33,12 @@ async fn every_field_is_in_the_guide() {
     let guide = std::fs::read_to_string(guide).unwrap();
     let named: BTreeSet<&str> = guide.split('`').skip(1).step_by(2).collect();
 
-    let place = Place::empty();
-    let engine = place.application().await;
+    let store = TestStore::empty();
+    let engine = store.application().await;
     let mut found = BTreeSet::new();
     let mut note = |line: &str| {
-        let said = place.run(&format!("{line} --json"));
-        for text in said.out.lines().chain(said.err.lines()) {
+        let output = store.run(&format!("{line} --json"));
+        for text in output.out.lines().chain(output.err.lines()) {
             if let Ok(value) = serde_json::from_str(text) {
                 fields(&value, &mut found);
             }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::place::Place;
+use crate::test_store::TestStore;
 
 const COMMANDS: &[&str] = &[
     "task create",
@@ -55,9 +55,9 @@ const COMMANDS: &[&str] = &[
 
 #[test]
 fn every_command_has_help() {
-    let place = Place::empty();
+    let store = TestStore::empty();
     for command in COMMANDS {
-        let help = place.ok(&format!("{command} --help"));
+        let help = store.ok(&format!("{command} --help"));
         assert!(!help.starts_with("Usage:"), "{command} has a description: {help}");
         for part in ["Usage: windlass", "Where and how:", "--store <URL>", "--tenant", "--json"] {
             assert!(help.contains(part), "{command}: {part}: {help}");
@@ -69,13 +69,13 @@ fn every_command_has_help() {
         }
     }
     for command in ["task create", "task list", "quota set", "dlq replay", "events", "signal"] {
-        assert!(place.ok(&format!("{command} --help")).contains("Examples:"), "{command}");
+        assert!(store.ok(&format!("{command} --help")).contains("Examples:"), "{command}");
     }
 }
 
 #[test]
 fn lists_of_commands_describe_each_of_them() {
-    let place = Place::empty();
+    let store = TestStore::empty();
     for (line, names) in [
         (
             "--help",
@@ -96,19 +96,19 @@ fn lists_of_commands_describe_each_of_them() {
         ("worker --help", &["exec", "list"]),
         ("dlq --help", &["list", "replay"]),
     ] {
-        let help = place.ok(line);
+        let help = store.ok(line);
         for name in names {
-            let told = help.lines().map(str::trim).any(|line| {
+            let is_listed = help.lines().map(str::trim).any(|line| {
                 line.strip_prefix(name).is_some_and(|rest| rest.trim_start().len() > 10)
             });
-            assert!(told, "{line}: {name}: {help}");
+            assert!(is_listed, "{line}: {name}: {help}");
         }
     }
 }
 
 #[test]
 fn wrong_arguments_are_named() {
-    let place = Place::empty();
+    let store = TestStore::empty();
     for (line, expected) in [
         ("task create", "<KIND>"),
         ("task create email --after soon", "a duration is a number and ms, s, m, h or d"),
@@ -161,40 +161,40 @@ fn wrong_arguments_are_named() {
         ("task create email --store memory:", "ends with this command"),
         ("worker exec --kind k --store memory: -- true", "ends with this command"),
     ] {
-        let said = place.run(line);
-        assert_eq!((said.code, said.out.as_str()), (2, ""), "{line}: {said:?}");
-        assert!(said.err.contains(expected), "{line}: {}", said.err);
-        assert!(said.err.starts_with("windlass: "), "{line}: {}", said.err);
+        let output = store.run(line);
+        assert_eq!((output.code, output.out.as_str()), (2, ""), "{line}: {output:?}");
+        assert!(output.err.contains(expected), "{line}: {}", output.err);
+        assert!(output.err.starts_with("windlass: "), "{line}: {}", output.err);
         let words = line.split_once(" --").map_or(line, |(words, _)| words);
         let path = COMMANDS.iter().find(|path| words.starts_with(**path));
         let path = path
             .map_or_else(|| words.split(' ').next().unwrap().to_owned(), |path| (*path).to_owned());
         let path = if path == "worker" { "worker exec".to_owned() } else { path };
         assert!(
-            said.err.ends_with(&format!(" (see windlass {path} --help) [usage]\n")),
+            output.err.ends_with(&format!(" (see windlass {path} --help) [usage]\n")),
             "{line}: {}",
-            said.err
+            output.err
         );
-        assert_eq!(said.err.lines().count(), 1, "{line}: {}", said.err);
-        assert!(!said.err.contains("tip: to pass"), "{line}: {}", said.err);
-        assert!(!said.err.contains("hidden"), "{line}: {}", said.err);
+        assert_eq!(output.err.lines().count(), 1, "{line}: {}", output.err);
+        assert!(!output.err.contains("tip: to pass"), "{line}: {}", output.err);
+        assert!(!output.err.contains("hidden"), "{line}: {}", output.err);
 
         let line = match line.split_once(" -- ") {
             Some((ours, theirs)) => format!("{ours} --json -- {theirs}"),
             None => format!("{line} --json"),
         };
-        let said = place.run(&line);
-        let error: Value = serde_json::from_str(&said.err).unwrap();
+        let output = store.run(&line);
+        let error: Value = serde_json::from_str(&output.err).unwrap();
         assert_eq!(error["error"]["code"], "usage", "{line}");
         assert!(error["error"]["message"].as_str().unwrap().contains(expected), "{error}");
-        assert!(!place.file("app.db").exists(), "{line}");
+        assert!(!store.file("app.db").exists(), "{line}");
     }
 }
 
 #[test]
 fn errors_are_json_for_programs() {
-    let place = Place::empty();
-    place.ok("task create email --id t");
+    let store = TestStore::empty();
+    store.ok("task create email --id t");
     for (line, code, exit) in [
         ("task show nope", "task_not_found", 4),
         ("task why nope", "task_not_found", 4),
@@ -224,30 +224,30 @@ fn errors_are_json_for_programs() {
         ("dlq replay nope", "not_replayed", 4),
         ("stats --store sqlite:///nowhere/x.db", "no_database", 4),
     ] {
-        let said = place.run(&format!("{line} --json"));
-        assert_eq!(said.code, exit, "{line}: {said:?}");
-        let error: Value = serde_json::from_str(&said.err).unwrap();
+        let output = store.run(&format!("{line} --json"));
+        assert_eq!(output.code, exit, "{line}: {output:?}");
+        let error: Value = serde_json::from_str(&output.err).unwrap();
         assert_eq!(error["error"]["code"], code, "{line}: {error}");
         assert!(error["error"]["message"].is_string(), "{line}");
 
-        let said = place.run(line);
-        assert_eq!(said.code, exit, "{line}: {said:?}");
-        assert!(said.err.starts_with("windlass: "), "{line}: {said:?}");
-        assert!(said.err.ends_with(&format!("[{code}]\n")), "{line}: {said:?}");
-        assert_eq!(said.err.lines().count(), 1, "{line}: {said:?}");
+        let output = store.run(line);
+        assert_eq!(output.code, exit, "{line}: {output:?}");
+        assert!(output.err.starts_with("windlass: "), "{line}: {output:?}");
+        assert!(output.err.ends_with(&format!("[{code}]\n")), "{line}: {output:?}");
+        assert_eq!(output.err.lines().count(), 1, "{line}: {output:?}");
     }
 }
 
 #[test]
 fn completions_contain_the_commands() {
-    let place = Place::empty();
+    let store = TestStore::empty();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = place.ok(&format!("completions {shell}"));
+        let script = store.ok(&format!("completions {shell}"));
         for word in ["windlass", "priority", "idempotency-key", "drain"] {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }
-    let said = place.run("completions tcsh");
-    assert_eq!(said.code, 2);
-    assert!(said.err.contains("bash, elvish, fish, powershell, zsh"), "{said:?}");
+    let output = store.run("completions tcsh");
+    assert_eq!(output.code, 2);
+    assert!(output.err.contains("bash, elvish, fish, powershell, zsh"), "{output:?}");
 }

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
 
 mod bench;
-mod beside;
 mod children;
 mod create;
 mod demo;
@@ -15,19 +14,20 @@ mod help;
 mod lane;
 mod memory;
 mod migrate;
+mod missing_tables;
 mod node;
-mod place;
+mod open_store;
 mod postgres;
 mod quota;
+mod running_application;
 mod signal;
-mod stage;
 mod task;
-mod told;
-mod unmade;
+mod test_store;
 mod unwritable;
 mod why;
 mod worker;
 mod worker_list;
+mod worker_reports;
 mod workflow;
 
 use std::process::{Command, Output};

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use crate::place::Place;
+use crate::test_store::TestStore;
 
 const TASKS: u64 = 30_000;
 /// A tenth of the size of all records of such a list.
@@ -48,15 +48,15 @@ fn peak_kib(process: u32) -> u64 {
 
 #[test]
 fn a_long_list_takes_no_more_memory_than_a_page() {
-    let place = Place::empty();
-    place.ok("task create k --id t000000 --label size=BIG");
-    multiply(&rusqlite::Connection::open(place.file("app.db")).unwrap());
+    let store = TestStore::empty();
+    store.ok("task create k --id t000000 --label size=BIG");
+    multiply(&rusqlite::Connection::open(store.file("app.db")).unwrap());
     for line in [
         "task list --json --limit 1000000",
         "task list --limit 1000000",
         "events --json --limit 1000000",
     ] {
-        let mut command = place.command(line.split_whitespace());
+        let mut command = store.command(line.split_whitespace());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         // Still printing: by then it has allocated all memory that it needs for the list.
@@ -72,19 +72,19 @@ fn a_long_list_takes_no_more_memory_than_a_page() {
 
 #[test]
 fn a_list_over_several_pages_ends_at_its_limit() {
-    let place = Place::empty();
-    place.ok("task create k --id t000000");
-    multiply(&rusqlite::Connection::open(place.file("app.db")).unwrap());
+    let store = TestStore::empty();
+    store.ok("task create k --id t000000");
+    multiply(&rusqlite::Connection::open(store.file("app.db")).unwrap());
     for limit in [999, 1_000, 1_001, 2_000, 2_001] {
-        let shown = place.json(&format!("task list --limit {limit}"));
+        let shown = store.json(&format!("task list --limit {limit}"));
         assert_eq!(shown.len(), limit);
-        let told = place.ok(&format!("task list --limit {limit}"));
+        let printed = store.ok(&format!("task list --limit {limit}"));
         let last = format!("--after t{:06},", limit - 1);
-        assert!(told.lines().last().unwrap().contains(&last), "{limit}");
-        let entries = place.json(&format!("events --limit {limit}"));
+        assert!(printed.lines().last().unwrap().contains(&last), "{limit}");
+        let entries = store.json(&format!("events --limit {limit}"));
         let seqs: Vec<u64> = entries.iter().map(|entry| entry["seq"].as_u64().unwrap()).collect();
         assert_eq!(seqs, (TASKS - limit as u64 + 1..=TASKS).collect::<Vec<_>>());
     }
-    let rest = place.ok(&format!("task list --after t{:06} --limit 5", TASKS - 6));
+    let rest = store.ok(&format!("task list --after t{:06} --limit 5", TASKS - 6));
     assert!(!rest.contains("There are more"), "{rest}");
 }

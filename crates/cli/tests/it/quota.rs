@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use windlass::SESSIONS;
 use windlass::command::Claim;
 
-use crate::place::{Place, claim, complete};
+use crate::test_store::{TestStore, claim, complete};
 
 fn counts(gate: &Value) -> (u64, u64, u64) {
     let number = |name: &str| gate[name].as_u64().unwrap();
@@ -15,97 +15,97 @@ fn counts(gate: &Value) -> (u64, u64, u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_listed_with_running_and_blocked_tasks() {
-    let place = Place::empty();
-    let engine = place.application().await;
-    assert_eq!(place.ok("quota list"), "There is no limit: see windlass quota set --help.\n");
+    let store = TestStore::empty();
+    let engine = store.application().await;
+    assert_eq!(store.ok("quota list"), "There is no limit: see windlass quota set --help.\n");
     for id in ["a", "b", "c", "d"] {
-        place.ok(&format!("task create k --id {id} --concurrency-key customer-7"));
+        store.ok(&format!("task create k --id {id} --concurrency-key customer-7"));
     }
     let first = claim(&engine, "w", "default").await;
-    let shown = place.one("quota show --concurrency-key customer-7");
+    let shown = store.one("quota show --concurrency-key customer-7");
     assert_eq!(counts(&shown), (1, 0, 3));
     assert_eq!((&shown["limit"], &shown["configured"]), (&json!(1), &json!(false)));
-    let table = place.ok("quota list");
+    let table = store.ok("quota list");
     assert!(table.contains("customer-7") && table.contains("1 at once at most"), "{table}");
-    let why = place.ok("task why d");
+    let why = store.ok("task why d");
     let blocked = "Task d is blocked by concurrency key customer-7";
     for part in [blocked, "1 at once at most", "2 more wait there"] {
         assert!(why.contains(part), "{part}: {why}");
     }
-    assert_eq!(place.json("task list --state blocked").len(), 3);
+    assert_eq!(store.json("task list --state blocked").len(), 3);
 
-    let said = place.ok("quota set --concurrency-key customer-7 --limit 3");
-    assert_eq!(said, "Concurrency key customer-7 runs 3 at once at most.\n");
-    assert_eq!(counts(&place.one("quota show --concurrency-key customer-7")), (1, 2, 1));
+    let output = store.ok("quota set --concurrency-key customer-7 --limit 3");
+    assert_eq!(output, "Concurrency key customer-7 runs 3 at once at most.\n");
+    assert_eq!(counts(&store.one("quota show --concurrency-key customer-7")), (1, 2, 1));
     complete(&engine, &first).await;
-    assert_eq!(counts(&place.one("quota show --concurrency-key customer-7")), (0, 3, 0));
+    assert_eq!(counts(&store.one("quota show --concurrency-key customer-7")), (0, 3, 0));
     assert_eq!(
-        place.ok("quota clear --concurrency-key customer-7"),
+        store.ok("quota clear --concurrency-key customer-7"),
         "Concurrency key customer-7 runs one at a time.\n"
     );
-    assert_eq!(counts(&place.one("quota show --concurrency-key customer-7")), (0, 1, 2));
-    assert_eq!(place.json("quota list --kind concurrency").len(), 1);
-    assert_eq!(place.json("quota list --kind lane").len(), 0);
+    assert_eq!(counts(&store.one("quota show --concurrency-key customer-7")), (0, 1, 2));
+    assert_eq!(store.json("quota list --kind concurrency").len(), 1);
+    assert_eq!(store.json("quota list --kind lane").len(), 0);
     engine.shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rate_limit_shows_when_it_admits_the_next_task() {
-    let place = Place::empty();
-    let engine = place.application().await;
-    place.ok("task create k --id a");
-    place.ok("task create k --id b");
-    let said = place.ok("quota set --lane default --rate 1/1h");
-    assert_eq!(said, "Lane default runs 1 start in 1h at most.\n");
+    let store = TestStore::empty();
+    let engine = store.application().await;
+    store.ok("task create k --id a");
+    store.ok("task create k --id b");
+    let output = store.ok("quota set --lane default --rate 1/1h");
+    assert_eq!(output, "Lane default runs 1 start in 1h at most.\n");
     claim(&engine, "w", "default").await;
-    let shown = place.one("quota show --lane default");
+    let shown = store.one("quota show --lane default");
     assert_eq!((&shown["started"], &shown["running"]), (&json!(1), &json!(1)));
     assert!(shown["retry_at"].is_string(), "{shown}");
-    let why = place.one("task why b");
+    let why = store.one("task why b");
     assert_eq!((&why["why"], &why["facts"]["kind"]), (&json!("quota_exceeded"), &json!("lane")));
     assert!(why["facts"]["retry_at"].is_string(), "{why}");
-    let why = place.ok("task why b");
+    let why = store.ok("task why b");
     assert!(why.contains("the next may start in "), "{why}");
-    let log = place.ok("events --limit 100");
+    let log = store.ok("events --limit 100");
     assert!(log.contains("lane default: 1 start in 1h at most"), "{log}");
-    let said = place.one("quota set --all --limit 500 --rate 20/1s");
+    let output = store.one("quota set --all --limit 500 --rate 20/1s");
     let rate = json!({ "starts": 20, "window_ms": 1_000 });
-    assert_eq!(said, json!({ "kind": "tenant", "name": "", "limit": 500, "rate": rate }));
-    let said = place.ok("quota clear --all");
-    assert_eq!(said, "The tenant runs without limit.\n");
-    assert_eq!(place.run("quota show --all").code, 4);
+    assert_eq!(output, json!({ "kind": "tenant", "name": "", "limit": 500, "rate": rate }));
+    let output = store.ok("quota clear --all");
+    assert_eq!(output, "The tenant runs without limit.\n");
+    assert_eq!(store.run("quota show --all").code, 4);
     engine.shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_are_listed_and_released() {
-    let place = Place::empty();
-    let engine = place.application().await;
+    let store = TestStore::empty();
+    let engine = store.application().await;
     let none = "There is no session: the first task of a session creates it.\n";
-    assert_eq!(place.ok("session list"), none);
+    assert_eq!(store.ok("session list"), none);
     for id in ["a", "b"] {
-        place.ok(&format!("task create k --id {id} --session chat-9"));
+        store.ok(&format!("task create k --id {id} --session chat-9"));
     }
     let mut owner = Claim { lease_ms: 3_600_000, ..Claim::new("w1") };
     owner.offer.capabilities.insert(SESSIONS.to_owned());
     let claimed = engine.claim(owner, Duration::from_secs(60)).await.unwrap();
-    let listed = place.one("session list");
+    let listed = store.one("session list");
     assert_eq!((&listed["name"], &listed["owner"]), (&json!("chat-9"), &json!("w1")));
     assert_eq!(counts(&listed), (1, 0, 1));
-    let said = place.ok("session release chat-9");
-    assert_eq!(said, "Session chat-9 is free once its running tasks have ended: 1 task.\n");
+    let output = store.ok("session release chat-9");
+    assert_eq!(output, "Session chat-9 is free once its running tasks have ended: 1 task.\n");
     complete(&engine, &claimed[0].task).await;
-    let table = place.ok("session list");
+    let table = store.ok("session list");
     assert!(table.contains("no worker"), "{table}");
-    assert_eq!(place.ok("session release chat-9"), "Session chat-9 is free.\n");
-    assert_eq!(place.run("session release other").code, 4);
+    assert_eq!(store.ok("session release chat-9"), "Session chat-9 is free.\n");
+    assert_eq!(store.run("session release other").code, 4);
     engine.shutdown().await.unwrap();
 }
 
 #[test]
 fn wrong_limits_are_named() {
-    let place = Place::empty();
-    place.ok("task create k");
+    let store = TestStore::empty();
+    store.ok("task create k");
     for (line, code, expected) in [
         ("quota set --limit 1", 2, "--concurrency-key <KEY>"),
         ("quota set --concurrency-key k", 2, "--limit <N>"),
@@ -123,20 +123,20 @@ fn wrong_limits_are_named() {
         ("task create k --concurrency-key a --session b", 2, "cannot be used with"),
         ("worker exec --kind k --sessions=1ms -- true", 2, "between 100ms and 1d"),
     ] {
-        let said = place.run(line);
-        assert_eq!(said.code, code, "{line}: {said:?}");
-        assert!(said.err.contains(expected), "{line}: {}", said.err);
+        let output = store.run(line);
+        assert_eq!(output.code, code, "{line}: {output:?}");
+        assert!(output.err.contains(expected), "{line}: {}", output.err);
     }
 }
 
 /// Only a worker with --sessions claims tasks of sessions.
 #[test]
 fn a_worker_claims_sessions_if_enabled() {
-    let place = Place::empty();
-    place.ok("task create k --id a --session s");
+    let store = TestStore::empty();
+    store.ok("task create k --id a --session s");
     let idle = "--exit-when-idle=200ms -- true";
-    place.ok(&format!("worker exec --kind k {idle}"));
-    assert_eq!(place.one("task show a")["state"], "waiting");
-    place.ok(&format!("worker exec --kind k --sessions=10s {idle}"));
-    assert_eq!(place.one("task show a")["state"], "completed");
+    store.ok(&format!("worker exec --kind k {idle}"));
+    assert_eq!(store.one("task show a")["state"], "waiting");
+    store.ok(&format!("worker exec --kind k --sessions=10s {idle}"));
+    assert_eq!(store.one("task show a")["state"], "completed");
 }

@@ -2,15 +2,15 @@
 
 use std::process::Command;
 
-use crate::place::Place;
+use crate::test_store::TestStore;
 
 /// Runs a shell line in which `$W` is the command; returns its exit code and stderr.
-fn shell(place: &Place, line: &str) -> (i32, String) {
+fn shell(store: &TestStore, line: &str) -> (i32, String) {
     let output = Command::new("sh")
         .args(["-c", line])
         .env("W", env!("CARGO_BIN_EXE_windlass"))
-        .env("WINDLASS_STORE", place.url())
-        .current_dir(place.file(""))
+        .env("WINDLASS_STORE", store.url())
+        .current_dir(store.file(""))
         .output()
         .unwrap();
     let complaint = String::from_utf8(output.stderr).unwrap();
@@ -20,24 +20,24 @@ fn shell(place: &Place, line: &str) -> (i32, String) {
 
 #[test]
 fn output_that_cannot_be_written_is_an_error() {
-    let place = Place::empty();
-    place.ok("task create k");
+    let store = TestStore::empty();
+    store.ok("task create k");
     for line in
         ["--help", "--version", "task --help", "completions bash", "task list", "stats --json"]
     {
-        let (code, complaint) = shell(&place, &format!("\"$W\" {line} >/dev/full"));
+        let (code, complaint) = shell(&store, &format!("\"$W\" {line} >/dev/full"));
         assert_eq!(code, 1, "{line}: {complaint}");
         assert!(complaint.contains("standard output cannot be written"), "{line}: {complaint}");
-        let (code, complaint) = shell(&place, &format!("\"$W\" {line} >/dev/full 2>&1"));
+        let (code, complaint) = shell(&store, &format!("\"$W\" {line} >/dev/full 2>&1"));
         assert_eq!((code, complaint.as_str()), (1, ""), "{line}");
     }
     // A closed pipe is not an error.
-    assert_eq!(shell(&place, "{ \"$W\" --help; echo $? >code; } | true; exit $(cat code)").0, 0);
+    assert_eq!(shell(&store, "{ \"$W\" --help; echo $? >code; } | true; exit $(cat code)").0, 0);
 }
 
 #[test]
 fn errors_that_cannot_be_written_change_no_exit_code() {
-    let place = Place::empty();
+    let store = TestStore::empty();
     for (line, expected) in [
         ("nope", 2),
         ("task", 2),
@@ -46,19 +46,19 @@ fn errors_that_cannot_be_written_change_no_exit_code() {
         ("task create k", 0),
         ("task show nope", 4),
     ] {
-        let (code, _) = shell(&place, &format!("\"$W\" {line} 2>/dev/full"));
+        let (code, _) = shell(&store, &format!("\"$W\" {line} 2>/dev/full"));
         assert_eq!(code, expected, "{line}");
     }
-    assert_eq!(shell(&place, "\"$W\" task show nope 2>&-").0, 4);
+    assert_eq!(shell(&store, "\"$W\" task show nope 2>&-").0, 4);
 }
 
 #[test]
 fn too_few_descriptors_are_an_error() {
-    let place = Place::empty();
-    place.ok("migrate");
+    let store = TestStore::empty();
+    store.ok("migrate");
     for line in ["task list", "task create k", "worker exec --kind k --once -- true"] {
         for most in 4..16 {
-            let (code, complaint) = shell(&place, &format!("ulimit -n {most}; \"$W\" {line}"));
+            let (code, complaint) = shell(&store, &format!("ulimit -n {most}; \"$W\" {line}"));
             // If not even the libraries can be loaded, the dynamic loader reports it.
             assert!(matches!(code, 1 | 127), "{line}, {most}: {code}: {complaint}");
             assert!(complaint.contains("open"), "{line}, {most}: {complaint}");

@@ -2,13 +2,13 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use windlass::{PublicState, RetryPolicy};
 
-use crate::stage::{Stage, ended, failure, is_running, until};
+use crate::open_store::{OpenStore, ended, failure, is_running, until};
 use crate::{text, windlass};
 
 #[tokio::test]
 async fn the_output_of_a_program_is_the_result() {
-    let stage = Stage::new().await;
-    let _worker = stage.run_scripts(&["--concurrency", "2"]);
+    let store = OpenStore::new().await;
+    let _worker = store.run_scripts(&["--concurrency", "2"]);
     for (script, content_type, expected) in [
         ("echo '{\"sum\": 3}'", "application/json", "{\"sum\": 3}\n"),
         ("echo done; echo unheard >&2", "text/plain; charset=utf-8", "done\n"),
@@ -31,27 +31,27 @@ async fn the_output_of_a_program_is_the_result() {
     ]
     .into_iter()
     {
-        let task = stage.script(script).label("to", "Ada");
+        let task = store.script(script).label("to", "Ada");
         let task = match script.contains("WINDLASS_TASK") {
             true => task.id("t-4").await.unwrap(),
             false => task.await.unwrap(),
         };
         ended(&task).await;
-        let result = stage.engine.result(task.key()).await.unwrap().unwrap();
+        let result = store.engine.result(task.key()).await.unwrap().unwrap();
         assert_eq!(result.content_type, content_type, "{script}");
         assert_eq!(String::from_utf8_lossy(&result.bytes), expected, "{script}");
     }
-    let silent = stage.script("true").await.unwrap();
+    let silent = store.script("true").await.unwrap();
     assert_eq!(ended(&silent).await.lifecycle.public(), PublicState::Completed);
-    assert_eq!(stage.engine.result(silent.key()).await.unwrap(), None);
-    let epoch = stage.script("printf '%s' \"$WINDLASS_EPOCH\"").await.unwrap();
+    assert_eq!(store.engine.result(silent.key()).await.unwrap(), None);
+    let epoch = store.script("printf '%s' \"$WINDLASS_EPOCH\"").await.unwrap();
     assert_eq!(epoch.result::<u64>().await.unwrap(), ended(&epoch).await.epoch);
 }
 
 #[tokio::test]
 async fn the_exit_code_decides() {
-    let stage = Stage::new().await;
-    let _worker = stage.run_scripts(&["--concurrency", "2"]);
+    let store = OpenStore::new().await;
+    let _worker = store.run_scripts(&["--concurrency", "2"]);
     for (script, attempts, class, reason) in [
         ("echo first >&2; echo last >&2; exit 1", 2, "transient", "exit code 1: first\nlast"),
         ("exit 75", 2, "transient", "exit code 75"),
@@ -60,83 +60,83 @@ async fn the_exit_code_decides() {
         ("kill -9 $$", 2, "transient", "killed by signal 9"),
         ("yes", 1, "permanent", "the program printed more than 4194304 bytes"),
     ] {
-        let task = stage.script(script).retry(RetryPolicy::fixed(2, 1)).await.unwrap();
+        let task = store.script(script).retry(RetryPolicy::fixed(2, 1)).await.unwrap();
         assert_eq!(failure(&task).await, (class.into(), reason.into()), "{script}");
         assert_eq!(task.task().await.unwrap().attempts, attempts, "{script}");
     }
-    let mended = stage.script("[ $WINDLASS_ATTEMPT = 2 ]").retry(RetryPolicy::fixed(2, 1));
+    let mended = store.script("[ $WINDLASS_ATTEMPT = 2 ]").retry(RetryPolicy::fixed(2, 1));
     let mended = ended(&mended.await.unwrap()).await;
     assert_eq!((mended.lifecycle.public(), mended.attempts), (PublicState::Completed, 2));
 }
 
 #[tokio::test]
 async fn child_processes_of_a_program_do_not_block_its_worker() {
-    let stage = Stage::new().await;
-    let _worker = stage.run_scripts(&[]);
-    let task = stage.script("sleep 1000 & echo $! > left; echo done").await.unwrap();
+    let store = OpenStore::new().await;
+    let _worker = store.run_scripts(&[]);
+    let task = store.script("sleep 1000 & echo $! > child; echo done").await.unwrap();
     assert!(failure(&task).await.1.contains("held its output open"));
-    until("the child process is killed", || !is_running(&stage.path("left"))).await;
+    until("the child process is killed", || !is_running(&store.path("child"))).await;
 }
 
 #[tokio::test]
 async fn an_unread_payload_is_ignored_and_a_large_one_arrives() {
-    let stage = Stage::new().await;
-    let _worker = stage.run_scripts(&[]);
+    let store = OpenStore::new().await;
+    let _worker = store.run_scripts(&[]);
     let large = format!("wc -c < /dev/null; exit 0\n#{}", "x".repeat(3_000_000));
-    let task = stage.script(&large).await.unwrap();
+    let task = store.script(&large).await.unwrap();
     assert_eq!(task.result::<u64>().await.unwrap(), 0);
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_windlass"));
     command.args(["worker", "exec", "--kind", "deaf", "--lane", "deaf", "--once"]);
-    command.args(["--store", &stage.url(), "--", "true"]);
-    let deaf = stage.engine.create("deaf").lane("deaf").payload(&"x".repeat(3_000_000));
+    command.args(["--store", &store.url(), "--", "true"]);
+    let deaf = store.engine.create("deaf").lane("deaf").payload(&"x".repeat(3_000_000));
     let deaf = deaf.await.unwrap();
-    let worker = crate::stage::Process::start(command);
+    let worker = crate::open_store::Process::start(command);
     assert_eq!(ended(&deaf).await.lifecycle.public(), PublicState::Completed);
     assert!(worker.wait().await.0.success());
 }
 
 #[tokio::test]
 async fn a_cancelled_task_stops_its_program_and_its_children() {
-    let stage = Stage::new().await;
-    let _worker = stage.run_scripts(&["--lease", "1s"]);
-    let script = "trap 'touch told; exit 0' TERM; sleep 1000 & echo $! > child; \
-        touch begun; while :; do sleep 0.01; done";
-    let task = stage.script(script).await.unwrap();
-    stage.until_there("begun").await;
+    let store = OpenStore::new().await;
+    let _worker = store.run_scripts(&["--lease", "1s"]);
+    let script = "trap 'touch terminated; exit 0' TERM; sleep 1000 & echo $! > child; \
+        touch started; while :; do sleep 0.01; done";
+    let task = store.script(script).await.unwrap();
+    store.until_exists("started").await;
     task.cancel("not wanted").await.unwrap();
-    stage.until_there("told").await;
-    until("the child has exited", || !is_running(&stage.path("child"))).await;
+    store.until_exists("terminated").await;
+    until("the child has exited", || !is_running(&store.path("child"))).await;
     assert_eq!(ended(&task).await.lifecycle.public(), PublicState::Cancelled);
     // The worker keeps running.
-    let next = stage.script("true").await.unwrap();
+    let next = store.script("true").await.unwrap();
     assert_eq!(ended(&next).await.lifecycle.public(), PublicState::Completed);
 }
 
 #[tokio::test]
 async fn a_program_that_ignores_sigterm_is_killed() {
-    let stage = Stage::new().await;
-    let _worker = stage.run_scripts(&["--lease", "1s"]);
-    let script = "trap '' TERM; echo $$ > deaf; touch begun; while :; do sleep 0.01; done";
-    let task = stage.script(script).await.unwrap();
-    stage.until_there("begun").await;
+    let store = OpenStore::new().await;
+    let _worker = store.run_scripts(&["--lease", "1s"]);
+    let script = "trap '' TERM; echo $$ > deaf; touch started; while :; do sleep 0.01; done";
+    let task = store.script(script).await.unwrap();
+    store.until_exists("started").await;
     task.cancel("not wanted").await.unwrap();
-    until("it is killed", || !is_running(&stage.path("deaf"))).await;
+    until("it is killed", || !is_running(&store.path("deaf"))).await;
 }
 
 #[tokio::test]
 async fn a_stopping_worker_lets_its_programs_finish() {
     for signal in [Signal::TERM, Signal::HUP] {
-        let stage = Stage::new().await;
-        let worker = stage.run_scripts(&[]);
-        let script = "touch begun; while [ ! -e go ]; do sleep 0.01; done; echo 7";
-        let task = stage.script(script).await.unwrap();
-        stage.until_there("begun").await;
+        let store = OpenStore::new().await;
+        let worker = store.run_scripts(&[]);
+        let script = "touch started; while [ ! -e go ]; do sleep 0.01; done; echo 7";
+        let task = store.script(script).await.unwrap();
+        store.until_exists("started").await;
         worker.signal(signal);
-        let after = stage.script("touch after").await.unwrap();
-        std::fs::write(stage.path("go"), "").unwrap();
-        let (status, _, told) = worker.wait().await;
-        assert!(status.success(), "{told}");
-        assert!(told.contains("stopping: programs may finish"), "{told}");
+        let after = store.script("touch after").await.unwrap();
+        std::fs::write(store.path("go"), "").unwrap();
+        let (status, _, complaint) = worker.wait().await;
+        assert!(status.success(), "{complaint}");
+        assert!(complaint.contains("stopping: programs may finish"), "{complaint}");
         assert_eq!(task.result::<u64>().await.unwrap(), 7);
         let after = after.task().await.unwrap();
         assert_eq!((after.lifecycle.public(), after.claims), (PublicState::Waiting, 0));
@@ -145,43 +145,43 @@ async fn a_stopping_worker_lets_its_programs_finish() {
 
 #[tokio::test]
 async fn a_program_that_outlives_the_grace_is_stopped_and_its_task_released() {
-    let stage = Stage::new().await;
-    let worker = stage.run_scripts(&["--grace", "0s"]);
+    let store = OpenStore::new().await;
+    let worker = store.run_scripts(&["--grace", "0s"]);
     // A successful exit after SIGTERM does not complete the task.
-    let script = "trap 'exit 0' TERM; echo $$ > it; touch begun; while :; do sleep 0.01; done";
-    let task = stage.script(script).await.unwrap();
-    stage.until_there("begun").await;
+    let script = "trap 'exit 0' TERM; echo $$ > it; touch started; while :; do sleep 0.01; done";
+    let task = store.script(script).await.unwrap();
+    store.until_exists("started").await;
     worker.signal(Signal::INT);
     assert!(worker.wait().await.0.success());
-    assert!(!is_running(&stage.path("it")));
+    assert!(!is_running(&store.path("it")));
     let task = task.task().await.unwrap();
     assert_eq!((task.lifecycle.public(), task.attempts), (PublicState::Waiting, 0));
 }
 
 #[tokio::test]
 async fn the_second_signal_stops_at_once() {
-    let stage = Stage::new().await;
-    let worker = stage.run_scripts(&[]);
-    let script = "trap '' TERM; echo $$ > it; touch begun; while :; do sleep 0.01; done";
-    let task = stage.script(script).await.unwrap();
-    stage.until_there("begun").await;
+    let store = OpenStore::new().await;
+    let worker = store.run_scripts(&[]);
+    let script = "trap '' TERM; echo $$ > it; touch started; while :; do sleep 0.01; done";
+    let task = store.script(script).await.unwrap();
+    store.until_exists("started").await;
     // Two equal signals in quick succession may be delivered as one.
     worker.signal(Signal::TERM);
     worker.signal(Signal::INT);
-    let (status, _, told) = worker.wait().await;
-    assert_eq!(status.code(), Some(130), "{told}");
-    until("the program is killed", || !is_running(&stage.path("it"))).await;
+    let (status, _, complaint) = worker.wait().await;
+    assert_eq!(status.code(), Some(130), "{complaint}");
+    until("the program is killed", || !is_running(&store.path("it"))).await;
     assert_eq!(task.task().await.unwrap().lifecycle.public(), PublicState::Active);
 }
 
 #[tokio::test]
 async fn once_and_until_idle() {
-    let stage = Stage::new().await;
-    let first = stage.script("echo 1").priority(1).await.unwrap();
-    let second = stage.script("echo 2").await.unwrap();
-    let (status, printed, _) = stage.run_scripts(&["--once", "--json"]).wait().await;
+    let store = OpenStore::new().await;
+    let first = store.script("echo 1").priority(1).await.unwrap();
+    let second = store.script("echo 2").await.unwrap();
+    let (status, printed, _) = store.run_scripts(&["--once", "--json"]).wait().await;
     assert!(status.success());
-    let told: Value = serde_json::from_str(&printed).unwrap();
+    let report: Value = serde_json::from_str(&printed).unwrap();
     for (key, expected) in [
         ("task", json!(first.id())),
         ("kind", json!("script")),
@@ -193,16 +193,16 @@ async fn once_and_until_idle() {
         ("reason", json!(null)),
         ("result_bytes", json!(2)),
     ] {
-        assert_eq!(told[key], expected, "{key}");
+        assert_eq!(report[key], expected, "{key}");
     }
     assert_eq!(second.task().await.unwrap().claims, 0);
-    let third = stage.script("echo hm >&2; exit 100").await.unwrap();
-    let (status, _, told) = stage.run_scripts(&["--exit-when-idle=50ms"]).wait().await;
+    let third = store.script("echo hm >&2; exit 100").await.unwrap();
+    let (status, _, complaint) = store.run_scripts(&["--exit-when-idle=50ms"]).wait().await;
     assert!(status.success());
     assert_eq!(second.result::<u64>().await.unwrap(), 2);
     assert_eq!(failure(&third).await.1, "exit code 100: hm");
-    assert!(told.contains("done, a result of 2 bytes"), "{told}");
-    assert!(told.contains("permanent failure, not retried: exit code 100: hm"), "{told}");
+    assert!(complaint.contains("done, a result of 2 bytes"), "{complaint}");
+    assert!(complaint.contains("permanent failure, not retried: exit code 100: hm"), "{complaint}");
 }
 
 #[test]

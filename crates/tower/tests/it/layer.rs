@@ -60,23 +60,23 @@ fn request(path: &str, key: Option<&str>, body: &str) -> Request<Body> {
     request.body(Body::from(body.to_owned())).unwrap()
 }
 
-async fn bytes(answer: Response<Body>) -> Vec<u8> {
-    axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap().to_vec()
+async fn bytes(response: Response<Body>) -> Vec<u8> {
+    axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap().to_vec()
 }
 
 async fn send(service: &Router, request: Request<Body>) -> (u16, bool, Vec<u8>) {
-    let answer = service.clone().oneshot(request).await.unwrap();
-    let replayed = answer.headers().contains_key("idempotency-replayed");
-    (answer.status().as_u16(), replayed, bytes(answer).await)
+    let response = service.clone().oneshot(request).await.unwrap();
+    let replayed = response.headers().contains_key("idempotency-replayed");
+    (response.status().as_u16(), replayed, bytes(response).await)
 }
 
 async fn problem(service: &Router, request: Request<Body>) -> (u16, String, String) {
-    let answer = service.clone().oneshot(request).await.unwrap();
-    let status = answer.status().as_u16();
-    assert_eq!(answer.headers()["content-type"], "application/problem+json");
-    let said: Value = serde_json::from_slice(&bytes(answer).await).unwrap();
-    assert_eq!(said["status"], status);
-    let text = |name: &str| said[name].as_str().unwrap().to_owned();
+    let response = service.clone().oneshot(request).await.unwrap();
+    let status = response.status().as_u16();
+    assert_eq!(response.headers()["content-type"], "application/problem+json");
+    let json: Value = serde_json::from_slice(&bytes(response).await).unwrap();
+    assert_eq!(json["status"], status);
+    let text = |name: &str| json[name].as_str().unwrap().to_owned();
     (status, text("code"), text("recovery"))
 }
 
@@ -98,17 +98,17 @@ async fn a_restart_between_call_and_replay_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("answers.db");
     let paid = Count::default();
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for _ in 0..3 {
         let store = SqliteStore::open(&file).unwrap();
         let engine = engine(store).await;
-        answers.push(send(&service(&engine, &paid), request("/pay", Some(KEY), "7")).await);
+        responses.push(send(&service(&engine, &paid), request("/pay", Some(KEY), "7")).await);
         engine.shutdown().await.unwrap();
     }
     assert_eq!(paid.load(Ordering::SeqCst), 1);
-    let replayed: Vec<bool> = answers.iter().map(|answer| answer.1).collect();
+    let replayed: Vec<bool> = responses.iter().map(|response| response.1).collect();
     assert_eq!(replayed, [false, true, true]);
-    assert!(answers.iter().all(|answer| answer.2 == answers[0].2));
+    assert!(responses.iter().all(|response| response.2 == responses[0].2));
 }
 
 #[tokio::test]
@@ -132,8 +132,8 @@ async fn rejections_have_a_status_and_a_code() {
         (request("/pay", Some("another-key-of-a-payment"), &long), 413, "body_too_long"),
         (anonymous, 401, "principal_unknown"),
     ] {
-        let said = problem(&service, request).await;
-        assert_eq!((said.0, said.1.as_str(), said.2.as_str()), (status, code, "correctable"));
+        let found = problem(&service, request).await;
+        assert_eq!((found.0, found.1.as_str(), found.2.as_str()), (status, code, "correctable"));
     }
     assert_eq!(paid.load(Ordering::SeqCst), 1);
 }
@@ -153,8 +153,8 @@ async fn only_successes_are_stored() {
 async fn safe_methods_pass_through() {
     let (engine, paid) = (engine(MemoryStore::new()).await, Count::default());
     let service = service(&engine, &paid);
-    let look = Request::get("/balance").body(Body::empty()).unwrap();
-    assert_eq!(send(&service, look).await, (200, false, b"7".to_vec()));
+    let read = Request::get("/balance").body(Body::empty()).unwrap();
+    assert_eq!(send(&service, read).await, (200, false, b"7".to_vec()));
 }
 
 /// Identical concurrent requests: one effect, one response.

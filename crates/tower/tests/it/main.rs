@@ -2,5 +2,5 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
 
-mod answers;
 mod layer;
+mod responses;

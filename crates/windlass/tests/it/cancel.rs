@@ -18,13 +18,13 @@ async fn waits(ctx: Workflow, (): ()) -> Result<(), StepError> {
 
 async fn a_handler_is_notified(url: &str) {
     let (here, there) = (Engine::open(url).await.unwrap(), Engine::open(url).await.unwrap());
-    let (said, mut hear) = mpsc::unbounded_channel();
+    let (sender, mut events) = mpsc::unbounded_channel();
     let listens = move |context: Context, (): ()| {
-        let said = said.clone();
+        let sender = sender.clone();
         async move {
-            said.send("started")?;
+            sender.send("started")?;
             context.cancelled().await;
-            said.send("cancelled")?;
+            sender.send("cancelled")?;
             Ok(())
         }
     };
@@ -32,7 +32,7 @@ async fn a_handler_is_notified(url: &str) {
     let running =
         worker.workflow_definition(WorkflowDefinition::named("waits", waits)).start().unwrap();
     let handle = there.start_workflow_kind::<()>("waits", &()).await.unwrap();
-    let mut next = async || tokio::time::timeout(NEVER, hear.recv()).await;
+    let mut next = async || tokio::time::timeout(NEVER, events.recv()).await;
     assert_eq!(next().await, Ok(Some("started")));
     handle.cancel("enough").await.unwrap();
     assert_eq!(next().await, Ok(Some("cancelled")));

@@ -25,8 +25,8 @@ async fn a_workflow_is_started_by_its_function_and_returns_its_type() {
     let handle = start().await.unwrap();
     handle.wait_until(|status| status.text == "waits for approval").await.unwrap().unwrap();
     handle.signal("approved", "Ada").await.unwrap();
-    let said = handle.result().await.unwrap();
-    assert_eq!(said, "7 charged, approved by Ada");
+    let result = handle.result().await.unwrap();
+    assert_eq!(result, "7 charged, approved by Ada");
     assert!(start().await.unwrap().is_duplicate());
     let other = engine.start_workflow(order, &8).id("order-42").version("1.2.0").await.unwrap_err();
     assert_eq!(other.code(), "conflict");

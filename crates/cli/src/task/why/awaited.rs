@@ -21,10 +21,13 @@ pub(super) fn suspended(task: &Task, suspension: &Suspension, evidence: &Evidenc
             then(timeout.action)
         )
     });
-    let expired: String =
-        evidence.expired.iter().map(|gone| format!(" Waitpoint {gone} has expired.")).collect();
-    let afresh = evidence.expired.first().map_or_else(String::new, |gone| {
-        format!("Create it again: windlass waitpoint create {id} {gone}. ")
+    let expired: String = evidence
+        .expired
+        .iter()
+        .map(|waitpoint| format!(" Waitpoint {waitpoint} has expired."))
+        .collect();
+    let afresh = evidence.expired.first().map_or_else(String::new, |waitpoint| {
+        format!("Create it again: windlass waitpoint create {id} {waitpoint}. ")
     });
     let suspended = format!("Task {id} is suspended for {reason} since {since}");
     Explanation {
@@ -65,9 +68,9 @@ fn then(then: OnTimeout) -> &'static str {
 }
 
 fn awaited(condition: &Condition) -> String {
-    let listed = |parts: &[Condition], word: &str| {
+    let listed = |parts: &[Condition], conjunction: &str| {
         let parts: Vec<String> = parts.iter().map(nested).collect();
-        parts.join(&format!(" {word} "))
+        parts.join(&format!(" {conjunction} "))
     };
     match condition {
         Condition::Signal(matcher) => format!("a message{}", fitting(matcher)),

@@ -108,11 +108,11 @@ async fn expired(
     now: Timestamp,
 ) -> Result<Vec<WaitpointId>, Error> {
     let most = windlass::limits::WAITPOINTS_PER_TASK as usize;
-    let mut made = engine.waitpoints(&task.tenant, Some(&task.id), None, most).await?;
+    let mut waitpoints = engine.waitpoints(&task.tenant, Some(&task.id), None, most).await?;
     let awaited = suspension.condition.waitpoints();
-    made.retain(|waitpoint| awaited.contains(&waitpoint.id) && waitpoint.expires_at <= now);
-    made.retain(|waitpoint| !matches!(waitpoint.state, WaitpointState::Completed { .. }));
-    Ok(made.iter().map(|waitpoint| waitpoint.id.clone()).collect())
+    waitpoints.retain(|waitpoint| awaited.contains(&waitpoint.id) && waitpoint.expires_at <= now);
+    waitpoints.retain(|waitpoint| !matches!(waitpoint.state, WaitpointState::Completed { .. }));
+    Ok(waitpoints.iter().map(|waitpoint| waitpoint.id.clone()).collect())
 }
 
 async fn holders(engine: &Engine, task: &Task) -> Result<Vec<WorkerId>, Error> {

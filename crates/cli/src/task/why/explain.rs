@@ -59,7 +59,7 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
         ),
         Why::Delayed { until, after } => delayed(task, *until, *after, evidence),
         Why::ConcurrencyLimitReached { .. } | Why::QuotaExceeded { .. } => limited(task, why, now),
-        Why::Granted { worker, until } => kept(task, worker, *until, now),
+        Why::Granted { worker, until } => granted(task, worker, *until, now),
         Why::Suspended(suspension) => suspended(task, suspension, evidence),
         Why::WaitingChildren { since, children } => {
             waiting_for_children(task, *since, children.as_ref(), now)
@@ -69,7 +69,12 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
     }
 }
 
-fn kept(task: &Task, worker: &WorkerId, until: Option<Timestamp>, now: Timestamp) -> Explanation {
+fn granted(
+    task: &Task,
+    worker: &WorkerId,
+    until: Option<Timestamp>,
+    now: Timestamp,
+) -> Explanation {
     let until = until.map_or_else(String::new, |until| format!(" until {}", moment(until, now)));
     explanation(
         format!("Task {} is granted to worker {worker}{until}.", task.id),
@@ -222,21 +227,22 @@ fn held(
         Lifecycle::Active(lease) => lease.run.as_ref().map(|run| run.began_at),
         _ => None,
     };
-    let doing = match (attempt, began_at) {
+    let run = match (attempt, began_at) {
         (Some(_), Some(began_at)) => {
             format!("attempt {} began {}", attempts(task), distance(began_at, now))
         }
         _ => "its attempt has not begun".to_owned(),
     };
-    let progress = task.progress.as_ref().filter(|told| began_at.is_some_and(|at| at <= told.at));
-    let progress = progress.map(|told| {
-        let message = one_line(&told.message);
-        let at = distance(told.at, now);
-        format!(", progress {at}: {}% {message}", told.percent).trim_end().to_owned()
+    let progress =
+        task.progress.as_ref().filter(|report| began_at.is_some_and(|at| at <= report.at));
+    let progress = progress.map(|report| {
+        let message = one_line(&report.message);
+        let at = distance(report.at, now);
+        format!(", progress {at}: {}% {message}", report.percent).trim_end().to_owned()
     });
     let (progress, wait) = (progress.unwrap_or_default(), brief(now.ms_until(until)));
     explanation(
-        format!("{worker} runs task {id}: {doing}{progress}."),
+        format!("{worker} runs task {id}: {run}{progress}."),
         format!(
             "Its lease expires in {wait} unless it is renewed. If the worker is dead, the task \
              becomes ready again then."
@@ -367,7 +373,7 @@ mod tests {
     fn explanations_depend_on_time() {
         let until = CLAIMED_AT.plus_ms(30_000);
         let held = Why::Leased { worker: "w".into(), until, attempt: Some(1) };
-        let pause = Why::Delayed { until, after: None };
+        let delay = Why::Delayed { until, after: None };
         let ended = Why::Terminal { state: PublicState::Completed, at: CLAIMED_AT };
         for (why, ms, expected) in [
             (&held, 10_000, "w runs task t: attempt 1 began 10s ago."),
@@ -378,12 +384,12 @@ mod tests {
                  sweep of an engine.",
             ),
             (
-                &pause,
+                &delay,
                 10_000,
                 "Task t starts in 20s, at 1970-01-01T00:17:10.000Z: a worker snoozed it.",
             ),
             (
-                &pause,
+                &delay,
                 32_000,
                 "Task t was due 2s ago (a worker snoozed it), and waits for the sweep of an \
                  engine.",

@@ -21,11 +21,11 @@ pub(crate) struct Why {
 
 impl Why {
     /// The task and its explanation, as of the same time.
-    async fn look(&self, engine: &Engine) -> Result<(Arc<Task>, windlass::Why), CliError> {
+    async fn fetch(&self, engine: &Engine) -> Result<(Arc<Task>, windlass::Why), CliError> {
         loop {
             let before = self.target.task(engine, &self.id).await?;
             let why = engine.handle(before.task_key()).why().await;
-            let why = why.map_err(|error| CliError::about("task", &self.id, error))?;
+            let why = why.map_err(|error| CliError::for_object("task", &self.id, error))?;
             if self.target.task(engine, &self.id).await? == before {
                 return Ok((before, why));
             }
@@ -34,7 +34,7 @@ impl Why {
 
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
-        let (task, why) = self.look(&engine).await?;
+        let (task, why) = self.fetch(&engine).await?;
         let evidence = Evidence::gather(&engine, &task, &why, now()).await?;
         let found = explain(&task, &why, &evidence);
         if self.target.json {

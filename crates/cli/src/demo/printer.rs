@@ -3,16 +3,16 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::demo::error::{DemoError, while_doing};
+use crate::demo::error::{DemoError, system_error};
 
 /// Prints the demo: lines on stdout, a progress bar on stderr. With --json only the final object.
 #[derive(Debug)]
-pub(crate) struct Teller {
+pub(crate) struct Printer {
     bar: ProgressBar,
     quiet: bool,
 }
 
-impl Teller {
+impl Printer {
     pub(crate) fn new(tasks: usize, quiet: bool) -> Self {
         let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(tasks as u64) };
         let style = ProgressStyle::with_template("  [{bar:40}] {pos}/{len} tasks have ended");
@@ -20,16 +20,16 @@ impl Teller {
         Self { bar, quiet }
     }
 
-    pub(crate) fn tell(&self, line: &str) -> Result<(), DemoError> {
-        if self.quiet { Ok(()) } else { self.print(line) }
+    pub(crate) fn print(&self, line: &str) -> Result<(), DemoError> {
+        if self.quiet { Ok(()) } else { self.print_always(line) }
     }
 
     /// Not by [`crate::output::say`]: after a closed pipe the demo must still clean up.
-    pub(crate) fn print(&self, line: &str) -> Result<(), DemoError> {
+    pub(crate) fn print_always(&self, line: &str) -> Result<(), DemoError> {
         let written = self.bar.suspend(|| writeln!(std::io::stdout(), "{line}"));
         written.map_err(|error| match error.kind() {
             ErrorKind::BrokenPipe => DemoError::Unread,
-            _ => while_doing("writing to standard output")(error),
+            _ => system_error("writing to standard output")(error),
         })
     }
 
@@ -37,10 +37,10 @@ impl Teller {
     pub(crate) fn table(&self, title: &str, rows: &[(String, usize)]) -> Result<(), DemoError> {
         let names = rows.iter().map(|(name, _)| name.chars().count());
         let widest = names.chain([title.chars().count()]).max().unwrap_or_default();
-        self.tell(title)?;
-        self.tell(&"-".repeat(widest + 8))?;
+        self.print(title)?;
+        self.print(&"-".repeat(widest + 8))?;
         for (name, count) in rows {
-            self.tell(&format!("{name:widest$}{count:>8}"))?;
+            self.print(&format!("{name:widest$}{count:>8}"))?;
         }
         Ok(())
     }

@@ -6,8 +6,8 @@ use crate::output::{one_line, printable};
 use crate::task::brief;
 
 /// The step number of a command, if it has one.
-pub(super) fn step_of(made: &RecordedCommand) -> Option<u64> {
-    match made {
+pub(super) fn step_of(command: &RecordedCommand) -> Option<u64> {
+    match command {
         RecordedCommand::Activity { step, .. }
         | RecordedCommand::LocalActivity { step, .. }
         | RecordedCommand::Timer { step, .. }
@@ -20,8 +20,8 @@ pub(super) fn step_of(made: &RecordedCommand) -> Option<u64> {
 }
 
 /// The name of a command: `activity charge`.
-pub(super) fn named(made: &RecordedCommand) -> String {
-    match made {
+pub(super) fn named(command: &RecordedCommand) -> String {
+    match command {
         RecordedCommand::Activity { name, .. } => format!("activity {}", printable(name)),
         RecordedCommand::LocalActivity { name, .. } => {
             format!("local activity {}", printable(name))
@@ -39,20 +39,20 @@ pub(super) fn named(made: &RecordedCommand) -> String {
 }
 
 /// What an open step waits for.
-pub(super) fn awaited(made: &RecordedCommand) -> String {
-    match made {
+pub(super) fn awaited(command: &RecordedCommand) -> String {
+    match command {
         RecordedCommand::WaitSignal { name, .. } => format!("message {}", printable(name)),
-        _ => named(made),
+        _ => named(command),
     }
 }
 
 /// A command with its step and its input.
-pub(super) fn told(made: &RecordedCommand) -> String {
-    let mut text = named(made);
-    if let Some(step) = step_of(made) {
+pub(super) fn command_text(command: &RecordedCommand) -> String {
+    let mut text = named(command);
+    if let Some(step) = step_of(command) {
         text.push_str(&format!(", step {step}"));
     }
-    match made {
+    match command {
         RecordedCommand::Activity { input, .. } => text + &carried(input.as_ref()),
         _ => text,
     }
@@ -72,11 +72,11 @@ pub(super) fn ended(outcome: &StepOutcome) -> (&'static str, String) {
 }
 
 /// An input of the workflow.
-pub(super) fn came(arrival: &WorkflowInput) -> String {
-    match arrival {
+pub(super) fn input_text(input: &WorkflowInput) -> String {
+    match input {
         WorkflowInput::StepCompletion { step, outcome } => {
-            let (word, rest) = ended(outcome);
-            format!("step {step} {word}{rest}")
+            let (verb, rest) = ended(outcome);
+            format!("step {step} {verb}{rest}")
         }
         WorkflowInput::Message { name, source, payload } => {
             let carried = carried(payload.as_ref());

@@ -11,7 +11,7 @@ use crate::output::{printable, say_aside};
 /// A separate thread writes them, so that a slow reader delays no heartbeat. When the reader is
 /// closed, it stops writing.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct ReportWriter {
     lines: mpsc::Sender<Option<Line>>,
     /// Resolves with the error that stopped the writer. None once it was received.
     finished: Option<oneshot::Receiver<io::Error>>,
@@ -27,10 +27,10 @@ enum Line {
 
 /// The sending side of the writer. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Telling(mpsc::Sender<Option<Line>>);
+pub(crate) struct ReportSender(mpsc::Sender<Option<Line>>);
 
-impl Telling {
-    pub(crate) fn tell(&self, line: String) {
+impl ReportSender {
+    pub(crate) fn report(&self, line: String) {
         // The writer outlives all senders, unless the process ends.
         let _ = self.0.send(Some(Line::Outcome(line)));
     }
@@ -41,14 +41,14 @@ impl Telling {
     }
 }
 
-impl Told {
+impl ReportWriter {
     pub(crate) fn start(json: bool) -> Result<Self, CliError> {
         let (lines, queued) = mpsc::channel();
-        let (said, finished) = oneshot::channel();
+        let (failed, finished) = oneshot::channel();
         let write = move || {
             if let Err(error) = write(&queued, json) {
                 // The worker may have stopped already.
-                let _ = said.send(error);
+                let _ = failed.send(error);
             }
         };
         let started = std::thread::Builder::new().spawn(write);
@@ -56,16 +56,16 @@ impl Told {
         Ok(Self { lines, finished: Some(finished) })
     }
 
-    pub(crate) fn telling(&self) -> Telling {
-        Telling(self.lines.clone())
+    pub(crate) fn sender(&self) -> ReportSender {
+        ReportSender(self.lines.clone())
     }
 
     /// Waits until the writer fails; returns the error.
     pub(crate) async fn broken(&mut self) -> io::Error {
         if let Some(finished) = &mut self.finished {
-            let last_word = finished.await;
+            let result = finished.await;
             self.finished = None;
-            if let Ok(error) = last_word {
+            if let Ok(error) = result {
                 return error;
             }
         }

@@ -11,21 +11,21 @@ use tempfile::TempDir;
 use windlass::command::{Claim, Complete, Fail};
 use windlass::{Engine, FailureClass, LaneName, Retry, Task};
 
-pub(crate) struct Place {
+pub(crate) struct TestStore {
     folder: TempDir,
     url: String,
 }
 
 /// The output and the exit code of a command.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Place {
-    /// A place without a database.
+impl TestStore {
+    /// A store whose database does not exist.
     pub(crate) fn empty() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("app.db").display());
@@ -52,13 +52,13 @@ impl Place {
     }
 
     /// Runs a command line whose words contain no spaces.
-    pub(crate) fn run(&self, line: &str) -> Said {
+    pub(crate) fn run(&self, line: &str) -> CommandOutput {
         self.run_words(&line.split_whitespace().collect::<Vec<_>>())
     }
 
-    pub(crate) fn run_words(&self, words: &[&str]) -> Said {
+    pub(crate) fn run_words(&self, words: &[&str]) -> CommandOutput {
         let output = self.command(words).stdin(Stdio::null()).output().unwrap();
-        Said {
+        CommandOutput {
             code: output.status.code().unwrap(),
             out: String::from_utf8(output.stdout).unwrap(),
             err: String::from_utf8(output.stderr).unwrap(),
@@ -67,9 +67,9 @@ impl Place {
 
     /// The output of a command that succeeds.
     pub(crate) fn ok(&self, line: &str) -> String {
-        let said = self.run(line);
-        assert_eq!(said.code, 0, "{line}: {said:?}");
-        said.out
+        let output = self.run(line);
+        assert_eq!(output.code, 0, "{line}: {output:?}");
+        output.out
     }
 
     /// The JSON objects printed by a command that succeeds.
@@ -80,9 +80,9 @@ impl Place {
 
     /// The only JSON object printed by a command with this exit code.
     pub(crate) fn one_of(&self, line: &str, code: i32) -> Value {
-        let said = self.run(&format!("{line} --json"));
-        assert_eq!(said.code, code, "{line}: {said:?}");
-        serde_json::from_str(&said.out).unwrap()
+        let output = self.run(&format!("{line} --json"));
+        assert_eq!(output.code, code, "{line}: {output:?}");
+        serde_json::from_str(&output.out).unwrap()
     }
 
     /// The only JSON object printed by a command.

@@ -35,23 +35,23 @@ pub(crate) fn noun(kind: LimitKind) -> &'static str {
 }
 
 /// When a limit next admits a task, if only time is needed: `in 4s`.
-pub(super) fn retry_at(gate: &ConcurrencyLimit, now: Timestamp) -> Option<String> {
-    gate.opens_at(now).map(|at| distance(at, now))
+pub(super) fn retry_at(limit: &ConcurrencyLimit, now: Timestamp) -> Option<String> {
+    limit.opens_at(now).map(|at| distance(at, now))
 }
 
-pub(crate) fn described(gate: &ConcurrencyLimit, now: Timestamp) -> Value {
+pub(crate) fn described(limit: &ConcurrencyLimit, now: Timestamp) -> Value {
     json!({
-        "kind": gate.kind,
-        "name": gate.name,
-        "limit": gate.limit,
-        "rate": gate.rate,
-        "configured": gate.configured,
-        "running": gate.running,
-        "admitted": gate.admitted,
-        "waiting": gate.waiting,
-        "started": gate.started(now),
-        "retry_at": time(gate.opens_at(now)),
-        "owner": gate.owner.as_ref().map(|owner| &owner.worker),
-        "owned_until": time(gate.owner.as_ref().map(|owner| owner.expires_at)),
+        "kind": limit.kind,
+        "name": limit.name,
+        "limit": limit.limit,
+        "rate": limit.rate,
+        "configured": limit.configured,
+        "running": limit.running,
+        "admitted": limit.admitted,
+        "waiting": limit.waiting,
+        "started": limit.started(now),
+        "retry_at": time(limit.opens_at(now)),
+        "owner": limit.owner.as_ref().map(|owner| &owner.worker),
+        "owned_until": time(limit.owner.as_ref().map(|owner| owner.expires_at)),
     })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use windlass_store_test::postgres::Server;
 
-use crate::place::Place;
+use crate::test_store::TestStore;
 
 /// Every read-only command except `doctor` and `migrate --check`, which report instead.
 const READ_ONLY: &[&str] = &[
@@ -41,18 +41,18 @@ fn without_tables(path: &Path) {
     conn.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(())).unwrap();
 }
 
-fn refuses(place: &Place, line: &str) {
-    let said = place.run(line);
-    assert_eq!(said.code, 4, "{line}: {said:?}");
-    assert!(said.err.contains("there is no database at"), "{line}: {said:?}");
-    assert!(said.err.contains("windlass migrate"), "{line}: {said:?}");
-    assert!(said.err.ends_with("[no_database]\n"), "{line}: {said:?}");
-    assert_eq!((said.err.lines().count(), said.out.as_str()), (1, ""), "{line}");
+fn refuses(store: &TestStore, line: &str) {
+    let output = store.run(line);
+    assert_eq!(output.code, 4, "{line}: {output:?}");
+    assert!(output.err.contains("there is no database at"), "{line}: {output:?}");
+    assert!(output.err.contains("windlass migrate"), "{line}: {output:?}");
+    assert!(output.err.ends_with("[no_database]\n"), "{line}: {output:?}");
+    assert_eq!((output.err.lines().count(), output.out.as_str()), (1, ""), "{line}");
 }
 
 #[test]
 fn commands_that_only_read_create_nothing() {
-    let (missing, empty, half) = (Place::empty(), Place::empty(), Place::empty());
+    let (missing, empty, half) = (TestStore::empty(), TestStore::empty(), TestStore::empty());
     std::fs::write(empty.file("app.db"), b"").unwrap();
     without_tables(&half.file("app.db"));
     let before = std::fs::read(half.file("app.db")).unwrap();
@@ -65,10 +65,10 @@ fn commands_that_only_read_create_nothing() {
         assert!(std::fs::read(half.file("app.db")).unwrap() == before, "{line}");
     }
     for (line, code) in [("migrate --check", 3), ("doctor", 1)] {
-        for place in [&missing, &empty, &half] {
-            let said = place.run(line);
-            assert_eq!(said.code, code, "{line}: {said:?}");
-            assert!(format!("{said:?}").contains("windlass migrate"), "{line}: {said:?}");
+        for store in [&missing, &empty, &half] {
+            let output = store.run(line);
+            assert_eq!(output.code, code, "{line}: {output:?}");
+            assert!(format!("{output:?}").contains("windlass migrate"), "{line}: {output:?}");
         }
         assert!(!missing.file("app.db").exists(), "{line}");
         assert_eq!(std::fs::metadata(empty.file("app.db")).unwrap().len(), 0, "{line}");
@@ -81,22 +81,22 @@ fn commands_that_only_read_create_nothing() {
 #[test]
 fn commands_that_only_read_create_nothing_in_a_database() {
     let server = Server::start();
-    let place = Place::at(server.url());
+    let store = TestStore::at(server.url());
     for line in ["task list", "stats", "events", "lane list"] {
-        refuses(&place, line);
+        refuses(&store, line);
         assert_eq!(server.sql("SELECT to_regnamespace('windlass') IS NULL"), "t", "{line}");
     }
-    place.ok("migrate");
-    assert_eq!(place.ok("task list"), "There is no such task.\n");
+    store.ok("migrate");
+    assert_eq!(store.ok("task list"), "There is no such task.\n");
 }
 
 #[test]
 fn the_first_task_completes_a_file_without_tables() {
-    let place = Place::empty();
-    without_tables(&place.file("app.db"));
-    let first = place.run("task create email");
+    let store = TestStore::empty();
+    without_tables(&store.file("app.db"));
+    let first = store.run("task create email");
     assert!(first.err.contains("did not exist and has been created"), "{first:?}");
-    assert_eq!(place.json("task list").len(), 1);
+    assert_eq!(store.json("task list").len(), 1);
 }
 
 /// Kills a command at different times; whatever it leaves behind is completed.
@@ -104,16 +104,16 @@ fn the_first_task_completes_a_file_without_tables() {
 fn a_creation_killed_at_any_time_is_completed() {
     for line in ["migrate", "task create k"] {
         for tenths in 0..40 {
-            let place = Place::empty();
-            let mut command = place.command(line.split_whitespace());
+            let store = TestStore::empty();
+            let mut command = store.command(line.split_whitespace());
             let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             std::thread::sleep(Duration::from_micros(tenths * 750));
             child.kill().unwrap();
             child.wait().unwrap();
-            let done = place.run("migrate");
+            let done = store.run("migrate");
             assert_eq!(done.code, 0, "{line}, killed after {tenths}: {done:?}");
-            place.ok("task create k --id probe");
-            let listed = place.json("task list");
+            store.ok("task create k --id probe");
+            let listed = store.json("task list");
             assert!(listed.iter().any(|task| task["id"] == "probe"), "{line}: {listed:?}");
         }
     }

@@ -11,24 +11,24 @@ const MOST: usize = 1_000;
 
 /// One execution: the current one, or an earlier one.
 #[derive(Debug)]
-pub(super) enum Chapter<'t> {
+pub(super) enum ExecutionRef<'t> {
     Past(Execution),
     Present(&'t Task),
 }
 
-impl Chapter<'_> {
+impl ExecutionRef<'_> {
     pub(super) fn number(&self) -> u32 {
         match self {
-            Chapter::Past(execution) => execution.number,
-            Chapter::Present(task) => task.generation,
+            ExecutionRef::Past(execution) => execution.number,
+            ExecutionRef::Present(task) => task.generation,
         }
     }
 
     /// With all that is needed to replay its code.
     pub(super) async fn recorded(&self, engine: &Engine, task: &Task) -> Result<Recorded, Error> {
         match self {
-            Chapter::Past(execution) => Recorded::of_past(engine, task, execution).await,
-            Chapter::Present(task) => Recorded::of_present(engine, task).await,
+            ExecutionRef::Past(execution) => Recorded::of_past(engine, task, execution).await,
+            ExecutionRef::Present(task) => Recorded::of_present(engine, task).await,
         }
     }
 
@@ -40,14 +40,17 @@ impl Chapter<'_> {
     /// The readable rows, and the error that ends them.
     pub(super) async fn rows_as_far(&self, engine: &Engine) -> (Vec<TurnRecord>, Option<Error>) {
         match self {
-            Chapter::Past(execution) => engine.readable_history_of_execution(execution).await,
-            Chapter::Present(task) => engine.readable_history(task).await,
+            ExecutionRef::Past(execution) => engine.readable_history_of_execution(execution).await,
+            ExecutionRef::Present(task) => engine.readable_history(task).await,
         }
     }
 }
 
 /// The retained earlier executions, in order.
-pub(super) async fn past(engine: &Engine, workflow: &TaskKey) -> Result<Vec<Execution>, CliError> {
+pub(super) async fn past_executions(
+    engine: &Engine,
+    workflow: &TaskKey,
+) -> Result<Vec<Execution>, CliError> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let page = engine.executions(workflow, after, MOST).await?;
@@ -61,28 +64,28 @@ pub(super) async fn past(engine: &Engine, workflow: &TaskKey) -> Result<Vec<Exec
 }
 
 /// The retained executions, in order.
-pub(super) async fn chapters<'t>(
+pub(super) async fn all_executions<'t>(
     engine: &Engine,
     task: &'t Task,
-) -> Result<Vec<Chapter<'t>>, CliError> {
-    let past = past(engine, &task.task_key()).await?;
-    let present = std::iter::once(Chapter::Present(task));
-    Ok(past.into_iter().map(Chapter::Past).chain(present).collect())
+) -> Result<Vec<ExecutionRef<'t>>, CliError> {
+    let past = past_executions(engine, &task.task_key()).await?;
+    let present = std::iter::once(ExecutionRef::Present(task));
+    Ok(past.into_iter().map(ExecutionRef::Past).chain(present).collect())
 }
 
 /// The execution of this number, by default the current one.
-pub(super) async fn chapter<'t>(
+pub(super) async fn select_execution<'t>(
     engine: &Engine,
     task: &'t Task,
     number: Option<u32>,
-) -> Result<Chapter<'t>, CliError> {
+) -> Result<ExecutionRef<'t>, CliError> {
     let Some(number) = number.filter(|number| *number != task.generation) else {
-        return Ok(Chapter::Present(task));
+        return Ok(ExecutionRef::Present(task));
     };
     let before = number.checked_sub(1);
     let found = engine.executions(&task.task_key(), before, 1).await?;
     let found = found.into_iter().find(|execution| execution.number == number);
-    found.map(Chapter::Past).ok_or_else(|| CliError::NotFound {
+    found.map(ExecutionRef::Past).ok_or_else(|| CliError::NotFound {
         what: "execution",
         name: format!("{number} of workflow {}; it may have been deleted", task.id),
     })

@@ -21,7 +21,7 @@ pub(crate) const BULK: u64 = 500;
 
 /// The store of a benchmark: a named one, or a temporary one.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct BenchStore {
     url: StoreUrl,
     /// Deleted with all its contents at the end.
     temporary: Option<TempDir>,
@@ -29,7 +29,7 @@ pub(crate) struct Place {
     leave: bool,
 }
 
-impl Place {
+impl BenchStore {
     pub(crate) fn of(url: Option<StoreUrl>, leave: bool) -> Result<Self, BenchError> {
         match url {
             Some(url) => Ok(Self { url, temporary: None, leave }),
@@ -60,7 +60,7 @@ impl Place {
         &self.url
     }
 
-    /// The same place with one more setting.
+    /// The same store with one more setting.
     pub(crate) fn with(self, name: &str, value: &str) -> Self {
         Self { url: self.url.with(name, value), ..self }
     }
@@ -115,26 +115,26 @@ pub(crate) async fn fill(
     shape: impl Fn(u64, &mut NewTask) + Clone + Send + 'static,
 ) -> Result<(), BenchError> {
     let progress = Arc::new(Progress::new("filling", count, json));
-    let taken = Arc::new(AtomicU64::new(0));
+    let next_task = Arc::new(AtomicU64::new(0));
     let mut fillers = Vec::new();
     for engine in engines {
         let (engine, tenant, shape) = (engine.clone(), tenant.clone(), shape.clone());
-        let (taken, progress) = (taken.clone(), progress.clone());
+        let (next_task, progress) = (next_task.clone(), progress.clone());
         fillers.push(tokio::spawn(async move {
             loop {
-                let made = taken.fetch_add(BULK, Ordering::Relaxed);
-                if made >= count {
+                let first = next_task.fetch_add(BULK, Ordering::Relaxed);
+                if first >= count {
                     return Ok::<_, Error>(());
                 }
-                let next = (made + BULK).min(count);
-                let tasks = (made..next).map(|n| {
+                let next = (first + BULK).min(count);
+                let tasks = (first..next).map(|n| {
                     let mut task = some_task();
                     shape(n, &mut task);
                     task
                 });
                 let create = Create { tenant: tenant.clone(), tasks: tasks.collect() };
                 engine.submit(create).await?;
-                progress.add(next - made);
+                progress.add(next - first);
             }
         }));
     }
@@ -154,13 +154,13 @@ pub(crate) async fn fill_one_by_one(
     expiry_ms: Option<u64>,
 ) -> Result<(), BenchError> {
     let progress = Arc::new(Progress::new("filling", count, json));
-    let taken = Arc::new(AtomicU64::new(0));
+    let next_task = Arc::new(AtomicU64::new(0));
     let callers: Vec<_> = (0..callers)
         .map(|_| {
             let (engine, tenant) = (engine.clone(), tenant.clone());
-            let (taken, progress) = (taken.clone(), progress.clone());
+            let (next_task, progress) = (next_task.clone(), progress.clone());
             tokio::spawn(async move {
-                while taken.fetch_add(1, Ordering::Relaxed) < count {
+                while next_task.fetch_add(1, Ordering::Relaxed) < count {
                     let task = NewTask { deadline_ms: expiry_ms, ..some_task() };
                     engine.submit(Create { tenant: tenant.clone(), tasks: vec![task] }).await?;
                     progress.add(1);

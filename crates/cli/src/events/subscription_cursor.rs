@@ -3,13 +3,13 @@ use windlass::{Cursor, Engine, Error, Tenant, limits};
 
 /// The durable cursor stored under a name, if one was given.
 #[derive(Debug)]
-pub(super) struct Place<'e> {
+pub(super) struct SubscriptionCursor<'e> {
     engine: &'e Engine,
     tenant: &'e Tenant,
     name: Option<&'e str>,
 }
 
-impl<'e> Place<'e> {
+impl<'e> SubscriptionCursor<'e> {
     pub(super) fn new(engine: &'e Engine, tenant: &'e Tenant, name: Option<&'e str>) -> Self {
         Self { engine, tenant, name }
     }
@@ -19,7 +19,7 @@ impl<'e> Place<'e> {
         let Some(name) = self.name else { return Ok(None) };
         limits::SUBSCRIPTION.check(name)?;
         match self.engine.subscription_cursor(self.tenant, name).await? {
-            Some(known) => Ok(Some(known.cursor.clone())),
+            Some(stored) => Ok(Some(stored.cursor.clone())),
             None => Ok(Some(self.engine.subscribe(None).await?.cursor().clone())),
         }
     }

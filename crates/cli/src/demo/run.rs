@@ -5,13 +5,13 @@ use windlass::{
     Engine, Error, Fence, Lifecycle, PublicState, Subscription, TaskFilter, TaskId, TaskKey, Tenant,
 };
 
-use crate::demo::crew::Crew;
 use crate::demo::error::DemoError;
 use crate::demo::history::History;
 use crate::demo::plan::{INVOICES, Plan};
-use crate::demo::tally::{Killed, Stalled, Twice};
-use crate::demo::tell::{Teller, seconds};
+use crate::demo::printer::{Printer, seconds};
+use crate::demo::tally::{KilledWorker, RepeatedRequest, StalledWorker};
 use crate::demo::worker::LEASE;
+use crate::demo::worker_processes::WorkerProcesses;
 use crate::output::counted;
 
 /// The name of the stalled worker.
@@ -24,22 +24,22 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// A running demo.
 #[derive(Debug)]
-pub(crate) struct Play<'a> {
+pub(crate) struct DemoRun<'a> {
     engine: &'a Engine,
-    crew: &'a mut Crew,
-    teller: &'a Teller,
+    workers: &'a mut WorkerProcesses,
+    printer: &'a Printer,
     history: History,
 }
 
 /// A timeout that restarts with every task that ends.
 #[derive(Debug)]
-struct Patience {
+struct ProgressTimeout {
     ended: usize,
     since: Instant,
 }
 
-impl Patience {
-    fn is_over(&mut self, ended: usize, now: Instant) -> bool {
+impl ProgressTimeout {
+    fn is_expired(&mut self, ended: usize, now: Instant) -> bool {
         if ended > self.ended {
             *self = Self { ended, since: now };
         }
@@ -49,31 +49,35 @@ impl Patience {
 
 /// The actions of the demo, and their events.
 #[derive(Debug)]
-pub(crate) struct Played {
+pub(crate) struct DemoRecord {
     pub(crate) requests: usize,
-    pub(crate) twice: Twice,
-    pub(crate) killed: Killed,
-    pub(crate) stalled: Stalled,
+    pub(crate) repeated: RepeatedRequest,
+    pub(crate) killed: KilledWorker,
+    pub(crate) stalled: StalledWorker,
     pub(crate) history: History,
 }
 
-impl<'a> Play<'a> {
-    pub(crate) fn new(engine: &'a Engine, crew: &'a mut Crew, teller: &'a Teller) -> Self {
-        Self { engine, crew, teller, history: History::default() }
+impl<'a> DemoRun<'a> {
+    pub(crate) fn new(
+        engine: &'a Engine,
+        workers: &'a mut WorkerProcesses,
+        printer: &'a Printer,
+    ) -> Self {
+        Self { engine, workers, printer, history: History::default() }
     }
 
-    pub(crate) async fn run(mut self, plan: &Plan) -> Result<Played, DemoError> {
+    pub(crate) async fn run(mut self, plan: &Plan) -> Result<DemoRecord, DemoError> {
         let mut log = self.engine.subscribe(None).await?;
-        let (requests, twice) = self.queue(plan).await?;
+        let (requests, repeated) = self.request_all(plan).await?;
         let stalled = self.stall().await?;
         for _ in 0..2 {
-            self.crew.hire()?;
+            self.workers.start_worker()?;
         }
-        let names = self.crew.members().map(|m| format!("{} (pid {})", m.name, m.pid));
-        self.teller.tell(&format!("Started {}.", names.collect::<Vec<_>>().join(" and ")))?;
+        let names = self.workers.processes().map(|m| format!("{} (pid {})", m.name, m.pid));
+        self.printer.print(&format!("Started {}.", names.collect::<Vec<_>>().join(" and ")))?;
         let killed = self.watch(&mut log, plan).await?;
         let stalled = self.write_late(stalled).await?;
-        self.crew.dismiss().await?;
+        self.workers.finish().await?;
         loop {
             let page = log.read().await?;
             if page.is_empty() {
@@ -81,11 +85,11 @@ impl<'a> Play<'a> {
             }
             page.iter().for_each(|entry| self.history.note(entry));
         }
-        Ok(Played { requests, twice, killed, stalled, history: self.history })
+        Ok(DemoRecord { requests, repeated, killed, stalled, history: self.history })
     }
 
     /// Requests all tasks, and one of them twice; cancels one.
-    async fn queue(&self, plan: &Plan) -> Result<(usize, Twice), DemoError> {
+    async fn request_all(&self, plan: &Plan) -> Result<(usize, RepeatedRequest), DemoError> {
         let mut requests = 0;
         let singles = [plan.report.clone(), plan.invoice.clone()];
         let all: Vec<NewTask> = plan.tasks.iter().cloned().chain(singles).collect();
@@ -101,12 +105,12 @@ impl<'a> Play<'a> {
         let again = NewTask { id: windlass_engine::Engine::new_id(), ..plan.charge.clone() };
         let (second, duplicate) = self.request(again).await?;
         requests += 2;
-        self.teller.tell(&format!(
+        self.printer.print(&format!(
             "Requested {requests} tasks. One was sent twice with the same key and was {}. One was \
              cancelled.",
             if duplicate { "answered with the first" } else { "created twice" },
         ))?;
-        Ok((requests, Twice { first, second, duplicate }))
+        Ok((requests, RepeatedRequest { first, second, duplicate }))
     }
 
     async fn request(&self, task: NewTask) -> Result<(TaskId, bool), DemoError> {
@@ -127,19 +131,23 @@ impl<'a> Play<'a> {
         let fence = claimed.first().map(|claimed| claimed.task.fence());
         let fence = fence.ok_or(DemoError::NoStalledWorker)?;
         let id = &fence.task.id;
-        self.teller.tell(&format!("A worker claimed {id} and stalls: no heartbeat from it."))?;
+        self.printer.print(&format!("A worker claimed {id} and stalls: no heartbeat from it."))?;
         Ok(fence)
     }
 
     /// Follows the log until every task has ended. On the way, a worker is killed.
-    async fn watch(&mut self, log: &mut Subscription, plan: &Plan) -> Result<Killed, DemoError> {
+    async fn watch(
+        &mut self,
+        log: &mut Subscription,
+        plan: &Plan,
+    ) -> Result<KilledWorker, DemoError> {
         let tasks = plan.count();
-        let mut patience = Patience { ended: 0, since: Instant::now() };
-        let mut killed: Option<(Killed, Instant)> = None;
+        let mut timeout = ProgressTimeout { ended: 0, since: Instant::now() };
+        let mut killed: Option<(KilledWorker, Instant)> = None;
         let mut recovered = false;
         loop {
             let ended = self.history.ended();
-            self.teller.progress(ended);
+            self.printer.progress(ended);
             if killed.is_none() && ended >= tasks / 3 {
                 killed = self.kill(&plan.hopeless).await?.map(|killed| (killed, Instant::now()));
             }
@@ -148,16 +156,16 @@ impl<'a> Play<'a> {
                 && killed.held.iter().all(|fence| self.history.recovered(fence))
             {
                 recovered = true;
-                self.tell_recovery(killed, at.elapsed())?;
+                self.print_recovery(killed, at.elapsed())?;
             }
             if ended == tasks {
                 return killed.map(|(killed, _)| killed).ok_or(DemoError::NoBusyWorker);
             }
-            if patience.is_over(ended, Instant::now()) {
+            if timeout.is_expired(ended, Instant::now()) {
                 let (seconds, open) = (LONGEST.as_secs(), tasks - ended);
                 return Err(DemoError::TooSlow { seconds, open, tasks });
             }
-            self.crew.check()?;
+            self.workers.check()?;
             if let Ok(page) = tokio::time::timeout(SILENCE, log.next()).await {
                 page?.iter().for_each(|entry| self.history.note(entry));
             }
@@ -167,22 +175,22 @@ impl<'a> Play<'a> {
     /// Kills a worker that holds leases, if any: it is stopped first, so that it dies with exactly
     /// these leases. A worker that runs the hopeless task is skipped: after its last attempt that
     /// task is not claimed again.
-    async fn kill(&mut self, hopeless: &TaskId) -> Result<Option<Killed>, DemoError> {
+    async fn kill(&mut self, hopeless: &TaskId) -> Result<Option<KilledWorker>, DemoError> {
         let mut found = None;
-        for member in self.crew.members() {
-            member.freeze()?;
-            let held = self.held_by(&member.name).await?;
+        for process in self.workers.processes() {
+            process.freeze()?;
+            let held = self.held_by(&process.name).await?;
             if !held.is_empty() && held.iter().all(|fence| fence.task.id != *hopeless) {
-                found = Some(Killed { worker: member.name.clone(), pid: member.pid, held });
+                found = Some(KilledWorker { worker: process.name.clone(), pid: process.pid, held });
                 break;
             }
-            member.thaw()?;
+            process.thaw()?;
         }
         let Some(killed) = found else { return Ok(None) };
-        self.crew.kill(&killed.worker).await?;
-        let next = self.crew.hire()?;
-        let Killed { worker, pid, held } = &killed;
-        self.teller.tell(&format!(
+        self.workers.kill(&killed.worker).await?;
+        let next = self.workers.start_worker()?;
+        let KilledWorker { worker, pid, held } = &killed;
+        self.printer.print(&format!(
             "kill -9 {pid}: {worker} died holding {}. Started {} (pid {}).",
             counted(held.len() as u64, "lease"),
             next.name,
@@ -200,8 +208,8 @@ impl<'a> Play<'a> {
         Ok(held.map(|task| task.fence()).collect())
     }
 
-    fn tell_recovery(&self, killed: &Killed, after: Duration) -> Result<(), DemoError> {
-        self.teller.tell(&format!(
+    fn print_recovery(&self, killed: &KilledWorker, after: Duration) -> Result<(), DemoError> {
+        self.printer.print(&format!(
             "{} after the kill its leases expired, and its {} were leased under the next epoch.",
             seconds(after),
             counted(killed.held.len() as u64, "task"),
@@ -209,18 +217,18 @@ impl<'a> Play<'a> {
     }
 
     /// The stalled worker resumes and reports its result.
-    async fn write_late(&self, fence: Fence) -> Result<Stalled, DemoError> {
+    async fn write_late(&self, fence: Fence) -> Result<StalledWorker, DemoError> {
         let late = Complete { fence: fence.clone(), result: None };
-        let (code, answer) = match self.engine.submit(late).await {
+        let (code, message) = match self.engine.submit(late).await {
             Err(Error::Rejected(rejection)) => (rejection.code().into(), rejection.to_string()),
             Err(error) => return Err(error.into()),
             Ok(_) => ("accepted".into(), "the write was accepted".into()),
         };
-        self.teller.tell(&format!(
-            "The stalled worker resumed and completed {} under its old epoch: {code}, {answer}.",
+        self.printer.print(&format!(
+            "The stalled worker resumed and completed {} under its old epoch: {code}, {message}.",
             fence.task.id
         ))?;
-        Ok(Stalled { worker: STALLED.into(), fence, code, answer })
+        Ok(StalledWorker { worker: STALLED.into(), fence, code, message })
     }
 }
 
@@ -230,9 +238,9 @@ mod tests {
 
     #[test]
     fn the_timeout_restarts_with_progress() {
-        let begun = Instant::now();
-        let mut patience = Patience { ended: 0, since: begun };
-        let after = |seconds| begun + Duration::from_secs(seconds);
+        let started = Instant::now();
+        let mut timeout = ProgressTimeout { ended: 0, since: started };
+        let after = |seconds| started + Duration::from_secs(seconds);
         for (seconds, ended, expected) in [
             (60, 0, false),
             (61, 1, false),
@@ -241,7 +249,7 @@ mod tests {
             (123, 2, false),
             (184, 2, true),
         ] {
-            assert_eq!(patience.is_over(ended, after(seconds)), expected, "{seconds} s");
+            assert_eq!(timeout.is_expired(ended, after(seconds)), expected, "{seconds} s");
         }
     }
 }

@@ -16,12 +16,12 @@ const STALLED: Duration = Duration::from_secs(90);
 
 /// Processes of this program that drain a backlog together.
 #[derive(Debug)]
-pub(crate) struct Team {
-    members: Vec<Member>,
+pub(crate) struct DrainProcesses {
+    processes: Vec<Process>,
 }
 
 #[derive(Debug)]
-struct Member {
+struct Process {
     child: Child,
     /// The process works as long as this is open.
     stdin: ChildStdin,
@@ -30,24 +30,24 @@ struct Member {
 
 /// The arguments of each process.
 #[derive(Debug)]
-pub(crate) struct Task<'t> {
+pub(crate) struct ProcessArgs<'t> {
     pub(crate) store: &'t StoreUrl,
     pub(crate) tenant: &'t Tenant,
     pub(crate) handlers: u32,
     pub(crate) unbatched: bool,
 }
 
-impl Team {
+impl DrainProcesses {
     /// Starts the processes; returns when each has opened the store and is ready.
-    pub(crate) async fn start(task: &Task<'_>, processes: u32) -> Result<Self, BenchError> {
-        let mut team = Self { members: Vec::new() };
-        for n in 1..=processes {
-            team.members.push(Member::start(task, &format!("process-{n}"))?);
+    pub(crate) async fn start(args: &ProcessArgs<'_>, count: u32) -> Result<Self, BenchError> {
+        let mut started = Self { processes: Vec::new() };
+        for n in 1..=count {
+            started.processes.push(Process::start(args, &format!("process-{n}"))?);
         }
-        for member in &mut team.members {
-            member.next().await?.ok_or(BenchError::ProcessEnded)?;
+        for process in &mut started.processes {
+            process.next().await?.ok_or(BenchError::ProcessEnded)?;
         }
-        Ok(team)
+        Ok(started)
     }
 
     /// Starts the drain and ends it when `tasks` tasks are settled, or none for `STALLED`. Returns
@@ -58,22 +58,22 @@ impl Team {
         json: bool,
     ) -> Result<Vec<Map<String, Value>>, BenchError> {
         let progress = Progress::new("draining", tasks, json);
-        let (settled, _) = watch::channel(vec![0; self.members.len()]);
+        let (settled, _) = watch::channel(vec![0; self.processes.len()]);
         let (done, _) = watch::channel(false);
         let mut working = Vec::new();
-        for (n, member) in self.members.into_iter().enumerate() {
+        for (n, process) in self.processes.into_iter().enumerate() {
             let (settled, done) = (settled.clone(), done.subscribe());
-            working.push(tokio::spawn(member.work(n, settled, done)));
+            working.push(tokio::spawn(process.work(n, settled, done)));
         }
         let mut settled = settled.subscribe();
-        let (mut known, mut moved) = (0, Instant::now());
-        while known < tasks && moved.elapsed() < STALLED {
+        let (mut counted, mut progress_at) = (0, Instant::now());
+        while counted < tasks && progress_at.elapsed() < STALLED {
             // A timeout only re-checks the condition.
             let _ = tokio::time::timeout(Duration::from_secs(1), settled.changed()).await;
             let sum: u64 = settled.borrow_and_update().iter().sum();
-            if sum > known {
-                progress.add(sum - known);
-                (known, moved) = (sum, Instant::now());
+            if sum > counted {
+                progress.add(sum - counted);
+                (counted, progress_at) = (sum, Instant::now());
             }
             if working.iter().any(tokio::task::JoinHandle::is_finished) {
                 break;
@@ -81,22 +81,22 @@ impl Team {
         }
         done.send_replace(true);
         let mut reports = Vec::new();
-        for member in working {
-            reports.push(member.await??);
+        for process in working {
+            reports.push(process.await??);
         }
         Ok(reports)
     }
 }
 
-impl Member {
-    fn start(task: &Task<'_>, name: &str) -> Result<Self, BenchError> {
+impl Process {
+    fn start(args: &ProcessArgs<'_>, name: &str) -> Result<Self, BenchError> {
         let program = std::env::current_exe().map_err(BenchError::Process)?;
         let mut command = Command::new(program);
         command.args(["bench", "drain-share", "--name", name]);
-        command.args(["--tenant", task.tenant.as_str()]);
-        command.args(["--handlers", &task.handlers.to_string()]);
-        command.args(task.unbatched.then_some("--unbatched"));
-        command.env("WINDLASS_STORE", task.store.expose_secret());
+        command.args(["--tenant", args.tenant.as_str()]);
+        command.args(["--handlers", &args.handlers.to_string()]);
+        command.args(args.unbatched.then_some("--unbatched"));
+        command.env("WINDLASS_STORE", args.store.expose_secret());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().map_err(BenchError::Process)?;
         let stdin = child.stdin.take().ok_or(BenchError::ProcessEnded)?;
@@ -107,8 +107,8 @@ impl Member {
     /// Its next report; none at the end.
     async fn next(&mut self) -> Result<Option<Map<String, Value>>, BenchError> {
         let line = self.lines.next_line().await.map_err(BenchError::Process)?;
-        let said = line.map(|line| serde_json::from_str(&line));
-        said.transpose().map_err(|error| BenchError::Process(error.into()))
+        let report = line.map(|line| serde_json::from_str(&line));
+        report.transpose().map_err(|error| BenchError::Process(error.into()))
     }
 
     async fn work(
@@ -124,8 +124,8 @@ impl Member {
             tokio::select! {
                 line = self.lines.next_line() => {
                     let Some(line) = line.map_err(BenchError::Process)? else { break };
-                    let said = serde_json::from_str(&line);
-                    last = said.map_err(|error| BenchError::Process(error.into()))?;
+                    let report = serde_json::from_str(&line);
+                    last = report.map_err(|error| BenchError::Process(error.into()))?;
                     let count = last.get("settled").and_then(Value::as_u64).unwrap_or_default();
                     settled.send_modify(|all| all[n] = count);
                 }

@@ -9,15 +9,15 @@ use tempfile::TempDir;
 use windlass::{Config, Engine, Lifecycle, Payload, Task, TaskBuilder, TaskHandle};
 
 /// Longer than anything takes here: a wait of this length is a failure.
-const EVER: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A folder with a database that the test has open beside the commands it runs.
-pub(crate) struct Stage {
+pub(crate) struct OpenStore {
     folder: TempDir,
     pub(crate) engine: Engine,
 }
 
-impl Stage {
+impl OpenStore {
     pub(crate) async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("tasks.db").display());
@@ -60,7 +60,7 @@ impl Stage {
     }
 
     /// Waits until a file exists.
-    pub(crate) async fn until_there(&self, name: &str) {
+    pub(crate) async fn until_exists(&self, name: &str) {
         let path = self.path(name);
         until(&format!("{name} exists"), || path.exists()).await;
     }
@@ -73,12 +73,12 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(EVER, wait).await.unwrap_or_else(|_| panic!("never: {what}"));
+    tokio::time::timeout(TIMEOUT, wait).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// Waits until a task has ended.
 pub(crate) async fn ended(task: &TaskHandle) -> Arc<Task> {
-    let ended = tokio::time::timeout(EVER, task.wait()).await;
+    let ended = tokio::time::timeout(TIMEOUT, task.wait()).await;
     ended.unwrap_or_else(|_| panic!("{} has not ended", task.id())).unwrap()
 }
 
