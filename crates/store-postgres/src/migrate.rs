@@ -21,8 +21,8 @@ pub const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_initial.sql")
 const LOWEST_COMPATIBLE: i64 = 1;
 
 /// How long to wait for another process that creates the tables.
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Properties of an opened database.
 #[derive(Debug)]
@@ -53,8 +53,8 @@ async fn ask<T: FromSqlOwned>(
     text: &str,
     params: &[(&(dyn ToSql + Sync), Type)],
 ) -> Result<T, StoreError> {
-    let asked = timeout(PATIENCE, client.query_typed_one(text, params));
-    let row = asked.await.map_err(|_| unavailable(DecodeError::Silent))?;
+    let queried = timeout(MIGRATION_TIMEOUT, client.query_typed_one(text, params));
+    let row = queried.await.map_err(|_| unavailable(DecodeError::Silent))?;
     row.and_then(|row| row.try_get(0)).map_err(translate)
 }
 
@@ -93,7 +93,7 @@ pub async fn read_format(client: &Client, schema: &str) -> Result<Option<i64>, S
 /// Creates or migrates the tables under an advisory lock; waiting processes hold no snapshot.
 async fn make(client: &Client, schema: &str, migrations: &[&str]) -> Result<(), StoreError> {
     let lock = lock(client, "tables", schema).await?;
-    let give_up_at = Instant::now() + PATIENCE;
+    let give_up_at = Instant::now() + MIGRATION_TIMEOUT;
     loop {
         client.batch_execute("BEGIN; SET LOCAL lock_timeout = '5s'").await.map_err(translate)?;
         let made = try_make(client, schema, lock, migrations).await;
@@ -105,7 +105,7 @@ async fn make(client: &Client, schema: &str, migrations: &[&str]) -> Result<(), 
         if Instant::now() > give_up_at {
             return Err(unavailable(DecodeError::Migrating));
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 

@@ -142,11 +142,11 @@ impl Shared {
         let in_order = Statement::plain("SET LOCAL enable_sort = off");
         let statements = [begin, self.settings(), in_order, statement, Statement::plain("COMMIT")];
         let session = self.session().await?;
-        let Ok(answers) = self.options.in_time(session.all(&statements)).await else {
+        let Ok(results) = self.options.in_time(session.all(&statements)).await else {
             drop(deadpool_postgres::Object::take(session.client));
             return Err(unavailable(DecodeError::Silent));
         };
-        let rows = answers.map_err(translate)?.into_iter().nth(3).unwrap_or_default();
+        let rows = results.map_err(translate)?.into_iter().nth(3).unwrap_or_default();
         rows.iter().map(decode).collect::<Result<_, _>>().map_err(translate)
     }
 

@@ -480,7 +480,7 @@ impl Node {
     }
 
     fn commit(&self, command: &Command, decided: &Attempt, found: &mut Found) -> Option<Node> {
-        let (answer, changes) = decided;
+        let (outcome, changes) = decided;
         let mut view = if changes.is_empty() {
             self.view.clone()
         } else {
@@ -492,7 +492,7 @@ impl Node {
         };
         let (before, after, ghost) = (&self.view, &view, &self.ghost);
         let raced = matches!(self.path.last(), Some(Act::Race(..)));
-        let step = Step { before, after, command, answer, changes, ghost, raced };
+        let step = Step { before, after, command, outcome, changes, ghost, raced };
         found.steps += 1;
         let whole = found.note(&self.path, step.broken());
         let ghost = step.remember();
