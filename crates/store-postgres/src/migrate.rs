@@ -26,19 +26,19 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Properties of an opened database.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct DatabaseInfo {
     pub(crate) sql: Sql,
     pub(crate) durability: String,
     pub(crate) log_lock: i64,
 }
 
-pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<Found, StoreError> {
+pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<DatabaseInfo, StoreError> {
     let durability = durability(client).await?;
     if read_format(client, schema).await?.is_none_or(|format| format < FORMAT) {
         make(client, schema, MIGRATIONS).await?;
     }
     let log_lock = lock(client, "log", schema).await?;
-    Ok(Found { sql: Sql::new(schema), durability, log_lock })
+    Ok(DatabaseInfo { sql: Sql::new(schema), durability, log_lock })
 }
 
 /// The key of an advisory lock of this schema.

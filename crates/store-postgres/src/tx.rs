@@ -124,7 +124,7 @@ impl Tx for PostgresTx {
         let notification =
             CommitNotification { origin, at, lowest, notice: Notification::with_left(&changes) };
         let seal = Seal {
-            log_lock: shared.found.log_lock,
+            log_lock: shared.database.log_lock,
             last_deletion: self.last_deletion,
             at,
             channel: &shared.channel,

@@ -308,14 +308,14 @@ fn difference(together: &ReferenceTables, apart: &ReferenceTables) -> Option<Str
     Some(format!("together: {together:?}\n   apart: {apart:?}"))
 }
 
-type Answers = Vec<Result<Outcome, Rejection>>;
+type Outcomes = Vec<Result<Outcome, Rejection>>;
 
 fn one_by_one(
     tables: &mut ReferenceTables,
     now: Timestamp,
     commands: &[Command],
     order: &[usize],
-) -> Answers {
+) -> Outcomes {
     let mut outcomes: Vec<Option<Result<Outcome, Rejection>>> = vec![None; commands.len()];
     for &at in order {
         outcomes[at] = Some(tables.execute(now, &commands[at]));
