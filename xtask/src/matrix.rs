@@ -58,7 +58,7 @@ impl Matrix {
             subject("node", "check_node(", "NODE_STATES")?,
             subject("limit", "check_limit(", "LIMIT_STATES")?,
             subject("worker", "check_worker(", "WORKER_STATES")?,
-            subject("bookmark", "check_bookmark(", "BOOKMARK_STATES")?,
+            subject("cursor", "check_cursor(", "CURSOR_STATES")?,
             subject("request", "check_request(", "REQUEST_STATES")?,
         ];
         let names = commands(sources)?;
@@ -205,7 +205,7 @@ mod tests {
         const NODE_STATES: &[&str] = &[\"late\"];
         const LIMIT_STATES: &[&str] = &[\"full\"];
         const WORKER_STATES: &[&str] = &[\"dead\"];
-        const BOOKMARK_STATES: &[&str] = &[\"there\"];
+        const CURSOR_STATES: &[&str] = &[\"there\"];
         const REQUEST_STATES: &[&str] = &[\"answered\"];
     ";
 
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(matrix.gaps(), [""; 0]);
         let size = "matrix: 1 commands x 2 task states, 3 rows; 1 commands x 1 lane states, 1 rows; \
             0 commands x 1 node states, 0 rows; 0 commands x 1 limit states, 0 rows; \
-            0 commands x 1 worker states, 0 rows; 0 commands x 1 bookmark states, 0 rows; \
+            0 commands x 1 worker states, 0 rows; 0 commands x 1 cursor states, 0 rows; \
             0 commands x 1 request states, 0 rows";
         assert_eq!(matrix.size(), size);
         assert!(matrix.shown().contains("Cancel              1        2\n"), "{}", matrix.shown());

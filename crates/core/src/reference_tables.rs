@@ -136,9 +136,9 @@ impl ReferenceTables {
 
     /// Decides and commits one command.
     pub fn execute(&mut self, now: Timestamp, command: &Command) -> Result<Outcome, Rejection> {
-        let (answer, changes) = self.attempt(now, command);
+        let (outcome, changes) = self.attempt(now, command);
         self.commit(&changes).expect("these tables have no other writers");
-        answer
+        outcome
     }
 
     /// Decides one command without committing it.
@@ -149,8 +149,8 @@ impl ReferenceTables {
     ) -> (Result<Outcome, Rejection>, ChangeSet) {
         let mut world = World::new(now, Hints::default());
         loop {
-            if let Decided::Ready(answer) = decide(&mut world, command) {
-                return (answer, world.finish().0);
+            if let Decided::Ready(outcome) = decide(&mut world, command) {
+                return (outcome, world.finish().0);
             }
             let wanted = world.take_load_request().expect("a parked command needs more rows");
             let loaded = self.load(&wanted);

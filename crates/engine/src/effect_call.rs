@@ -154,7 +154,7 @@ impl EffectCall {
         let call = Call { request_id: request_id.reveal().to_owned(), fence };
         let found = if existed && !self.is_idempotent {
             match service.lookup(&call).await {
-                Lookup::Found(answer) => Some(answer),
+                Lookup::Found(response) => Some(response),
                 Lookup::NotFound => None,
                 Lookup::Ambiguous(reason) => {
                     let (provider, reason) = (self.provider.clone(), self.strip(&reason, &call));
@@ -164,22 +164,22 @@ impl EffectCall {
         } else {
             None
         };
-        let answer = match found {
-            Some(answer) => answer,
+        let response = match found {
+            Some(response) => response,
             None => service.invoke(&call, request).await.map_err(|error| {
                 let reason = self.strip(&error.to_string(), &call);
                 EffectError::Failed { provider: self.provider.clone(), reason }
             })?,
         };
-        let encoded = serde_json::to_string(&answer).map_err(Error::payload)?;
+        let encoded = serde_json::to_string(&response).map_err(Error::payload)?;
         self.settle(Payload::json(encoded)).await?;
-        Ok(answer)
+        Ok(response)
     }
 
-    async fn settle(self, answer: Payload) -> Result<(), Error> {
+    async fn settle(self, response: Payload) -> Result<(), Error> {
         let Self { engine, owner, provider, name, .. } = self;
         engine
-            .submit_until_known(SettleEffect { caller: owner, provider, name, answer })
+            .submit_until_known(SettleEffect { caller: owner, provider, name, answer: response })
             .await
             .map(drop)
     }

@@ -168,8 +168,9 @@ fn arrival(workflow: &Task, received: ReceivedMessage) -> WorkflowInput {
         return WorkflowInput::StepCompletion { step: *step, outcome };
     }
     if message.source == Message::ENGINE && message.name == Message::CANCEL {
-        let asked = workflow.workflow.as_ref().and_then(|workflow| workflow.cancel_reason.clone());
-        return WorkflowInput::Cancel { reason: asked.unwrap_or_default() };
+        let cancel_reason =
+            workflow.workflow.as_ref().and_then(|workflow| workflow.cancel_reason.clone());
+        return WorkflowInput::Cancel { reason: cancel_reason.unwrap_or_default() };
     }
     let (name, source) = (message.name.clone(), message.source.clone());
     WorkflowInput::Message { name, source, payload: payload.map(HistoryPayload) }

@@ -66,7 +66,7 @@ impl Engine {
         let command = command.into();
         match self.submit(command.clone()).await {
             Err(Error::Rejected(Rejection::NoSigningKey)) => {}
-            answer => return answer,
+            other => return other,
         }
         self.submit(RotateKey { seed: true, ..fresh(tenant)? }).await?;
         self.submit(command).await

@@ -14,7 +14,7 @@ use windlass_store::{CommitNotification, Notification};
 use crate::store::Shared;
 
 /// Interval for polling the clock, and for reconnecting.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Postgres limits payloads to less than 8,000 bytes, including more than the notice.
 pub(crate) const MAX_NOTIFICATION_BYTES: usize = 7_900;
 /// The origin of every notice: another handle.
@@ -33,7 +33,7 @@ pub(crate) async fn listen(
         tracing::warn!(?ended, "the listening connection is lost or timed out");
         // No notifications arrive meanwhile: waiting claims must check.
         tell_anything(&shared, &notices);
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -72,7 +72,7 @@ async fn hear(
             // Notifications sent meanwhile are lost, and the clock does not show all of them.
             None => tell_anything(shared, notices),
         }
-        let mut look = tokio::time::interval(LOOK_EVERY);
+        let mut look = tokio::time::interval(POLL_INTERVAL);
         let mut repaired = Instant::now();
         loop {
             tokio::select! {

@@ -44,8 +44,8 @@ pub(crate) async fn load<'w>(
     }
     // Last: no commit visible to these statements is later than this clock value.
     statements.push(Statement::plain(sql.named("clock")));
-    let mut answers = session.all(&statements).await?.into_iter().skip(locks);
-    let mut next = || answers.next().unwrap_or_default();
+    let mut results = session.all(&statements).await?.into_iter().skip(locks);
+    let mut next = || results.next().unwrap_or_default();
     let mut loaded = Loaded::default();
     for (scan, probe) in wanted.scans.iter().zip(probes) {
         let width = scan.range.index.spec().columns.len();

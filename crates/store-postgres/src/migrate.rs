@@ -18,24 +18,24 @@ pub const FORMAT: i64 = MIGRATIONS.len() as i64;
 pub const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_initial.sql")];
 
 /// How long to wait for another process that creates the tables.
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Properties of an opened database.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct DatabaseInfo {
     pub(crate) sql: Sql,
     pub(crate) durability: String,
     pub(crate) log_lock: i64,
 }
 
-pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<Found, StoreError> {
+pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<DatabaseInfo, StoreError> {
     let durability = durability(client).await?;
     if read_format(client, schema).await?.is_none_or(|format| format < FORMAT) {
         make(client, schema, MIGRATIONS).await?;
     }
     let log_lock = lock(client, "log", schema).await?;
-    Ok(Found { sql: Sql::new(schema), durability, log_lock })
+    Ok(DatabaseInfo { sql: Sql::new(schema), durability, log_lock })
 }
 
 /// The key of an advisory lock of this schema.
@@ -50,8 +50,8 @@ async fn ask<T: FromSqlOwned>(
     text: &str,
     params: &[(&(dyn ToSql + Sync), Type)],
 ) -> Result<T, StoreError> {
-    let asked = timeout(PATIENCE, client.query_typed_one(text, params));
-    let row = asked.await.map_err(|_| unavailable(DecodeError::Silent))?;
+    let queried = timeout(MIGRATION_TIMEOUT, client.query_typed_one(text, params));
+    let row = queried.await.map_err(|_| unavailable(DecodeError::Silent))?;
     row.and_then(|row| row.try_get(0)).map_err(translate)
 }
 
@@ -87,7 +87,7 @@ pub async fn read_format(client: &Client, schema: &str) -> Result<Option<i64>, S
 
 /// Creates or migrates the tables under an advisory lock; waiting processes hold no snapshot.
 async fn make(client: &Client, schema: &str, migrations: &[&str]) -> Result<(), StoreError> {
-    let give_up_at = Instant::now() + PATIENCE;
+    let give_up_at = Instant::now() + MIGRATION_TIMEOUT;
     loop {
         client.batch_execute("BEGIN; SET LOCAL lock_timeout = '5s'").await.map_err(translate)?;
         let made = try_make(client, schema, migrations).await;
@@ -99,7 +99,7 @@ async fn make(client: &Client, schema: &str, migrations: &[&str]) -> Result<(), 
         if Instant::now() > give_up_at {
             return Err(unavailable(DecodeError::Migrating));
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 

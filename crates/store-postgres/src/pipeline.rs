@@ -94,18 +94,19 @@ impl Session {
         let mut sent = Vec::new();
         for (at, statement) in statements.iter().enumerate() {
             let prepared = prepared.get(at);
-            let mut answer = Box::pin(maybe_done(self.ask(statement, prepared)));
+            let mut response = Box::pin(maybe_done(self.ask(statement, prepared)));
             // The first poll sends the statement.
-            poll_fn(|context| Poll::Ready(answer.as_mut().poll(context).is_ready())).await;
+            poll_fn(|context| Poll::Ready(response.as_mut().poll(context).is_ready())).await;
             // Errors reported by the server are collected with the other results.
-            if matches!(answer.as_mut().output_mut(), Some(Err(error)) if error.code().is_none()) {
-                return Ok(answer.as_mut().take_output().into_iter().collect());
+            if matches!(response.as_mut().output_mut(), Some(Err(error)) if error.code().is_none())
+            {
+                return Ok(response.as_mut().take_output().into_iter().collect());
             }
-            sent.push(answer);
+            sent.push(response);
         }
         join_all(sent.iter_mut()).await;
-        let answer = |answer: &mut Pin<Box<MaybeDone<_>>>| answer.as_mut().take_output();
-        Ok(sent.iter_mut().filter_map(answer).collect())
+        let response = |response: &mut Pin<Box<MaybeDone<_>>>| response.as_mut().take_output();
+        Ok(sent.iter_mut().filter_map(response).collect())
     }
 
     async fn ask(

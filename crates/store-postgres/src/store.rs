@@ -16,7 +16,7 @@ use windlass_store::{
 
 use crate::error::{DecodeError, refused, translate, unavailable};
 use crate::load::{stored, values};
-use crate::migrate::Found;
+use crate::migrate::DatabaseInfo;
 use crate::options::Options;
 use crate::pipeline::{Param, Session, Statement};
 use crate::read::{logged, payload, unsigned};
@@ -40,7 +40,7 @@ pub struct PostgresStore {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pool: Pool,
-    pub(crate) found: Found,
+    pub(crate) database: DatabaseInfo,
     pub(crate) options: Options,
     /// Whether a connection stays the same between transactions.
     pub(crate) prepare: bool,
@@ -86,8 +86,8 @@ impl PostgresStore {
         let pool = Pool::builder(manager).max_size(options.connections);
         let pool = pool.build().map_err(unavailable)?;
         let client = options.in_time(pool.get()).await?.map_err(unavailable)?;
-        let mut found = migrate::migrate(&client, &options.schema).await?;
-        found.sql.optimistic = options.optimistic;
+        let mut database = migrate::migrate(&client, &options.schema).await?;
+        database.sql.optimistic = options.optimistic;
         drop(client);
         let shared = Arc::new(Shared {
             patience: options.patience.as_millis().to_string(),
@@ -99,7 +99,7 @@ impl PostgresStore {
             heard: AtomicI64::default(),
             ending: watch::Sender::new(0),
             pace: Mutex::default(),
-            found,
+            database,
             options,
             prepare,
             pool,
@@ -123,7 +123,7 @@ impl Shared {
     }
 
     pub(crate) fn sql(&self) -> &Sql {
-        &self.found.sql
+        &self.database.sql
     }
 
     /// The settings statement at the start of every transaction.
@@ -142,11 +142,11 @@ impl Shared {
         let in_order = Statement::plain("SET LOCAL enable_sort = off");
         let statements = [begin, self.settings(), in_order, statement, Statement::plain("COMMIT")];
         let session = self.session().await?;
-        let Ok(answers) = self.options.in_time(session.all(&statements)).await else {
+        let Ok(results) = self.options.in_time(session.all(&statements)).await else {
             drop(deadpool_postgres::Object::take(session.client));
             return Err(unavailable(DecodeError::Silent));
         };
-        let rows = answers.map_err(translate)?.into_iter().nth(3).unwrap_or_default();
+        let rows = results.map_err(translate)?.into_iter().nth(3).unwrap_or_default();
         rows.iter().map(decode).collect::<Result<_, _>>().map_err(translate)
     }
 
@@ -222,7 +222,7 @@ impl Store for PostgresStore {
         Ok(Description {
             backend: "postgres",
             format: migrate::FORMAT,
-            durability: self.shared.found.durability.clone(),
+            durability: self.shared.database.durability.clone(),
             incarnation,
             last_seq,
             commits: self.shared.commits.load(Ordering::Relaxed),

@@ -48,9 +48,9 @@ impl PostgresTx {
         if tx.session()?.is_due_for_plans() {
             statements.insert(1, Statement::plain("DISCARD PLANS"));
         }
-        let answers =
+        let results =
             tx.shared.options.in_time(tx.session()?.all(&statements)).await?.map_err(translate)?;
-        let row = answers.last().and_then(|rows| rows.first());
+        let row = results.last().and_then(|rows| rows.first());
         let row = row.ok_or_else(|| unavailable(DecodeError::Ended))?;
         let read = |at: usize| row.try_get::<_, i64>(at).map_err(translate);
         let (xid, at, clock) = (read(0)?, read(1)?, read(2)?);
@@ -115,7 +115,7 @@ impl Tx for PostgresTx {
         let notification =
             CommitNotification { origin, at, lowest, notice: Notification::with_left(&changes) };
         let seal = Seal {
-            log_lock: shared.found.log_lock,
+            log_lock: shared.database.log_lock,
             last_deletion: self.last_deletion,
             at,
             channel: &shared.channel,

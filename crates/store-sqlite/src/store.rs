@@ -90,9 +90,9 @@ impl SqliteStore {
 
 /// Sends a job to the writer and waits for the reply. A writer that has ended was closed.
 async fn ask<T>(jobs: &Sender<Job>, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, StoreError> {
-    let (reply, answer) = oneshot::channel();
+    let (reply, response) = oneshot::channel();
     jobs.send(job(reply)).map_err(|_| StoreError::Closed)?;
-    answer.await.map_err(|_| StoreError::Closed)?
+    response.await.map_err(|_| StoreError::Closed)?
 }
 
 #[async_trait]
@@ -176,10 +176,10 @@ impl Tx for SqliteTx {
 
     async fn commit(mut self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
         self.open = false;
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         self.jobs.send(Job::Commit(changes, reply)).map_err(|_| StoreError::Closed)?;
         // A writer that ends during the commit drops the reply.
-        answer.await.unwrap_or(Err(StoreError::OutcomeUnknown(CommitId::new(u64::MAX))))
+        response.await.unwrap_or(Err(StoreError::OutcomeUnknown(CommitId::new(u64::MAX))))
     }
 }
 

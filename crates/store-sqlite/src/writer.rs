@@ -20,7 +20,7 @@ use crate::save::{self, Mark};
 use crate::sql;
 
 /// How often an idle writer checks for commits of other processes.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// How often a batch may probe a full disk for free space.
 const PROBE_EVERY: Duration = Duration::from_millis(200);
 /// How long the commit mark of a handle that was not closed is retained.
@@ -103,7 +103,7 @@ impl Writer {
     /// Runs until the store is closed or all handles are dropped.
     pub(crate) fn run(mut self, jobs: &Receiver<Job>) {
         loop {
-            match jobs.recv_timeout(LOOK_EVERY) {
+            match jobs.recv_timeout(POLL_INTERVAL) {
                 Ok(Job::Close(reply)) => {
                     self.finish();
                     drop(self);
@@ -122,19 +122,19 @@ impl Writer {
         match job {
             Job::Begin(reply) => {
                 let begun = self.begin();
-                self.answer(reply, begun);
+                self.respond(reply, begun);
             }
             Job::Load(wanted, reply) => {
                 let loaded = self.load(&wanted);
-                self.answer(reply, loaded);
+                self.respond(reply, loaded);
             }
             Job::Commit(changes, reply) => {
                 let committed = self.commit(&changes);
-                self.answer(reply, committed);
+                self.respond(reply, committed);
             }
             Job::Outcome(commit_id, reply) => {
                 let there = self.outcome(&commit_id);
-                self.answer(reply, there);
+                self.respond(reply, there);
             }
             Job::Rollback => self.roll_back(),
             Job::Close(_) => unreachable!("the loop handles Close"),
@@ -142,7 +142,7 @@ impl Writer {
     }
 
     /// The caller may have left; dropping its transaction rolls it back.
-    fn answer<T>(&mut self, reply: Reply<T>, found: Result<T, SqliteError>) {
+    fn respond<T>(&mut self, reply: Reply<T>, found: Result<T, SqliteError>) {
         let _ = reply.send(found.map_err(|error| self.give_up(error)));
     }
 

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use windlass_core::{ChangeSet, Index, LoadRequest, Loaded, PageRow, Scan, Value};
 
 /// How often a queue is scanned from its head, because hints may be incomplete.
-const LOOK_AT_ALL: Duration = Duration::from_secs(5);
+const FULL_SCAN_INTERVAL: Duration = Duration::from_secs(5);
 /// Slow full scans are less frequent: they take at most one part in this many of the time.
-const PART_OF_TIME: u32 = 20;
+const SCAN_TIME_FACTOR: u32 = 20;
 /// How many updates of a queue are remembered. If more arrive during a scan, its result is
 /// discarded.
 const MOST_RECENT: usize = 64;
@@ -131,7 +131,8 @@ impl ScanHints {
         let Some(missed) = missed.filter(|missed| *missed <= hint.recent.len()) else { return };
         if probe.start.is_none() {
             let took = probe.began_at.elapsed();
-            hint.good_until = Some(probe.began_at + LOOK_AT_ALL.max(PART_OF_TIME * took));
+            hint.good_until =
+                Some(probe.began_at + FULL_SCAN_INTERVAL.max(SCAN_TIME_FACTOR * took));
         }
         if let Some(first) = page.first() {
             let updates = hint.recent.iter().rev().take(missed);

@@ -192,9 +192,9 @@ impl Lease {
     async fn renew(&self) -> Result<Instant, Error> {
         let lease_ms = u64::try_from(self.length.as_millis()).unwrap_or(u64::MAX);
         let renew = Renew { fence: self.fence.clone(), lease_ms };
-        let answers = self.engine.submit_timed(vec![renew.into()]).await?;
-        answers.each.into_iter().collect::<Result<Vec<Outcome>, Error>>()?;
-        Ok(answers.batch_began)
+        let results = self.engine.submit_timed(vec![renew.into()]).await?;
+        results.each.into_iter().collect::<Result<Vec<Outcome>, Error>>()?;
+        Ok(results.batch_began)
     }
 
     /// Ends the lease with an idempotent command. Retries until there is a response or the lease
@@ -226,7 +226,7 @@ impl Lease {
         let command = commands[0].name();
         let mut pause = RetryDelay::default();
         while Instant::now() < self.deadline() {
-            let answer = async {
+            let renewal = async {
                 let CommandResults { each, batch_began } =
                     self.engine.submit_timed(commands.clone()).await?;
                 let mut each = each.into_iter();
@@ -235,7 +235,7 @@ impl Lease {
             };
             // A settle that was sent before the deadline counts if its batch began in time. No
             // code acts under the lease meanwhile, so it is safe to wait for its response.
-            match timeout_at(self.deadline() + SHUTDOWN_TIMEOUT, answer).await {
+            match timeout_at(self.deadline() + SHUTDOWN_TIMEOUT, renewal).await {
                 Ok(Ok(settled)) => {
                     tracing::debug!(
                         %task, epoch = self.fence.epoch, command, "attempt settled"

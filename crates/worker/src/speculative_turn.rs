@@ -107,9 +107,9 @@ impl SpeculativeTurn {
                 drop(cache.take_at(&workflow, after));
                 Ok(SpeculativeOutcome::Refused)
             }
-            Err(answer) => {
+            Err(error) => {
                 drop(cache.take_at(&workflow, after));
-                Err(answer)
+                Err(error)
             }
         }
     }

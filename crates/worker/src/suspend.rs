@@ -59,8 +59,8 @@ impl Context {
     async fn ask(&self, suspend: Suspend) -> Result<Suspended, Error> {
         let mut pause = RetryDelay::default();
         loop {
-            let answer = self.engine().suspend(suspend.clone());
-            match timeout_at(self.lease_deadline(), answer).await {
+            let suspended = self.engine().suspend(suspend.clone());
+            match timeout_at(self.lease_deadline(), suspended).await {
                 Ok(Err(error))
                     if is_retryable_under_lease(&error)
                         && Instant::now() < self.lease_deadline() =>
@@ -68,7 +68,7 @@ impl Context {
                     tracing::warn!(task = %self.id(), %error, "suspend failed and is retried");
                     sleep(pause.next()).await;
                 }
-                Ok(answer) => return answer,
+                Ok(result) => return result,
                 Err(_) => return Err(Error::OutcomeUnknown),
             }
         }

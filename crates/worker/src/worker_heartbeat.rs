@@ -98,9 +98,9 @@ impl WorkerHeartbeat {
 impl WorkerHeartbeat {
     /// Returns how many leases the last heartbeat has ended.
     async fn deregister_once(&self) -> Result<usize, Error> {
-        let answers = self.engine.submit_many(self.heartbeat.last_commands()).await?;
-        let answers = answers.into_iter().collect::<Result<Vec<Outcome>, Error>>()?;
-        match answers.first() {
+        let outcomes = self.engine.submit_many(self.heartbeat.last_commands()).await?;
+        let outcomes = outcomes.into_iter().collect::<Result<Vec<Outcome>, Error>>()?;
+        match outcomes.first() {
             Some(Outcome::WorkerRegistered { lost, .. }) => Ok(*lost),
             _ => Ok(0),
         }
@@ -149,12 +149,12 @@ async fn beat(engine: Engine, heartbeat: Heartbeat, every: Duration, signals: He
         Duration::from_millis(RegisterWorker::lasts_ms(heartbeat.register.heartbeat_interval_ms));
     loop {
         let sent_at = Instant::now();
-        let answer = engine.submit(heartbeat.compose()).await;
-        if answer.is_ok() {
+        let outcome = engine.submit(heartbeat.compose()).await;
+        if outcome.is_ok() {
             alive.send_replace(sent_at + lasts);
         }
         first_beat_done.cancel();
-        let pause = match answer {
+        let pause = match outcome {
             Ok(Outcome::WorkerRegistered { lost, .. }) if lost > 0 => {
                 tracing::warn!(%worker, lost, "revoked leases that this worker does not hold");
                 Duration::ZERO

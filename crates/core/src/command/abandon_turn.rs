@@ -25,8 +25,8 @@ impl AbandonTurn {
         limits::DELAY_MS.check(self.delay_ms)?;
         let digest = Digester::new("decline").json(&(self.delay_ms, self.counts)).finish();
         let current = require_task(world, &self.fence.task)?;
-        if let Some(answer) = earlier_settle(&current, self.fence.epoch, digest)? {
-            return Ok(Outcome::Settled(answer));
+        if let Some(settled) = earlier_settle(&current, self.fence.epoch, digest)? {
+            return Ok(Outcome::Settled(settled));
         }
         let own = current.epoch == self.fence.epoch;
         let lost = current.lifecycle.readiness().and_then(|ready| ready.lost_epoch);
@@ -46,11 +46,11 @@ impl AbandonTurn {
         redeliver(world, &current, &lease.in_flight, Some(self.delay_ms), self.counts)?;
         let mut task = without_in_flight(&current);
         end_lease(world, &task)?;
-        let (epoch, answer) = (self.fence.epoch, Settled::Released);
-        task.last_settle = Some(Settle { epoch, digest, result: answer.clone() });
+        let (epoch, settled) = (self.fence.epoch, Settled::Released);
+        task.last_settle = Some(Settle { epoch, digest, result: settled.clone() });
         world.emit(Event::of_task(&task, world.now(), Change::Released { epoch }));
         await_messages(world, task, &run)?;
-        Ok(Outcome::Settled(answer))
+        Ok(Outcome::Settled(settled))
     }
 }
 

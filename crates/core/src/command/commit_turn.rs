@@ -81,8 +81,8 @@ impl CommitTurn {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         self.check()?;
         self.prefetch(world);
-        if let Some(answer) = self.answered(world, None)? {
-            return Ok(answer);
+        if let Some(outcome) = self.earlier_outcome(world, None)? {
+            return Ok(outcome);
         }
         let (mut task, lease) = require_lease(world, &self.fence)?;
         if task.workflow.is_none() {
@@ -123,7 +123,7 @@ impl CommitTurn {
     /// The response to an earlier, identical `CommitTurn`. It includes the eager leases that are
     /// still alive, because the retrying worker never received them. For a speculative turn,
     /// `worker` is the worker that has to hold the lease.
-    pub(super) fn answered(
+    pub(super) fn earlier_outcome(
         &self,
         world: &mut World,
         worker: Option<&WorkerId>,
@@ -330,7 +330,7 @@ impl CommitTurn {
         end_lease(world, workflow)?;
         let now = world.now();
         let mut task = workflow.clone();
-        let (answer, change) = match &self.then {
+        let (settled, change) = match &self.then {
             TurnEnd::MoreParts | TurnEnd::AwaitMessages => {
                 task.lifecycle = Lifecycle::Suspended(Suspension::until_message(run, now));
                 (Settled::Suspended, None)
@@ -341,8 +341,8 @@ impl CommitTurn {
                 (Settled::Completed, Some(Change::Completed { epoch: task.epoch }))
             }
             TurnEnd::Fail { class, reason } => {
-                let (answer, change) = fail(&mut task, *class, reason, Retry::Never, now);
-                (answer, Some(change))
+                let (settled, change) = fail(&mut task, *class, reason, Retry::Never, now);
+                (settled, Some(change))
             }
             TurnEnd::Cancel { reason } => {
                 let reason = reason.clone();
@@ -356,7 +356,7 @@ impl CommitTurn {
             }
         };
         task.last_settle =
-            Some(Settle { epoch: self.fence.epoch, digest: self.digest(), result: answer });
+            Some(Settle { epoch: self.fence.epoch, digest: self.digest(), result: settled });
         if let Some(change) = change {
             world.emit(Event::of_task(&task, now, change));
         }
@@ -666,7 +666,7 @@ mod tests {
     fn the_end_of_a_turn_is_logged_and_stored() {
         let over = TurnEnd::ContinueAsNew { input: None, version: None, carried: None };
         let class = FailureClass::Permanent;
-        for (then, event, answer) in [
+        for (then, event, settled) in [
             (TurnEnd::AwaitMessages, "turn_committed", Settled::Suspended),
             (TurnEnd::Complete(None), "completed", Settled::Completed),
             (TurnEnd::Fail { class, reason: "no".into() }, "failed", Settled::Failed),
@@ -678,7 +678,7 @@ mod tests {
             let last = stage.tables.events_after(0).last().expect("a turn is logged");
             assert_eq!(last.name, event);
             let settle = stage.task("t").unwrap().last_settle.expect("the lease has ended");
-            assert_eq!(settle.result, answer);
+            assert_eq!(settle.result, settled);
         }
     }
 

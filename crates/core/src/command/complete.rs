@@ -89,9 +89,9 @@ mod tests {
             if taken_again {
                 stage.must(claim());
             }
-            let answer = stage.run(Complete { fence: fence(1), result: None });
+            let outcome = stage.run(Complete { fence: fence(1), result: None });
             let state = stage.task("t").unwrap().lifecycle.public().as_str();
-            let found = answer.map(|_| state).map_err(|rejection| rejection.code());
+            let found = outcome.map(|_| state).map_err(|rejection| rejection.code());
             assert_eq!(found, expected);
         }
         let mut new = new_task("t");
@@ -104,12 +104,12 @@ mod tests {
         stage.must(claim());
         stage.later(1_000);
         stage.must(Sweep::default());
-        let answer = stage.run(Complete { fence: fence(2), result: None });
-        assert_eq!(answer.unwrap_err().code(), "not_leased", "its attempt had timed out");
+        let outcome = stage.run(Complete { fence: fence(2), result: None });
+        assert_eq!(outcome.unwrap_err().code(), "not_leased", "its attempt had timed out");
         let mut stage = Stage::with_new_task("cancelled", new);
         stage.must(Replay { task: key("t"), generation: 0 });
-        let answer = stage.run(Complete { fence: fence(1), result: None });
-        assert_eq!(answer.unwrap_err().code(), "not_leased", "it was of another generation");
+        let outcome = stage.run(Complete { fence: fence(1), result: None });
+        assert_eq!(outcome.unwrap_err().code(), "not_leased", "it was of another generation");
     }
 
     #[test]

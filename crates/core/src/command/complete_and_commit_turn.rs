@@ -22,8 +22,8 @@ impl CompleteAndCommitTurn {
         world.prefetch(self.complete.fence.task.row_key());
         world.prefetch(Children::key_of(&workflow.tenant, &workflow.id));
         self.turn.prefetch(world);
-        if let Some(answer) = self.turn.answered(world, Some(&self.consume.worker))? {
-            return Ok(answer);
+        if let Some(outcome) = self.turn.earlier_outcome(world, Some(&self.consume.worker))? {
+            return Ok(outcome);
         }
         self.complete.apply(world)?;
         self.consume.apply(world)?;

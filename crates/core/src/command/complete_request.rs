@@ -50,8 +50,8 @@ mod tests {
     use crate::command::{Admit, ReleaseRequest, Sweep};
     use crate::testing::{Stage, admit, check_request, request};
 
-    fn answer(owner: &str, answer: &str) -> CompleteRequest {
-        CompleteRequest { request: request(), owner: owner.into(), answer: Payload::json(answer) }
+    fn complete(owner: &str, response: &str) -> CompleteRequest {
+        CompleteRequest { request: request(), owner: owner.into(), answer: Payload::json(response) }
     }
 
     #[test]
@@ -72,7 +72,7 @@ mod tests {
             expired   |          | expired o1 +2592000000 | ! idempotency_expired |
             forgotten |          | absent                | ! request_lost  |
             ",
-            |args| answer(&args.text("owner", "o1"), &args.text("says", "1")),
+            |args| complete(&args.text("owner", "o1"), &args.text("says", "1")),
         );
     }
 
@@ -82,9 +82,9 @@ mod tests {
         stage.must(admit("o1"));
         stage.later(60_000);
         stage.must(admit("o2"));
-        assert_eq!(stage.run(answer("o1", "late")), Err(Rejection::RequestLost));
-        stage.must(answer("o2", "2"));
-        assert_eq!(stage.run(answer("o1", "late")), Err(Rejection::RequestLost));
+        assert_eq!(stage.run(complete("o1", "late")), Err(Rejection::RequestLost));
+        stage.must(complete("o2", "2"));
+        assert_eq!(stage.run(complete("o1", "late")), Err(Rejection::RequestLost));
         let (request, owner) = (request(), "o1".to_owned());
         stage.must(ReleaseRequest { request, owner });
         let Outcome::RequestCompleted(key) = stage.must(admit("o3")) else { panic!() };
@@ -95,7 +95,7 @@ mod tests {
     fn the_response_is_deleted_after_its_replay_window() {
         let mut stage = Stage::new();
         stage.must(admit("o1"));
-        let Outcome::RequestCompleted(key) = stage.must(answer("o1", "1")) else { panic!() };
+        let Outcome::RequestCompleted(key) = stage.must(complete("o1", "1")) else { panic!() };
         stage.later(86_400_000);
         stage.must(Sweep::default());
         assert_eq!(stage.tables.payload(&key), None);

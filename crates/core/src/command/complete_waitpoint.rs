@@ -157,9 +157,9 @@ mod tests {
     fn a_signal_is_stored_until_the_task_waits_for_it() {
         let (mut stage, token) = stage();
         assert_eq!(code(&mut stage, complete(&token)), Ok((1, false, false)));
-        let answer = stage.must(Suspend::new(fence(1), Condition::waitpoint("p1")));
+        let outcome = stage.must(Suspend::new(fence(1), Condition::waitpoint("p1")));
         assert!(
-            matches!(answer, Outcome::AlreadySatisfied(resumption) if resumption.messages == [1])
+            matches!(outcome, Outcome::AlreadySatisfied(resumption) if resumption.messages == [1])
         );
     }
 
@@ -226,16 +226,24 @@ mod tests {
     #[test]
     fn a_token_is_invalid_for_another_tenant() {
         let (mut stage, token) = stage();
-        let foreign = CompleteWaitpoint { tenant: "other".into(), ..complete(&token) };
-        assert_eq!(code(&mut stage, foreign.clone()), Err("token_invalid"));
+        let of_other_tenant = CompleteWaitpoint { tenant: "other".into(), ..complete(&token) };
+        assert_eq!(code(&mut stage, of_other_tenant.clone()), Err("token_invalid"));
         stage.must(super::super::RotateKey { tenant: "other".into(), ..rotation("k1", "07") });
-        assert_eq!(code(&mut stage, foreign.clone()), Err("token_invalid"), "the same key there");
+        assert_eq!(
+            code(&mut stage, of_other_tenant.clone()),
+            Err("token_invalid"),
+            "the same key there"
+        );
         let waitpoint = NewWaitpoint { id: "p1".into(), expires_ms: 60_000 };
         let new = crate::testing::new_task("t");
         stage.must(crate::command::Create { tenant: "other".into(), tasks: vec![new] });
         let task = TaskKey::new(&"other".into(), &"t".into());
         stage.must(CreateWaitpoint { task, epoch: None, waitpoint });
-        assert_eq!(code(&mut stage, foreign), Err("token_invalid"), "also with the same waitpoint");
+        assert_eq!(
+            code(&mut stage, of_other_tenant),
+            Err("token_invalid"),
+            "also with the same waitpoint"
+        );
     }
 
     #[test]
@@ -285,10 +293,10 @@ mod tests {
             ..Suspend::new(fence(1), Condition::waitpoint("p1"))
         });
         let refused = stage.run(complete(&Token::new("wl1.k1.p1.1.00")));
-        let answer = stage.run(complete(&token));
+        let outcome = stage.run(complete(&token));
         let mac = token.reveal().rsplit('.').next().unwrap().to_owned();
         let printed = format!(
-            "{made:?} {refused:?} {answer:?} {:?} {:?}",
+            "{made:?} {refused:?} {outcome:?} {:?} {:?}",
             complete(&token),
             rotation("k1", "07")
         );

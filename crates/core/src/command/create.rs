@@ -109,11 +109,11 @@ impl Create {
         for (task, route) in self.tasks.iter().zip(&routes) {
             self.prefetch(world, task, route);
         }
-        let mut answers = Vec::with_capacity(self.tasks.len());
+        let mut created = Vec::with_capacity(self.tasks.len());
         for (task, route) in self.tasks.iter().zip(&routes) {
-            answers.push(self.create(world, task, route)?);
+            created.push(self.create(world, task, route)?);
         }
-        Ok(Outcome::Created(answers))
+        Ok(Outcome::Created(created))
     }
 
     fn check(&self, now: Timestamp) -> Result<(), Rejection> {
@@ -537,8 +537,8 @@ mod tests {
         assert_eq!(stage.run(bulk), Err(Rejection::Conflict));
         assert_eq!(stage.task("a"), None);
         let bulk = Create { tenant: Tenant::default(), tasks: vec![new_task("a"), new_task("b")] };
-        let Outcome::Created(answers) = stage.must(bulk) else { panic!() };
-        assert_eq!(answers.iter().map(|a| a.duplicate).collect::<Vec<_>>(), [false, true]);
+        let Outcome::Created(created) = stage.must(bulk) else { panic!() };
+        assert_eq!(created.iter().map(|a| a.duplicate).collect::<Vec<_>>(), [false, true]);
     }
 
     #[test]
@@ -570,11 +570,11 @@ mod tests {
             let mut stage = Stage::with_lane("active");
             let (tenant, lane) = (Tenant::default(), crate::testing::lane());
             stage.must(SetLaneState { tenant, lane: lane.clone(), state });
-            let answer = stage.run(Create::one(new_task("u")));
+            let outcome = stage.run(Create::one(new_task("u")));
             if taken {
-                assert_eq!(answer, created("u", false));
+                assert_eq!(outcome, created("u", false));
             } else {
-                assert_eq!(answer, Err(Rejection::LaneClosed { lane }));
+                assert_eq!(outcome, Err(Rejection::LaneClosed { lane }));
             }
         }
     }
@@ -654,8 +654,8 @@ mod tests {
         }
         let none = Create { tenant: Tenant::default(), tasks: vec![] };
         assert_eq!(Stage::new().run(none).unwrap_err().code(), "invalid");
-        let foreign = Create { tenant: "".into(), tasks: vec![base()] };
-        assert_eq!(Stage::new().run(foreign).unwrap_err().code(), "invalid");
+        let without_tenant = Create { tenant: "".into(), tasks: vec![base()] };
+        assert_eq!(Stage::new().run(without_tenant).unwrap_err().code(), "invalid");
     }
 
     #[test]

@@ -27,11 +27,11 @@ impl DeleteSubscription {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::check_bookmark;
+    use crate::testing::check_cursor;
 
     #[test]
     fn table() {
-        check_bookmark(
+        check_cursor(
             "
             absent  |              | absent | dropped false |
             there   |              | absent | dropped true  |
@@ -39,7 +39,7 @@ mod tests {
             there   | tenant=other | a 5    | dropped false |
             there   | name=        | a 5    | ! invalid     |
             there   | tenant=      | a 5    | ! invalid     |
-            foreign |              | absent | dropped true  |
+            another |              | absent | dropped true  |
             ",
             |args| DeleteSubscription {
                 tenant: args.text("tenant", "default").into(),

@@ -45,7 +45,7 @@ impl MoveSubscriptionCursor {
 mod tests {
     use super::*;
     use crate::rejection::Rejection;
-    use crate::testing::{Stage, check_bookmark};
+    use crate::testing::{Stage, check_cursor};
 
     fn at(incarnation: &str, seq: u64) -> Cursor {
         Cursor { incarnation: incarnation.into(), seq }
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn table() {
-        check_bookmark(
+        check_cursor(
             "
             absent  |         | a 7    | at 7      |
             absent  | name=   | absent | ! invalid |
@@ -63,8 +63,8 @@ mod tests {
             there   | to=3    | a 5    | at 5      |
             there   | life=   | a 5    | ! invalid |
             there   | life=b to=3 | b 3 | at 3     |
-            foreign |         | a 7    | at 7      |
-            foreign | life=b to=3 | b 5 | at 5     |
+            another |         | a 7    | at 7      |
+            another | life=b to=3 | b 5 | at 5     |
             ",
             |args| MoveSubscriptionCursor {
                 tenant: Tenant::default(),
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_cursor_that_does_not_move_is_not_written() {
-        let mut stage = Stage::with_bookmark("there");
+        let mut stage = Stage::with_cursor("there");
         let before = stage.tables.clone();
         for seq in [5, 3] {
             let (tenant, name) = (Tenant::default(), "mailer".to_owned());

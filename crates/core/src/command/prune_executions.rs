@@ -155,15 +155,15 @@ mod tests {
     #[test]
     fn long_executions_are_deleted_page_by_page() {
         let mut stage = continued(&[600, 1, 1]);
-        let mut answers = Vec::new();
+        let mut counts = Vec::new();
         loop {
             let Outcome::Pruned { pruned, more } = stage.must(prune(0, None)) else { panic!() };
-            answers.push(pruned);
+            counts.push(pruned);
             if !more {
                 break;
             }
         }
-        assert_eq!(answers, [0, 0, 3]);
+        assert_eq!(counts, [0, 0, 3]);
         assert_eq!(left(&stage), Vec::<u32>::new());
         assert_eq!(stage.tables.payloads().count(), 2, "those of the current execution");
     }

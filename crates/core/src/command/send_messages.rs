@@ -277,11 +277,11 @@ mod tests {
         assert_eq!(stage.mailbox(), None);
         stage.must(crate::command::Create::one(new_task("u")));
         let all = send(&[to("u", "a"), to("t", "a"), to("t", "go"), to("t", "go"), to("u", "b")]);
-        let Outcome::Sent(answers) = stage.must(all) else { panic!() };
-        let answers: Vec<_> = answers.iter().map(|a| (a.task.as_str(), a.seq, a.resumed)).collect();
+        let Outcome::Sent(sent) = stage.must(all) else { panic!() };
+        let sent: Vec<_> = sent.iter().map(|a| (a.task.as_str(), a.seq, a.resumed)).collect();
         let expected =
             [("u", 1, false), ("t", 1, false), ("t", 2, true), ("t", 3, false), ("u", 2, false)];
-        assert_eq!(answers, expected);
+        assert_eq!(sent, expected);
         let resumption = stage.task("t").unwrap().resumption.unwrap();
         assert_eq!((resumption.cause, resumption.messages), (ResumeCause::Signals, vec![2]));
         for none in [send(&[]), send(&vec![to("t", "a"); 1_001])] {

@@ -22,9 +22,9 @@ impl SettleEffect {
         let access = load_effect(world, &self.caller, &self.provider, &self.name)?;
         let Some(effect) = access.effect else { return Err(Rejection::EffectNotClaimed.into()) };
         let digest = Payload::digest(Some(&self.answer), Digester::new("effect")).finish();
-        let answer = EffectResult { bytes: self.answer.bytes.len() as u64, digest };
+        let result = EffectResult { bytes: self.answer.bytes.len() as u64, digest };
         match effect.result {
-            Some(before) if before == answer => return Ok(Outcome::EffectSettled),
+            Some(before) if before == result => return Ok(Outcome::EffectSettled),
             Some(_) => return Err(Rejection::AlreadySettled.into()),
             None => {}
         }
@@ -34,7 +34,7 @@ impl SettleEffect {
             world.emit(Event::of_task(&task, world.now(), change));
         }
         world.attach(effect.payload_key(), self.answer.clone());
-        world.put::<Effect>(Effect { result: Some(answer), ..(*effect).clone() });
+        world.put::<Effect>(Effect { result: Some(result), ..(*effect).clone() });
         Ok(Outcome::EffectSettled)
     }
 }
@@ -45,12 +45,12 @@ mod tests {
     use crate::command::{Claim, ClaimEffect, Release};
     use crate::testing::{Stage, asks, check_task, claim, fence};
 
-    fn settle(epoch: u64, answer: &str) -> SettleEffect {
+    fn settle(epoch: u64, result: &str) -> SettleEffect {
         SettleEffect {
             caller: EffectOwner::Task(fence(epoch)),
             provider: "bank".into(),
             name: "charge".into(),
-            answer: Payload::json(answer),
+            answer: Payload::json(result),
         }
     }
 
@@ -97,11 +97,11 @@ mod tests {
         assert_eq!(stage.run(settle(1, "2")), Err(Rejection::AlreadySettled));
         stage.must(Release { fence: fence(1) });
         stage.must(Claim { worker: "v".into(), ..claim() });
-        let Outcome::EffectClaimed { answer: Some(answer), existed: true, .. } =
+        let Outcome::EffectClaimed { answer: Some(key), existed: true, .. } =
             stage.must(claim_effect(2))
         else {
             panic!("the stored result is returned")
         };
-        assert_eq!(stage.tables.payload(&answer), Some(&Payload::json("1")));
+        assert_eq!(stage.tables.payload(&key), Some(&Payload::json("1")));
     }
 }

@@ -142,8 +142,8 @@ impl Suspend {
             escalated_at: None,
             suspended_attempt: run.to_suspended(now),
         });
-        let answer = Settled::Suspended;
-        task.last_settle = Some(Settle { epoch: self.fence.epoch, digest, result: answer });
+        let settled = Settled::Suspended;
+        task.last_settle = Some(Settle { epoch: self.fence.epoch, digest, result: settled });
         let change = Change::Suspended { epoch: task.epoch, reason: self.reason };
         world.emit(Event::of_task(&task, now, change));
         transition_to(world, task)?;
@@ -306,8 +306,8 @@ mod tests {
             for name in names {
                 stage.must(SendMessages::one(message(name)));
             }
-            let answer = stage.must(Suspend::new(fence(1), condition.clone()));
-            assert!(matches!(answer, Outcome::AlreadySatisfied(_)), "{condition:?}: {answer:?}");
+            let outcome = stage.must(Suspend::new(fence(1), condition.clone()));
+            assert!(matches!(outcome, Outcome::AlreadySatisfied(_)), "{condition:?}: {outcome:?}");
         }
     }
 
@@ -324,8 +324,8 @@ mod tests {
         stage.later(1);
         stage.must(Fail { fence: fence(3), class, reason, retry: Retry::After { ms: 0 } });
         stage.must(claim());
-        let answer = stage.must(again(0, 4));
-        assert!(matches!(answer, Outcome::AlreadySatisfied(_)), "{answer:?}");
+        let outcome = stage.must(again(0, 4));
+        assert!(matches!(outcome, Outcome::AlreadySatisfied(_)), "{outcome:?}");
     }
 
     #[test]
@@ -469,7 +469,7 @@ mod tests {
             let Outcome::WaitpointCreated(made) = stage.must(made) else { panic!() };
             made.token
         };
-        let answer = |token: &Token| CompleteWaitpoint {
+        let complete = |token: &Token| CompleteWaitpoint {
             tenant: Tenant::default(),
             token: token.clone(),
             name: "yes".into(),
@@ -478,7 +478,7 @@ mod tests {
             payload: None,
         };
         let first = make(&mut stage);
-        stage.must(answer(&first));
+        stage.must(complete(&first));
         stage.must(Suspend::new(fence(1), Condition::waitpoint("p")));
         stage.must(TakeMessages { fence: fence(1), seqs: vec![1] });
         let (class, retry) = (FailureClass::Transient, Retry::After { ms: 0 });
@@ -488,8 +488,8 @@ mod tests {
         let second = make(&mut stage);
         stage.must(Suspend::new(fence(2), Condition::waitpoint("p")));
         assert_eq!(public(&stage), PublicState::Suspended, "its message was consumed");
-        assert_eq!(stage.run(answer(&first)), Err(Rejection::TokenInvalid));
-        stage.must(answer(&second));
+        assert_eq!(stage.run(complete(&first)), Err(Rejection::TokenInvalid));
+        stage.must(complete(&second));
         assert_eq!(public(&stage), PublicState::Resumable, "or nothing would ever wake it");
     }
 }

@@ -47,7 +47,7 @@ mod tests {
             let trim = TrimLog { retention_ms: 0, page }.into();
             loop {
                 match crate::command::decide(&mut world, &trim) {
-                    crate::Decided::Ready(answer) => break trimmed.push(answer.unwrap()),
+                    crate::Decided::Ready(outcome) => break trimmed.push(outcome.unwrap()),
                     crate::Decided::Parked => {
                         let wanted = world.take_load_request().unwrap();
                         let loaded = stage.tables.load(&wanted);

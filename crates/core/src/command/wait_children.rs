@@ -144,8 +144,8 @@ mod tests {
         assert_eq!((run.attempt, tasks[0].attempts, tasks[0].claims), (1, 1, 2));
         assert_eq!(run.timeout_at, Some(stage.now.plus_ms(15_000)), "the timeout was paused");
         let done = ChildCounts { completed: 1, failed: 1, ..ChildCounts::default() };
-        let answer = stage.must(WaitChildren { fence: fence(2) });
-        assert_eq!(answer, Outcome::ChildrenDone(done));
+        let outcome = stage.must(WaitChildren { fence: fence(2) });
+        assert_eq!(outcome, Outcome::ChildrenDone(done));
         assert_eq!(events(&stage, "resumed"), 1);
         stage.must(Complete { fence: fence(2), result: None });
         assert!(children(&stage, "t").unwrap().closed);
@@ -194,8 +194,8 @@ mod tests {
         ] {
             let mut stage = Stage::with_task(state);
             let before = stage.tables.clone();
-            let answer = stage.run(bulk(vec![new_task("before"), child("x")]));
-            assert_eq!(answer.as_ref().err().map(Rejection::code), expected, "{state}");
+            let outcome = stage.run(bulk(vec![new_task("before"), child("x")]));
+            assert_eq!(outcome.as_ref().err().map(Rejection::code), expected, "{state}");
             if expected.is_some() {
                 assert_eq!(stage.tables, before, "all or none: {state}");
             } else {
@@ -207,8 +207,8 @@ mod tests {
         let mut stage = Stage::with_task("active");
         stage.must(Create::one(child("c")));
         stage.must(Complete { fence: fence(1), result: None });
-        let answer = stage.run(Create::one(child("d")));
-        assert_eq!(answer, Err(Rejection::ParentTerminal), "its children are closed");
+        let outcome = stage.run(Create::one(child("d")));
+        assert_eq!(outcome, Err(Rejection::ParentTerminal), "its children are closed");
         let again = stage.must(Create::one(child("c")));
         assert!(matches!(again, Outcome::Created(made) if made[0].duplicate));
         let orphan = NewTask { parent: None, ..child("c") };
@@ -220,8 +220,8 @@ mod tests {
     #[test]
     fn parent_and_child_belong_to_one_tenant() {
         let mut stage = Stage::with_task("active");
-        let foreign = Create { tenant: "other".into(), tasks: vec![child("c")] };
-        assert_eq!(stage.run(foreign), Err(Rejection::ParentNotFound));
+        let of_other_tenant = Create { tenant: "other".into(), tasks: vec![child("c")] };
+        assert_eq!(stage.run(of_other_tenant), Err(Rejection::ParentNotFound));
         let tasks = vec![new_task("t"), child("c")];
         stage.must(Create { tenant: "other".into(), tasks });
         assert_eq!(children(&stage, "t"), None, "they belong to another task with this id");
@@ -246,7 +246,7 @@ mod tests {
         for command in commands {
             loop {
                 match decide(&mut world, command) {
-                    Decided::Ready(answer) => break drop(answer.expect("it is accepted")),
+                    Decided::Ready(outcome) => break drop(outcome.expect("it is accepted")),
                     Decided::Parked => {
                         let wanted = world.take_load_request().unwrap();
                         let loaded = stage.tables.load(&wanted);
@@ -547,8 +547,8 @@ mod tests {
         let held = take(&mut stage);
         stage.must(Complete { fence: held, result: None });
         let done = ChildCounts { completed: 1, ..ChildCounts::default() };
-        let answer = stage.must(WaitChildren { fence: fence(2) });
-        assert_eq!(answer, Outcome::ChildrenDone(done), "the failure was of another generation");
+        let outcome = stage.must(WaitChildren { fence: fence(2) });
+        assert_eq!(outcome, Outcome::ChildrenDone(done), "the failure was of another generation");
         stage.must(Replay { task: key("c"), generation: 0 });
         let held = take(&mut stage);
         stage.must(Complete { fence: held, result: None });

@@ -396,14 +396,14 @@ mod tests {
             ("buffer plain send buffer wait sweep", "1 =1 =1", Some(1)),
             ("buffer plain end wait sweep delete buffer", "1 1", Some(1)),
         ];
-        for (words, answers, held) in rows {
+        for (words, outcomes, held) in rows {
             let mut stage = Stage::new();
             let act = |word| {
                 stage.later(1);
                 act(&mut stage, word)
             };
-            let answered: Vec<_> = words.split(' ').filter_map(act).collect();
-            assert_eq!(answered.join(" "), answers, "{words}");
+            let found: Vec<_> = words.split(' ').filter_map(act).collect();
+            assert_eq!(found.join(" "), outcomes, "{words}");
             assert_eq!(stage.mailbox().map(|mailbox| mailbox.messages), held, "{words}");
         }
     }

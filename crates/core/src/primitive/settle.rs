@@ -27,8 +27,8 @@ pub(crate) fn settle(
 ) -> Transition {
     let now = world.now();
     let current = lease::require_task(world, &fence.task)?;
-    if let Some(answer) = earlier_settle(&current, fence.epoch, digest)? {
-        return Ok(Outcome::Settled(answer));
+    if let Some(settled) = earlier_settle(&current, fence.epoch, digest)? {
+        return Ok(Outcome::Settled(settled));
     }
     if late == LateSettle::Never || !lease::lost_without_new_claim(&current, fence.epoch) {
         lease::lease(&current, fence.epoch, now)?;
@@ -42,11 +42,11 @@ pub(crate) fn settle(
         LateSettle::Never => end_lease(world, &without_in_flight(&current))?,
     }
     let mut task = (*current).clone();
-    let (answer, change) = next(world, &mut task, now);
-    task.last_settle = Some(Settle { epoch: fence.epoch, digest, result: answer.clone() });
+    let (settled, change) = next(world, &mut task, now);
+    task.last_settle = Some(Settle { epoch: fence.epoch, digest, result: settled.clone() });
     world.emit(Event::of_task(&task, now, change));
     transition_to(world, task)?;
-    Ok(Outcome::Settled(answer))
+    Ok(Outcome::Settled(settled))
 }
 
 /// The stored result of an identical settle; none if this lease was not settled yet.

@@ -361,7 +361,8 @@ impl Record for Task {
     fn columns(&self) -> Vec<Value> {
         let list = self.list();
         let open = self.lifecycle.ended_at().is_none();
-        let asked = self.workflow.as_ref().is_some_and(|state| state.cancel_reason.is_some());
+        let is_cancelled =
+            self.workflow.as_ref().is_some_and(|state| state.cancel_reason.is_some());
         vec![
             (&self.kind).into(),
             (&self.lane).into(),
@@ -375,7 +376,7 @@ impl Record for Task {
             list.as_ref().map(|(list, _)| list.as_str()).into(),
             list.as_ref().map(|(_, listed_at)| *listed_at).into(),
             self.parent.as_ref().into(),
-            self.parent.as_ref().filter(|_| open && !asked).into(),
+            self.parent.as_ref().filter(|_| open && !is_cancelled).into(),
         ]
     }
 }

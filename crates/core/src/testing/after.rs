@@ -59,9 +59,9 @@ impl Stage {
         names.join(" ")
     }
 
-    pub(super) fn answer(&self, answer: &Result<Outcome, Rejection>) -> String {
+    pub(super) fn outcome_text(&self, outcome: &Result<Outcome, Rejection>) -> String {
         let plus = |at: Timestamp| format!("+{}", self.now.ms_until(at));
-        match answer {
+        match outcome {
             Err(rejection) => format!("! {}", rejection.code()),
             Ok(Outcome::Created(created)) if created[0].duplicate => "duplicate".into(),
             Ok(Outcome::Created(_)) => "created".into(),

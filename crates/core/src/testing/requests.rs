@@ -84,7 +84,7 @@ impl Stage {
     }
 }
 
-/// Rows of `request state | arguments | state after | answer | events`.
+/// Rows of `request state | arguments | state after | outcome | events`.
 #[track_caller]
 pub(crate) fn check_request<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
     let stage = |state: &str, _: &Args| Stage::with_request(state);

@@ -36,4 +36,4 @@ pub(crate) const WORKER_STATES: &[&str] =
 pub(crate) const LIMIT_STATES: &[&str] = &["absent", "full", "wide", "rated"];
 
 /// The states that every table about durable subscriptions must have a row for.
-pub(crate) const BOOKMARK_STATES: &[&str] = &["absent", "there", "foreign"];
+pub(crate) const CURSOR_STATES: &[&str] = &["absent", "there", "another"];

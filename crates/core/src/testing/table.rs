@@ -40,7 +40,7 @@ impl Args {
     }
 }
 
-/// Rows of `task state | arguments | state after | answer | events`. A `policy=` argument changes
+/// Rows of `task state | arguments | state after | outcome | events`. A `policy=` argument changes
 /// the fixture: `none` for no retry policy, `late` for accepting late writes. With `waitpoint` the
 /// task has one from its creation on.
 #[track_caller]
@@ -66,19 +66,19 @@ pub(crate) fn check_task<C: Into<Command>>(table: &str, command: impl Fn(&Args) 
     check(table, TASK_STATES, stage, command, Stage::task_after);
 }
 
-/// Rows of `lane state | arguments | state after | answer | events`.
+/// Rows of `lane state | arguments | state after | outcome | events`.
 #[track_caller]
 pub(crate) fn check_lane<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
     check(table, LANE_STATES, |state, _| Stage::with_lane(state), command, Stage::lane_after);
 }
 
-/// Rows of `node state | arguments | state after | answer | events`.
+/// Rows of `node state | arguments | state after | outcome | events`.
 #[track_caller]
 pub(crate) fn check_node<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
     check(table, NODE_STATES, |state, _| Stage::with_node(state), command, Stage::node_after);
 }
 
-/// Rows of `limit state | arguments | state after | answer | events`.
+/// Rows of `limit state | arguments | state after | outcome | events`.
 #[track_caller]
 pub(crate) fn check_limit<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
     check(table, LIMIT_STATES, |state, _| Stage::with_limit(state), command, Stage::limit_after);
@@ -101,11 +101,11 @@ pub(crate) fn check<C: Into<Command>>(
         let mut stage = stage(state, &args);
         let seen = stage.tables.events_after(0).last().map_or(0, |logged| logged.seq);
         let before = stage.tables.clone();
-        let answer = stage.run(command(&args));
-        if answer.is_err() {
+        let outcome = stage.run(command(&args));
+        if outcome.is_err() {
             assert_eq!(before, stage.tables, "a rejection changed something: {line}");
         }
-        let found = [after(&stage), stage.answer(&answer), stage.events_since(seen)]
+        let found = [after(&stage), stage.outcome_text(&outcome), stage.events_since(seen)]
             .map(|s| s.trim().to_owned());
         if cells[2..] != found {
             wrong.push(format!("{line}\n    found: {}", found.join(" | ")));

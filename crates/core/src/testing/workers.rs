@@ -1,6 +1,6 @@
 //! Stages and tables of workers and of durable subscriptions.
 
-use super::{Args, BOOKMARK_STATES, Stage, WORKER_STATES, check, claim, key, lane, new_task};
+use super::{Args, CURSOR_STATES, Stage, WORKER_STATES, check, claim, key, lane, new_task};
 use crate::command::{
     Claim, Command, Create, DeregisterWorker, Grant, MoveSubscriptionCursor, RegisterWorker, Sweep,
 };
@@ -73,12 +73,12 @@ impl Stage {
 
     /// A stage on which the subscription `mailer` is in the named state: at 5, in incarnation `a`
     /// of the log or in another one.
-    pub(crate) fn with_bookmark(state: &str) -> Self {
+    pub(crate) fn with_cursor(state: &str) -> Self {
         let mut stage = Self::new();
         let incarnation = match state {
             "absent" => return stage,
             "there" => "a",
-            "foreign" => "b",
+            "another" => "b",
             other => panic!("no such state: {other}"),
         };
         let cursor = Cursor { incarnation: incarnation.into(), seq: 5 };
@@ -87,7 +87,7 @@ impl Stage {
         stage
     }
 
-    fn bookmark_after(&self) -> String {
+    fn cursor_after(&self) -> String {
         match self
             .record::<SubscriptionCursor>(&SubscriptionCursor::key_of(&Tenant::default(), "mailer"))
         {
@@ -109,14 +109,14 @@ impl Stage {
     }
 }
 
-/// Rows of `bookmark state | arguments | state after | answer | events`.
+/// Rows of `cursor state | arguments | state after | outcome | events`.
 #[track_caller]
-pub(crate) fn check_bookmark<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
-    let stage = |state: &str, _: &Args| Stage::with_bookmark(state);
-    check(table, BOOKMARK_STATES, stage, command, Stage::bookmark_after);
+pub(crate) fn check_cursor<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
+    let stage = |state: &str, _: &Args| Stage::with_cursor(state);
+    check(table, CURSOR_STATES, stage, command, Stage::cursor_after);
 }
 
-/// Rows of `worker state | arguments | state after | answer | events`.
+/// Rows of `worker state | arguments | state after | outcome | events`.
 #[track_caller]
 pub(crate) fn check_worker<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
     check(table, WORKER_STATES, |state, _| Stage::with_worker(state), command, Stage::worker_after);

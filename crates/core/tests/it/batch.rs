@@ -20,7 +20,7 @@ pub(crate) enum Order {
 }
 
 pub(crate) struct Batch {
-    pub(crate) answers: Vec<Result<Outcome, Rejection>>,
+    pub(crate) outcomes: Vec<Result<Outcome, Rejection>>,
     /// The commands in the order in which they were decided.
     pub(crate) decided: Vec<usize>,
     pub(crate) rounds: usize,
@@ -39,7 +39,7 @@ pub(crate) fn run(
     order: Order,
 ) -> Batch {
     let mut world = World::new(now, hints);
-    let mut answers: Vec<Option<Result<Outcome, Rejection>>> = vec![None; commands.len()];
+    let mut outcomes: Vec<Option<Result<Outcome, Rejection>>> = vec![None; commands.len()];
     let mut decided = Vec::new();
     let mut rounds = 0;
     let mut overtook = false;
@@ -50,15 +50,15 @@ pub(crate) fn run(
         for (at, command) in commands.iter().enumerate().filter(|(at, _)| !decided.contains(at)) {
             if waits && order == Order::Fixed {
                 probe(&mut world, command);
-            } else if let Decided::Ready(answer) = decide(&mut world, command) {
-                answers[at] = Some(answer);
+            } else if let Decided::Ready(outcome) = decide(&mut world, command) {
+                outcomes[at] = Some(outcome);
                 overtook |= picked && matches!(command, Command::Claim(_) | Command::Sweep(_));
             } else {
                 waits = true;
                 picked |= matches!(command, Command::Claim(_));
             }
         }
-        let fresh = |at: &usize| answers[*at].is_some() && !decided.contains(at);
+        let fresh = |at: &usize| outcomes[*at].is_some() && !decided.contains(at);
         decided.extend((0..commands.len()).filter(fresh).collect::<Vec<_>>());
         if decided.len() < commands.len() {
             let wanted = world.take_load_request().expect("a parked command lacks something");
@@ -67,8 +67,8 @@ pub(crate) fn run(
         }
     }
     let (changes, hints) = world.finish();
-    let answers = answers.into_iter().flatten().collect();
-    Batch { answers, decided, rounds, overtook, changes, hints }
+    let outcomes = outcomes.into_iter().flatten().collect();
+    Batch { outcomes, decided, rounds, overtook, changes, hints }
 }
 
 /// Decides a batch in order, commits it, and returns the results.
@@ -79,7 +79,7 @@ pub(crate) fn commit(
 ) -> Vec<Result<Outcome, Rejection>> {
     let batch = run(tables, now, Hints::default(), commands, Order::Fixed);
     tables.commit(&batch.changes).expect("only this test writes to the reference tables");
-    batch.answers
+    batch.outcomes
 }
 
 pub(crate) fn lane() -> LaneName {
@@ -108,8 +108,8 @@ pub(crate) fn claim(limit: u32) -> Claim {
 }
 
 /// The ids of the claimed tasks.
-pub(crate) fn claimed(answer: &Result<Outcome, Rejection>) -> Vec<String> {
-    match answer {
+pub(crate) fn claimed(outcome: &Result<Outcome, Rejection>) -> Vec<String> {
+    match outcome {
         Ok(Outcome::Claimed(tasks)) => tasks.iter().map(|task| task.id.to_string()).collect(),
         other => panic!("not a claim: {other:?}"),
     }

@@ -14,8 +14,8 @@ const BACKLOG: usize = 2_000;
 
 /// How many task rows the store returns for one claim, and what is claimed.
 fn tasks_loaded(tables: &ReferenceTables, claim: &Command) -> (usize, Vec<String>) {
-    let (answer, rows, _) = decided(tables, claim);
-    let Ok(Outcome::Claimed(tasks)) = answer else { panic!("{answer:?}") };
+    let (outcome, rows, _) = decided(tables, claim);
+    let Ok(Outcome::Claimed(tasks)) = outcome else { panic!("{outcome:?}") };
     (rows, tasks.iter().map(|task| task.id.to_string()).collect())
 }
 
@@ -27,8 +27,8 @@ fn decided(
     let mut world = World::new(START.plus_ms(1), Hints::default());
     let (mut rows, mut rounds) = (0, 1);
     loop {
-        if let Decided::Ready(answer) = decide(&mut world, command) {
-            return (answer, rows, rounds);
+        if let Decided::Ready(outcome) = decide(&mut world, command) {
+            return (outcome, rows, rounds);
         }
         rounds += 1;
         let wanted = world.take_load_request().expect("a parked claim lacks something");
@@ -167,8 +167,8 @@ fn a_concurrency_limit_loads_only_the_tasks_it_admits() {
     let claimed = tables.execute(START, &Claim { limit: 1, ..claim() }.into());
     let Ok(Outcome::Claimed(tasks)) = claimed else { panic!("{claimed:?}") };
     let complete = Complete { fence: tasks[0].fence(), result: None }.into();
-    let (answer, rows, rounds) = decided(&tables, &complete);
-    answer.expect("it is leased");
+    let (outcome, rows, rounds) = decided(&tables, &complete);
+    outcome.expect("it is leased");
     assert_eq!((rows, rounds), (1, 4), "the task, its limit, the queue, and all of it");
 }
 

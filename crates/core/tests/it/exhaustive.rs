@@ -663,8 +663,8 @@ const SUSPENDED_RACES: Scope = Scope {
     floor: (600, 10_000),
 };
 
-/// A workflow that starts an activity and a timer, receives messages, is asked to end, continues as
-/// new and is deleted, in every order.
+/// A workflow that starts an activity and a timer, receives messages, gets a cancel request,
+/// continues as new and is deleted, in every order.
 const WORKFLOW: Scope = Scope {
     start: &[Act::CreateWorkflow("a"), Act::Claim, Act::Turn("a", Doing::Make)],
     alphabet: &[

@@ -166,7 +166,7 @@ struct Node {
 
 /// The result of a search: how much it visited, and a shortest path to each broken invariant.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct SearchResult {
     pub(crate) states: usize,
     pub(crate) steps: usize,
     broken: BTreeMap<&'static str, String>,
@@ -452,7 +452,7 @@ impl Node {
     }
 
     /// The next state, unless the act does not apply here or breaks an invariant.
-    fn step(&self, act: Act, found: &mut Found) -> Option<Node> {
+    fn step(&self, act: Act, found: &mut SearchResult) -> Option<Node> {
         let mut start = self.clone();
         start.path.push(act);
         start.view.now = start.view.now.plus_ms(act.takes_ms());
@@ -479,8 +479,13 @@ impl Node {
         }
     }
 
-    fn commit(&self, command: &Command, decided: &Attempt, found: &mut Found) -> Option<Node> {
-        let (answer, changes) = decided;
+    fn commit(
+        &self,
+        command: &Command,
+        decided: &Attempt,
+        found: &mut SearchResult,
+    ) -> Option<Node> {
+        let (outcome, changes) = decided;
         let mut view = if changes.is_empty() {
             self.view.clone()
         } else {
@@ -492,7 +497,7 @@ impl Node {
         };
         let (before, after, ghost) = (&self.view, &view, &self.ghost);
         let raced = matches!(self.path.last(), Some(Act::Race(..)));
-        let step = Step { before, after, command, answer, changes, ghost, raced };
+        let step = Step { before, after, command, outcome, changes, ghost, raced };
         found.steps += 1;
         let whole = found.note(&self.path, step.broken());
         let ghost = step.remember();
@@ -507,7 +512,7 @@ impl Node {
 
 type Attempt = (Result<Outcome, Rejection>, ChangeSet);
 
-impl Found {
+impl SearchResult {
     /// Whether nothing is broken. Records the first path to a broken invariant: none is shorter.
     fn note(&mut self, path: &[Act], broken: Vec<(&'static str, String)>) -> bool {
         let whole = broken.is_empty();
@@ -525,8 +530,8 @@ impl Scope {
         self.alphabet.iter().copied().chain(races).collect()
     }
 
-    pub(crate) fn search(&self) -> Found {
-        let mut found = Found::default();
+    pub(crate) fn search(&self) -> SearchResult {
+        let mut found = SearchResult::default();
         let mut first = Node::first();
         for &act in self.start {
             first = first.step(act, &mut found).expect("the start of a scope breaks nothing");
@@ -553,7 +558,7 @@ impl Scope {
     }
 
     #[track_caller]
-    pub(crate) fn check(&self, name: &str) -> Found {
+    pub(crate) fn check(&self, name: &str) -> SearchResult {
         let found = self.search();
         let mut report = String::new();
         for (invariant, way) in &found.broken {

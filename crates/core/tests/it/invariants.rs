@@ -263,8 +263,8 @@ fn a_waiting_task_says_why(view: &View) -> Held {
         let in_line = in_line.filter(|task| why(task, &context) == Why::Queued).count();
         let lanes = vec![lane.name.clone()];
         let claim = Claim { lanes, offer: offer.clone(), limit: 1_000, ..Claim::new("why") };
-        let (answer, _) = view.tables.attempt(view.now, &claim.into());
-        let Ok(Outcome::Claimed(tasks)) = answer else { return Err(format!("{answer:?}")) };
+        let (outcome, _) = view.tables.attempt(view.now, &claim.into());
+        let Ok(Outcome::Claimed(tasks)) = outcome else { return Err(format!("{outcome:?}")) };
         let free = lane
             .concurrency
             .and_then(|concurrency| {
@@ -283,10 +283,10 @@ fn payloads_have_an_owner(view: &View) -> Held {
             ensure(view.tables.payload(&key).is_some(), || format!("{key:?} is lost"))?;
         }
     }
-    let (answers, rest): (Vec<_>, Vec<_>) =
-        view.tables.payloads().map(|(key, _)| key).partition(|key| requests::is_answer(key));
-    let expected = requests::answers(view);
-    ensure(answers.len() == expected, || format!("{answers:?} of {expected} answers"))?;
+    let (results, rest): (Vec<_>, Vec<_>) =
+        view.tables.payloads().map(|(key, _)| key).partition(|key| requests::is_result(key));
+    let expected = requests::stored_results(view);
+    ensure(results.len() == expected, || format!("{results:?} of {expected} results"))?;
     // The result of an activity stays with the message that reports its end.
     let carried: Vec<_> = mail::all::<Message>(view).iter().map(Message::payload_key).collect();
     let mut rest = rest.into_iter().filter(|key| !carried.contains(&Some((*key).clone())));

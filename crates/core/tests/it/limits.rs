@@ -179,14 +179,14 @@ fn counts(limit: &ConcurrencyLimit, task: &Task) -> bool {
 
 /// Records when tasks were started, as long as the rate does not change.
 pub(crate) fn note_starts(step: &Step<'_>, starts: &mut BTreeMap<String, Vec<Timestamp>>) {
-    let Ok(answer) = step.answer else { return };
+    let Ok(outcome) = step.outcome else { return };
     for limit in &step.after.limits {
         let was = before(step, limit).and_then(|was| was.rate);
         let recorded = starts.entry(name(limit)).or_default();
         if was != limit.rate {
             recorded.clear();
         }
-        if let (Some(_), Outcome::Claimed(tasks)) = (limit.rate, answer) {
+        if let (Some(_), Outcome::Claimed(tasks)) = (limit.rate, outcome) {
             let count = tasks.iter().filter(|task| counts(limit, task)).count();
             recorded.extend(std::iter::repeat_n(step.after.now, count));
         }

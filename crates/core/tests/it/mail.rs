@@ -80,7 +80,7 @@ pub(crate) fn messages_have_their_payloads(view: &View) -> Held {
     let of_messages = of_messages.filter(|(key, _)| key.slot.as_str() != "result");
     let of_messages = of_messages.filter(|(key, _)| key.slot.as_str() != "carried");
     let of_messages = of_messages.filter(|(key, _)| !key.slot.as_str().starts_with("turn/"));
-    let mut of_messages = of_messages.filter(|(key, _)| !crate::requests::is_answer(key));
+    let mut of_messages = of_messages.filter(|(key, _)| !crate::requests::is_result(key));
     of_messages.try_for_each(|(key, _)| {
         ensure(messages.contains(&Some(key.clone())), || format!("{key:?} was left behind"))
     })
@@ -145,7 +145,7 @@ pub(crate) fn no_task_waits_for_a_met_condition(view: &View) -> Held {
 /// The messages that are accepted and not consumed, after this step.
 pub(crate) fn accepted(step: &Step<'_>) -> BTreeSet<(TaskId, u64)> {
     let mut accepted = step.ghost.accepted.clone();
-    match (step.command, step.answer) {
+    match (step.command, step.outcome) {
         (_, Ok(Outcome::Sent(posted))) => {
             let fresh = posted.iter().filter(|posted| !posted.duplicate);
             accepted.extend(fresh.map(|posted| (posted.task.clone(), posted.seq)));
@@ -174,7 +174,7 @@ pub(crate) fn no_message_is_lost(step: &Step<'_>) -> Held {
 
 /// A sequence number of a mailbox is used once.
 pub(crate) fn a_sequence_number_is_used_once(step: &Step<'_>) -> Held {
-    let Ok(Outcome::Sent(posted)) = step.answer else { return Ok(()) };
+    let Ok(Outcome::Sent(posted)) = step.outcome else { return Ok(()) };
     posted.iter().filter(|posted| !posted.duplicate).try_for_each(|posted| {
         let again = step.ghost.accepted.contains(&(posted.task.clone(), posted.seq));
         ensure(!again, || format!("{posted:?} existed before"))

@@ -308,41 +308,41 @@ fn difference(together: &ReferenceTables, apart: &ReferenceTables) -> Option<Str
     Some(format!("together: {together:?}\n   apart: {apart:?}"))
 }
 
-type Answers = Vec<Result<Outcome, Rejection>>;
+type Outcomes = Vec<Result<Outcome, Rejection>>;
 
 fn one_by_one(
     tables: &mut ReferenceTables,
     now: Timestamp,
     commands: &[Command],
     order: &[usize],
-) -> Answers {
-    let mut answers: Vec<Option<Result<Outcome, Rejection>>> = vec![None; commands.len()];
+) -> Outcomes {
+    let mut outcomes: Vec<Option<Result<Outcome, Rejection>>> = vec![None; commands.len()];
     for &at in order {
-        answers[at] = Some(tables.execute(now, &commands[at]));
+        outcomes[at] = Some(tables.execute(now, &commands[at]));
     }
-    answers.into_iter().flatten().collect()
+    outcomes.into_iter().flatten().collect()
 }
 
 /// No two claims of a batch hold the same task under the same epoch.
-fn leased_once(answers: &[Result<Outcome, Rejection>], repro: &str) {
+fn leased_once(outcomes: &[Result<Outcome, Rejection>], repro: &str) {
     let mut leases = BTreeSet::new();
-    for answer in answers {
-        let Ok(Outcome::Claimed(tasks)) = answer else { continue };
+    for outcome in outcomes {
+        let Ok(Outcome::Claimed(tasks)) = outcome else { continue };
         for task in tasks {
             assert!(leases.insert(task.fence()), "{repro}: {:?} was leased twice", task.fence());
         }
     }
 }
 
-fn tokens(answers: &[Result<Outcome, Rejection>]) -> Vec<Token> {
-    let made = |answer: &Result<Outcome, Rejection>| match answer {
+fn tokens(outcomes: &[Result<Outcome, Rejection>]) -> Vec<Token> {
+    let made = |outcome: &Result<Outcome, Rejection>| match outcome {
         Ok(Outcome::WaitpointCreated(made)) => vec![made.token.clone()],
         Ok(Outcome::Suspended { waitpoints }) => {
             waitpoints.iter().map(|made| made.token.clone()).collect()
         }
         _ => Vec::new(),
     };
-    answers.iter().flat_map(made).collect()
+    outcomes.iter().flat_map(made).collect()
 }
 
 /// One in `payload_odds` gets a payload; zero for none. Returns the number of batches compared.
@@ -362,15 +362,15 @@ fn check(seed: u64, order: Order, payload_odds: u64) -> usize {
         hints = batch.hints;
         let repro = format!("seed={seed} {order:?} payload_odds={payload_odds}: {commands:?}");
         together.commit(&batch.changes).unwrap_or_else(|clash| panic!("{repro}: {clash:?}"));
-        leased_once(&batch.answers, &repro);
-        dice.tokens.extend(tokens(&batch.answers));
+        leased_once(&batch.outcomes, &repro);
+        dice.tokens.extend(tokens(&batch.outcomes));
         // A recreated id starts at an epoch that the commands one by one never reach.
         if batch.overtook || batch.changes.commit_time != now {
             apart = together.clone();
         } else {
             compared += 1;
-            let answers = one_by_one(&mut apart, now, &commands, &batch.decided);
-            assert_eq!(batch.answers, answers, "{repro}");
+            let outcomes = one_by_one(&mut apart, now, &commands, &batch.decided);
+            assert_eq!(batch.outcomes, outcomes, "{repro}");
             if let Some(difference) = difference(&together, &apart) {
                 panic!("{repro}\n{difference}");
             }

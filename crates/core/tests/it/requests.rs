@@ -25,14 +25,14 @@ fn state(admission: &Admission) -> Option<RequestState> {
 }
 
 /// How many responses are stored. Each has its payload: see [`crate::invariants`].
-pub(crate) fn answers(view: &View) -> usize {
-    let answered =
+pub(crate) fn stored_results(view: &View) -> usize {
+    let completed =
         |admission: &Admission| matches!(state(admission), Some(RequestState::Completed { .. }));
-    let answers = admissions(view).filter(answered).count();
-    answers + effects(view).filter(|effect| effect.result.is_some()).count()
+    let responses = admissions(view).filter(completed).count();
+    responses + effects(view).filter(|effect| effect.result.is_some()).count()
 }
 
-pub(crate) fn is_answer(key: &PayloadKey) -> bool {
+pub(crate) fn is_result(key: &PayloadKey) -> bool {
     ["response", "effect"].contains(&key.slot.as_str())
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn a_response_never_changes(step: &Step<'_>) -> Held {
 /// No owner is admitted while another one is, nor after a response.
 pub(crate) fn one_owner_is_admitted_at_a_time(step: &Step<'_>) -> Held {
     let (Command::Admit(Admit { request, owner, .. }), Ok(Outcome::Admitted { .. })) =
-        (step.command, step.answer)
+        (step.command, step.outcome)
     else {
         return Ok(());
     };
@@ -85,7 +85,7 @@ pub(crate) fn an_effect_keeps_its_request_id(step: &Step<'_>) -> Held {
         let after = effects(step.after).find(|after| of(after) == of(&before));
         let stays = after.as_ref().is_none_or(|after| {
             after.request_id == before.request_id
-                && before.result.is_none_or(|answer| after.result == Some(answer))
+                && before.result.is_none_or(|result| after.result == Some(result))
         });
         ensure(stays, || format!("{before:?} became {after:?}"))?;
     }

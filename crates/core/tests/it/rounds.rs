@@ -1,4 +1,4 @@
-//! How many loads a batch needs, and that pages and guesses never change an answer.
+//! How many loads a batch needs, and that pages and guesses never change an outcome.
 
 use std::collections::BTreeSet;
 
@@ -71,7 +71,7 @@ fn claims_of_one_batch_do_not_race_for_one_candidate() {
             }
             let hints = if guessed { learned(&tables) } else { Hints::default() };
             let batch = run(&tables, hints, &vec![claim(1).into(); 200], order);
-            let ids: Vec<String> = batch.answers.iter().flat_map(claimed).collect();
+            let ids: Vec<String> = batch.outcomes.iter().flat_map(claimed).collect();
             assert_eq!(ids.len(), most.map_or(200, |most| most.min(200)) as usize, "{row}");
             assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "{row}");
             assert!(batch.rounds <= rounds, "{row}: {} rounds", batch.rounds);
@@ -92,7 +92,7 @@ fn claims_over_two_lanes_do_not_race_either() {
     both.lanes.push("other".into());
     for order in [Order::Fixed, Order::Free] {
         let batch = run(&tables, Hints::default(), &vec![both.clone().into(); 250], order);
-        let ids: BTreeSet<String> = batch.answers.iter().flat_map(claimed).collect();
+        let ids: BTreeSet<String> = batch.outcomes.iter().flat_map(claimed).collect();
         assert_eq!(ids.len(), 250, "{order:?}");
         assert!(batch.rounds <= 4, "{order:?}: {} rounds", batch.rounds);
     }
@@ -113,7 +113,7 @@ fn the_order_is_right_across_pages() {
         let tables = filled(1_000, routes);
         let commands: Vec<Command> = vec![claim(50).into(); 10];
         let batch = run(&tables, Hints::default(), &commands, Order::Fixed);
-        let found: Vec<String> = batch.answers.iter().flat_map(claimed).collect();
+        let found: Vec<String> = batch.outcomes.iter().flat_map(claimed).collect();
         assert_eq!(found, in_order(1_000, &BTreeSet::new(), &[])[..500], "{routes} routes");
     }
 }
@@ -138,7 +138,7 @@ fn a_scan_trusts_only_what_was_loaded() {
     let commands: Vec<Command> = cancels.chain(creates).chain(claims).collect();
     let batch = run(&tables, hints, &commands, Order::Fixed);
     assert!(batch.rounds > 2, "one page was enough: this shows nothing");
-    let claims = &batch.answers[gone.len() + added.len()..];
+    let claims = &batch.outcomes[gone.len() + added.len()..];
     let found: Vec<String> = claims.iter().flat_map(claimed).collect();
     assert_eq!(found, in_order(1_000, &gone, &added)[..420]);
 }
@@ -157,11 +157,11 @@ fn wrong_guesses_change_no_answer() {
         for hints in [Hints::default(), learned(&elsewhere), learned(&filled(1, 1))] {
             let other = run(&tables, hints.clone(), &commands, order);
             if order == Order::Fixed {
-                assert_eq!(other.answers, right.answers, "{hints:?}");
+                assert_eq!(other.outcomes, right.outcomes, "{hints:?}");
                 assert_eq!(other.changes, right.changes, "{hints:?}");
             }
             let all = |batch: &Batch| -> BTreeSet<String> {
-                let claims = [0, 2, 3, 4].map(|at| claimed(&batch.answers[at]));
+                let claims = [0, 2, 3, 4].map(|at| claimed(&batch.outcomes[at]));
                 claims.into_iter().flatten().collect()
             };
             assert_eq!(all(&other), all(&right), "{order:?} {hints:?}");
@@ -186,7 +186,7 @@ fn a_sweep_needs_a_few_rounds_for_a_full_page() {
         let sweep = [Sweep::default().into()];
         let now = START.plus_ms(2_000);
         let batch = batch::run(&tables, now, Hints::default(), &sweep, Order::Fixed);
-        let Ok(Outcome::Swept { swept, .. }) = batch.answers[0] else { panic!("not a sweep") };
+        let Ok(Outcome::Swept { swept, .. }) = batch.outcomes[0] else { panic!("not a sweep") };
         assert_eq!(swept as u64, due.min(256));
         assert!(batch.rounds <= 5, "{due} due: {} rounds", batch.rounds);
     }
@@ -227,7 +227,7 @@ fn a_parent_with_many_children_needs_a_few_rounds() {
         let Ok(Outcome::Claimed(tasks)) = claimed else { panic!("{claimed:?}") };
         ends.insert(0, WaitChildren { fence: tasks[0].fence() }.into());
         let batch = run(&waiting, Hints::default(), &ends, Order::Fixed);
-        assert!(batch.answers.iter().all(Result::is_ok));
+        assert!(batch.outcomes.iter().all(Result::is_ok));
         assert!(batch.rounds <= 5, "{children} end: {} rounds", batch.rounds);
 
         let mut called_off = tables;

@@ -15,7 +15,7 @@ pub(crate) struct Step<'a> {
     pub(crate) before: &'a View,
     pub(crate) after: &'a View,
     pub(crate) command: &'a Command,
-    pub(crate) answer: &'a Result<Outcome, Rejection>,
+    pub(crate) outcome: &'a Result<Outcome, Rejection>,
     pub(crate) changes: &'a ChangeSet,
     pub(crate) ghost: &'a Ghost,
     /// Another commit came between the decision and this one.
@@ -84,7 +84,7 @@ impl Step<'_> {
     }
 
     pub(crate) fn claimed(&self) -> Vec<Fence> {
-        match self.answer {
+        match self.outcome {
             Ok(Outcome::Claimed(tasks)) => tasks.iter().map(|task| task.fence()).collect(),
             _ => Vec::new(),
         }
@@ -94,11 +94,11 @@ impl Step<'_> {
     pub(crate) fn remember(&self) -> Ghost {
         let mut ghost = self.ghost.clone();
         ghost.fences.extend(self.claimed());
-        if let (Some(fence), Some(settled)) = (settles(self.command), settled(self.answer)) {
+        if let (Some(fence), Some(settled)) = (settles(self.command), settled(self.outcome)) {
             ghost.settles.insert(fence.clone(), settled);
         }
         ghost.accepted = mail::accepted(self);
-        match self.answer {
+        match self.outcome {
             Ok(Outcome::WaitpointCreated(made)) => ghost.token = Some(made.token.clone()),
             Ok(Outcome::Suspended { waitpoints }) if !waitpoints.is_empty() => {
                 ghost.token = Some(waitpoints[0].token.clone());
@@ -125,8 +125,8 @@ fn settles(command: &Command) -> Option<&Fence> {
 }
 
 /// How a command settled its lease.
-fn settled(answer: &Result<Outcome, Rejection>) -> Option<Settled> {
-    match answer {
+fn settled(outcome: &Result<Outcome, Rejection>) -> Option<Settled> {
+    match outcome {
         Ok(Outcome::Settled(settled)) => Some(settled.clone()),
         Ok(Outcome::Suspended { .. }) => Some(Settled::Suspended),
         _ => None,
@@ -161,7 +161,7 @@ fn is_held(view: &View, fence: &Fence, now: Timestamp) -> bool {
 
 fn a_rejection_changes_nothing(step: &Step<'_>) -> Held {
     let quiet = step.changes.is_empty() && step.changes.wakes.is_empty();
-    ensure(step.answer.is_ok() || quiet, || format!("{:?}", step.changes))
+    ensure(step.outcome.is_ok() || quiet, || format!("{:?}", step.changes))
 }
 
 fn epochs_only_rise(step: &Step<'_>) -> Held {
@@ -247,12 +247,12 @@ fn is_same_attempt(paused: &SuspendedAttempt, run: &ActiveAttempt) -> bool {
 }
 
 fn a_lease_is_settled_once(step: &Step<'_>) -> Held {
-    let (Some(fence), Some(answer)) = (settles(step.command), settled(step.answer)) else {
+    let (Some(fence), Some(outcome)) = (settles(step.command), settled(step.outcome)) else {
         return Ok(());
     };
     match step.ghost.settles.get(fence) {
-        Some(first) => ensure(*first == answer && step.changes.is_empty(), || {
-            format!("{fence:?} was settled as {first:?}, and again as {answer:?}")
+        Some(first) => ensure(*first == outcome && step.changes.is_empty(), || {
+            format!("{fence:?} was settled as {first:?}, and again as {outcome:?}")
         }),
         None => ensure(!step.changes.is_empty(), || format!("{fence:?}: nothing was settled")),
     }
@@ -262,7 +262,7 @@ fn a_lease_is_settled_once(step: &Step<'_>) -> Held {
 /// repeated settle gets the same response.
 fn a_stale_fence_is_rejected(step: &Step<'_>) -> Held {
     let (settle, keep) = (settles(step.command), keeps(step.command));
-    let Some(fence) = settle.or(keep).filter(|_| step.answer.is_ok()) else { return Ok(()) };
+    let Some(fence) = settle.or(keep).filter(|_| step.outcome.is_ok()) else { return Ok(()) };
     let repeated = settle.is_some() && step.ghost.settles.contains_key(fence);
     let latest = step.ghost.fences.iter().rfind(|issued| issued.task == fence.task);
     let held = is_held(step.before, fence, step.after.now) && latest == Some(fence);
@@ -353,7 +353,7 @@ fn a_claimable_task_wakes_a_claim(step: &Step<'_>) -> Held {
 }
 
 fn a_sweep_leaves_nothing_due(step: &Step<'_>) -> Held {
-    let Ok(Outcome::Swept { next_due, .. }) = step.answer else { return Ok(()) };
+    let Ok(Outcome::Swept { next_due, .. }) = step.outcome else { return Ok(()) };
     // A scan is trusted only for its rows: rows added by a race are left to the next sweep.
     if step.raced {
         return Ok(());

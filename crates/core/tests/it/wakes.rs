@@ -87,8 +87,8 @@ fn quota(scope: QuotaScope, limit: Option<u32>, rate: Option<Rate>) -> Command {
 /// The wakes of a command: a route, or `*` for any.
 fn wakes(tables: &ReferenceTables, later_ms: u64, command: &Command) -> String {
     let now: Timestamp = START.plus_ms(later_ms);
-    let (answer, changes) = tables.attempt(now, command);
-    answer.expect("it is accepted");
+    let (outcome, changes) = tables.attempt(now, command);
+    outcome.expect("it is accepted");
     let each = changes.wakes.iter().map(|(wake, tasks)| {
         let route = wake.route.as_ref().map_or("*", |route| route.as_str());
         format!("{}/{route} x{tasks}", wake.lane)

@@ -159,7 +159,7 @@ pub(crate) fn an_activity_has_its_workflow(view: &View) -> Held {
 /// A turn is committed by the lease holder, as the one after the last, and adds one row.
 pub(crate) fn a_turn_is_the_next_of_its_holder(step: &Step<'_>) -> Held {
     let Command::CommitTurn(commit) = step.command else { return Ok(()) };
-    let (Ok(Outcome::TurnCommitted { .. }), false) = (step.answer, step.changes.is_empty()) else {
+    let (Ok(Outcome::TurnCommitted { .. }), false) = (step.outcome, step.changes.is_empty()) else {
         return Ok(());
     };
     let was = step.before.tasks.get(&commit.fence.task.id);
@@ -180,7 +180,7 @@ pub(crate) fn consumed_messages_are_deleted(step: &Step<'_>) -> Held {
     };
     step.before.tasks.values().filter(|task| task.workflow.is_some()).try_for_each(|task| {
         let Some(after) = step.after.tasks.get(&task.id) else { return Ok(()) };
-        let consumed: BTreeSet<u64> = match (step.command, step.answer) {
+        let consumed: BTreeSet<u64> = match (step.command, step.outcome) {
             (Command::CommitTurn(commit), Ok(_)) if commit.fence.task.id == task.id => {
                 commit.taken.iter().copied().collect()
             }

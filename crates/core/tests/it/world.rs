@@ -99,8 +99,8 @@ fn a_rejected_command_leaves_only_its_reads() {
     let (reads, without) = parted(run(&tables, &[create("a"), claim(1).into()]).changes);
     for (code, rejected, read) in rows {
         let batch = run(&tables, &[create("a"), rejected.clone(), claim(1).into()]);
-        let answer = batch.answers[1].as_ref().map_err(|rejection| rejection.code());
-        assert_eq!(answer, Err(code), "{rejected:?}");
+        let outcome = batch.outcomes[1].as_ref().map_err(|rejection| rejection.code());
+        assert_eq!(outcome, Err(code), "{rejected:?}");
         let (all_reads, with) = parted(batch.changes);
         assert_eq!(with, without, "{rejected:?}");
         let expected = reads.iter().map(|(key, _)| key).chain(&read);
@@ -115,7 +115,7 @@ fn an_accepted_command_that_only_read_is_checked_too() {
     let rows: [Command; 2] = [Create::one(new_task("held")).into(), again.into()];
     for command in rows {
         let batch = run(&tables(), std::slice::from_ref(&command));
-        assert!(batch.answers[0].is_ok(), "{command:?}: {:?}", batch.answers);
+        assert!(batch.outcomes[0].is_ok(), "{command:?}: {:?}", batch.outcomes);
         assert!(batch.changes.is_empty(), "{command:?}");
         assert!(batch.changes.reads.iter().any(|(key, _)| *key == task_row("held")));
     }
@@ -156,13 +156,13 @@ fn a_parked_command_leaves_nothing() {
     let tables = tables();
     let (first, last) = (create("a"), Command::from(claim(1)));
     let held = Create::one(new_task("held")).into();
-    let about = [first.clone(), last.clone(), Create::one(tagged("b")).into(), held];
-    let mut plain = loaded_for(&tables, &about);
+    let commands = [first.clone(), last.clone(), Create::one(tagged("b")).into(), held];
+    let mut plain = loaded_for(&tables, &commands);
     accept(&mut plain, &first);
     accept(&mut plain, &last);
     let expected = plain.finish().0;
     for middle in middles() {
-        let mut world = loaded_for(&tables, &about);
+        let mut world = loaded_for(&tables, &commands);
         accept(&mut world, &first);
         assert_eq!(decide(&mut world, &middle), Decided::Parked, "{middle:?}");
         world.take_load_request().expect("it lacks something");
@@ -183,8 +183,8 @@ fn picks_of_a_parked_claim_stay_reserved_for_the_round() {
     assert_eq!(decide(&mut world, &Claim { lanes: far, ..claim(9) }.into()), Decided::Parked);
     assert_eq!(decide(&mut world, &one), Decided::Parked);
     world.take_load_request().expect("the first claim lacks a lane");
-    let Decided::Ready(answer) = decide(&mut world, &one) else { panic!("it lacks nothing") };
-    assert_eq!(claimed(&answer), ["w1"]);
+    let Decided::Ready(outcome) = decide(&mut world, &one) else { panic!("it lacks nothing") };
+    assert_eq!(claimed(&outcome), ["w1"]);
 }
 
 #[test]
@@ -201,13 +201,13 @@ fn a_probe_changes_nothing() {
         DeleteTask { task: key("done") }.into(),
         cancel("a"),
     ];
-    let about: Vec<Command> = probed.iter().chain([&first, &last]).cloned().collect();
-    let mut plain = loaded_for(&tables, &about);
+    let commands: Vec<Command> = probed.iter().chain([&first, &last]).cloned().collect();
+    let mut plain = loaded_for(&tables, &commands);
     accept(&mut plain, &first);
     accept(&mut plain, &last);
     let expected = plain.finish().0;
     for command in probed.iter().chain(&middles()) {
-        let mut world = loaded_for(&tables, &about);
+        let mut world = loaded_for(&tables, &commands);
         probe(&mut world, command);
         accept(&mut world, &first);
         probe(&mut world, command);
@@ -237,7 +237,7 @@ fn a_task_is_created_and_claimed_in_one_commit() {
         let commands = [create("a"), claim(1).into()];
         let batch =
             batch::run(&ReferenceTables::default(), START, Hints::default(), &commands, order);
-        assert_eq!(claimed(&batch.answers[1]), ["a"], "{order:?}");
+        assert_eq!(claimed(&batch.outcomes[1]), ["a"], "{order:?}");
         assert!(batch.rounds <= 3, "{order:?}: {} rounds", batch.rounds);
         let written = batch.changes.inserts.iter().find(|row| row.key == task_row("a"));
         let task = written.and_then(|row| read_row::<Task>(row.schema, &row.body));
@@ -251,7 +251,7 @@ fn a_task_created_and_deleted_in_one_batch_leaves_nothing() {
     let mut tables = ReferenceTables::default();
     let commands = [create("a"), cancel("a"), DeleteTask { task: key("a") }.into()];
     let batch = run(&tables, &commands);
-    assert!(batch.answers.iter().all(Result::is_ok), "{:?}", batch.answers);
+    assert!(batch.outcomes.iter().all(Result::is_ok), "{:?}", batch.outcomes);
     let inserted: Vec<Table> = batch.changes.inserts.iter().map(|row| row.key.table).collect();
     assert_eq!(inserted, [Table::Lane, Table::ReadyRoute]);
     assert!(batch.changes.updates.is_empty() && batch.changes.deletes.is_empty());
@@ -270,8 +270,8 @@ fn an_id_reaped_and_created_again_in_one_batch_keeps_its_payload() {
         let delete = Command::from(DeleteTask { task: key("a") });
         let both = [create("a"), cancel("a"), delete, create("a")];
         let commands = if before.is_empty() { &both[..] } else { &both[2..] };
-        let answers = batch::commit(&mut tables, START.plus_ms(1), commands);
-        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        let outcomes = batch::commit(&mut tables, START.plus_ms(1), commands);
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
         assert_eq!(tables.payloads().count(), 1, "after {before:?}");
     }
 }
@@ -292,15 +292,15 @@ fn commands_of_one_batch_see_each_other() {
         complete(1),
         complete(2),
     ];
-    let answers = batch::commit(&mut tables, START, &commands);
-    assert_eq!(claimed(&answers[1]), ["a"]);
-    assert!(claimed(&answers[2]).is_empty());
-    assert_eq!(answers[3], answers[4]);
-    assert_eq!(answers[5].as_ref().map_err(|r| r.code()), Err("already_settled"));
-    assert_eq!(answers[6], Ok(Outcome::Replayed { generation: 1 }));
-    assert_eq!(claimed(&answers[7]), ["a"]);
-    assert_eq!(answers[8], answers[3], "the lease of epoch 1 is settled");
-    assert!(answers[9].is_ok());
+    let outcomes = batch::commit(&mut tables, START, &commands);
+    assert_eq!(claimed(&outcomes[1]), ["a"]);
+    assert!(claimed(&outcomes[2]).is_empty());
+    assert_eq!(outcomes[3], outcomes[4]);
+    assert_eq!(outcomes[5].as_ref().map_err(|r| r.code()), Err("already_settled"));
+    assert_eq!(outcomes[6], Ok(Outcome::Replayed { generation: 1 }));
+    assert_eq!(claimed(&outcomes[7]), ["a"]);
+    assert_eq!(outcomes[8], outcomes[3], "the lease of epoch 1 is settled");
+    assert!(outcomes[9].is_ok());
     let row = tables.row(&task_row("a")).expect("it was created");
     let task = read_row::<Task>(row.schema, &row.body).expect("core wrote it");
     assert_eq!((task.claims, task.lifecycle.public()), (2, PublicState::Completed));
@@ -320,8 +320,8 @@ fn two_trims_in_one_batch_do_not_undo_each_other() {
         [[trim(6_000, 100), trim(8_000, 100)], [trim(0, 2), trim(0, 2)], [trim(0, 100), trim(0, 2)]]
     {
         let mut tables = start.clone();
-        let answers = batch::commit(&mut tables, now, &commands);
-        let trimmed = answers.iter().map(|answer| match answer {
+        let outcomes = batch::commit(&mut tables, now, &commands);
+        let trimmed = outcomes.iter().map(|outcome| match outcome {
             Ok(Outcome::Trimmed { trimmed, .. }) => *trimmed as u64,
             other => panic!("not a trim: {other:?}"),
         });
@@ -357,8 +357,8 @@ fn an_unreadable_record_does_not_stop_the_sweep() {
         let everything = Claim { lanes: vec![bad.clone(), lane()], ..claim(9) };
         tables.execute(START, &everything.into()).expect("a fixture is accepted");
         unreadable(&mut tables, &broken);
-        let answer = tables.execute(START.plus_ms(30_000), &Sweep::default().into());
-        assert!(answer.is_ok(), "{broken:?}: {answer:?}");
+        let outcome = tables.execute(START.plus_ms(30_000), &Sweep::default().into());
+        assert!(outcome.is_ok(), "{broken:?}: {outcome:?}");
         let row = tables.row(&task_row("in-good")).expect("it was created");
         let task = read_row::<Task>(row.schema, &row.body).expect("core wrote it");
         assert_eq!(task.lifecycle.public(), PublicState::Waiting, "{broken:?}");

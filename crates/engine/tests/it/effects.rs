@@ -170,7 +170,7 @@ async fn a_retried_request_finds_its_earlier_call() {
     let (scope, key) = (RequestScope::new("ada", "pay"), "a-key-of-a-request");
     let begin = async || match stage.engine.begin_request(&scope, key, b"7").await.unwrap() {
         RequestAdmission::Owner(guard) => guard,
-        RequestAdmission::Replay(answer) => panic!("{answer:?}"),
+        RequestAdmission::Replay(response) => panic!("{response:?}"),
     };
     *bank.loses.lock().unwrap() = true;
     let first = begin().await;
@@ -178,8 +178,8 @@ async fn a_retried_request_finds_its_earlier_call() {
     assert!(!failed.to_string().contains(key));
     first.release().await.unwrap();
     let second = begin().await;
-    let answer = second.context().effect("bank").run(&bank, &7).await.unwrap();
-    assert_eq!((answer.as_str(), bank.charges(), bank.counts()), ("charged 7", vec![7], (1, 1)));
+    let response = second.context().effect("bank").run(&bank, &7).await.unwrap();
+    assert_eq!((response.as_str(), bank.charges(), bank.counts()), ("charged 7", vec![7], (1, 1)));
 }
 
 /// Equal keys or names of different callers do not collide.

@@ -62,8 +62,8 @@ async fn a_job_keeps_its_command_order_and_returns_each_result() {
         claim().into(),
         Release { fence: fence(2) }.into(),
     ];
-    let answers = stage.engine.submit_many(commands).await.unwrap();
-    let codes: Vec<_> = answers.iter().map(|a| a.as_ref().err().map(Error::code)).collect();
+    let results = stage.engine.submit_many(commands).await.unwrap();
+    let codes: Vec<_> = results.iter().map(|a| a.as_ref().err().map(Error::code)).collect();
     assert_eq!(codes, [None, None, None, Some("stale_fence"), None, None, None]);
     let task = stage.engine.task(&key("t")).await.unwrap().unwrap();
     assert_eq!((task.claims, task.generation, task.attempts), (2, 1, 0));

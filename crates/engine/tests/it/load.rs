@@ -4,9 +4,9 @@ use windlass_engine::{Config, Error, TaskFilter};
 
 use crate::stage::{Stage, claim, claim_now, complete, create, fence, quiet};
 
-fn codes(answers: &[Result<(), Error>]) -> (usize, usize) {
-    let refused = answers.iter().filter(|a| a.as_ref().is_err_and(|e| e.code() == "overloaded"));
-    (answers.len() - refused.clone().count(), refused.count())
+fn codes(results: &[Result<(), Error>]) -> (usize, usize) {
+    let refused = results.iter().filter(|a| a.as_ref().is_err_and(|e| e.code() == "overloaded"));
+    (results.len() - refused.clone().count(), refused.count())
 }
 
 async fn all_at_once(stage: &Stage, commands: Vec<Command>) -> Vec<Result<(), Error>> {
@@ -17,19 +17,19 @@ async fn all_at_once(stage: &Stage, commands: Vec<Command>) -> Vec<Result<(), Er
             tokio::spawn(async move { engine.submit(command).await.map(|_| ()) })
         })
         .collect();
-    let mut answers = Vec::new();
+    let mut results = Vec::new();
     for call in calls {
-        answers.push(call.await.unwrap());
+        results.push(call.await.unwrap());
     }
-    answers
+    results
 }
 
 #[tokio::test]
 async fn overload_rejects_commands_and_loses_none() {
     let stage = Stage::with(Config { queue_commands: 10, ..quiet() }).await;
     let commands = (0..30).map(|n| create(&format!("{n:02}")).into()).collect();
-    let answers = all_at_once(&stage, commands).await;
-    assert_eq!(codes(&answers), (10, 20));
+    let results = all_at_once(&stage, commands).await;
+    assert_eq!(codes(&results), (10, 20));
     let stored =
         stage.engine.tasks(&Tenant::default(), &TaskFilter::default(), None, 100).await.unwrap();
     assert_eq!(stored.len(), 10);
@@ -43,16 +43,16 @@ async fn queued_rows_and_bytes_are_bounded() {
         Command::from(Create { tenant: Tenant::default(), tasks })
     };
     let stage = Stage::with(Config { queue_rows: 250, ..quiet() }).await;
-    let answers = all_at_once(&stage, (0..5).map(bulk).collect()).await;
-    assert_eq!(codes(&answers), (2, 3));
+    let results = all_at_once(&stage, (0..5).map(bulk).collect()).await;
+    assert_eq!(codes(&results), (2, 3));
 
     let heavy = |n: usize| {
         let payload = Some(Payload::new("a/b", vec![0; 1_000]));
         Command::from(Create::one(NewTask { payload, ..NewTask::new(n.to_string(), "k") }))
     };
     let stage = Stage::with(Config { queue_bytes: 2_500, ..quiet() }).await;
-    let answers = all_at_once(&stage, (0..5).map(heavy).collect()).await;
-    assert_eq!(codes(&answers), (2, 3));
+    let results = all_at_once(&stage, (0..5).map(heavy).collect()).await;
+    assert_eq!(codes(&results), (2, 3));
 }
 
 #[tokio::test]
@@ -63,8 +63,8 @@ async fn commands_that_keep_a_lease_go_first() {
     let mut commands: Vec<Command> = (0..5).map(|n| create(&n.to_string()).into()).collect();
     commands.push(Renew { fence: fence(&stage.engine, "held", 1).await, lease_ms: 60_000 }.into());
     commands.push(complete(&stage.engine, "held", 1).await.into());
-    for answer in all_at_once(&stage, commands).await {
-        answer.unwrap();
+    for result in all_at_once(&stage, commands).await {
+        result.unwrap();
     }
     let events = stage.memory.snapshot();
     let order: Vec<_> = events.events_after(0).map(|logged| logged.name).collect();
@@ -78,10 +78,10 @@ async fn commands_that_keep_a_lease_go_first() {
 async fn concurrent_callers_share_a_commit() {
     let stage = Stage::new().await;
     let commands = (0..200).map(|n| create(&format!("{n}")).into()).collect();
-    all_at_once(&stage, commands).await.into_iter().for_each(|answer| answer.unwrap());
+    all_at_once(&stage, commands).await.into_iter().for_each(|result| result.unwrap());
     let claims = (0..200).map(|_| claim().into()).collect();
     let before = stage.engine.stats();
-    all_at_once(&stage, claims).await.into_iter().for_each(|answer| answer.unwrap());
+    all_at_once(&stage, claims).await.into_iter().for_each(|result| result.unwrap());
     let after = stage.engine.stats();
     assert_eq!(after.batches - before.batches, 1);
     assert!(after.rounds - before.rounds <= 3, "{} rounds", after.rounds - before.rounds);

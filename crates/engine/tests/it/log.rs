@@ -45,9 +45,9 @@ async fn a_cursor_behind_the_trimmed_log_expires() {
     assert_eq!(fresh.next().await.unwrap()[0].seq, 3);
     let mut fresh = stage.engine.subscribe(None).await.unwrap();
     assert_eq!(fresh.next().await.unwrap()[0].seq, 3);
-    let foreign = Cursor { incarnation: "another".into(), ..start };
-    let mut foreign = stage.engine.subscribe(Some(foreign)).await.unwrap();
-    assert_eq!(foreign.next().await.unwrap_err().code(), "cursor_expired");
+    let expired = Cursor { incarnation: "another".into(), ..start };
+    let mut expired = stage.engine.subscribe(Some(expired)).await.unwrap();
+    assert_eq!(expired.next().await.unwrap_err().code(), "cursor_expired");
     let start = stage.engine.subscribe(None).await.unwrap().cursor().clone();
     let mut ahead = stage.engine.subscribe(Some(Cursor { seq: 99, ..start })).await.unwrap();
     assert_eq!(ahead.next().await.unwrap_err().code(), "cursor_expired", "beyond the end");

@@ -61,8 +61,8 @@ async fn concurrent_duplicates_have_one_effect_and_one_response() {
             .collect();
         let mut first = 0;
         for call in calls {
-            let AdmittedResponse { response: answer, replayed } = call.await.unwrap();
-            assert_eq!(answer, 0);
+            let AdmittedResponse { response, replayed } = call.await.unwrap();
+            assert_eq!(response, 0);
             first += u32::from(!replayed);
         }
         assert_eq!((effects.load(Ordering::SeqCst), first), (1, 1), "{callers} callers");
@@ -87,9 +87,9 @@ async fn a_different_request_under_the_key_conflicts_immediately() {
         pay(&stage.engine, 1).await.unwrap(),
         AdmittedResponse { response: 1, replayed: true }
     );
-    for foreign in [scope().tenant("t"), scope().account("a"), RequestScope::new("eve", "pay")] {
-        let admission = stage.engine.begin_request(&foreign, KEY, b"1").await.unwrap();
-        assert!(matches!(admission, RequestAdmission::Owner(_)), "{foreign:?}");
+    for other in [scope().tenant("t"), scope().account("a"), RequestScope::new("eve", "pay")] {
+        let admission = stage.engine.begin_request(&other, KEY, b"1").await.unwrap();
+        assert!(matches!(admission, RequestAdmission::Owner(_)), "{other:?}");
     }
 }
 
@@ -110,9 +110,9 @@ async fn a_rejected_duplicate_gets_a_retry_delay() {
 async fn a_duplicate_waits_no_longer_than_its_limit() {
     let stage = Stage::new().await;
     let admission = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap();
-    let asked = tokio::time::Instant::now();
+    let began = tokio::time::Instant::now();
     assert_eq!(code(pay(&stage.engine, 1).await), "idempotency_in_flight");
-    assert_eq!(asked.elapsed().as_secs(), 10);
+    assert_eq!(began.elapsed().as_secs(), 10);
     drop(admission);
 }
 
@@ -223,7 +223,7 @@ async fn no_error_discloses_a_key() {
 async fn first(engine: &Engine) -> RequestGuard {
     match engine.begin_request(&scope(), KEY, b"1").await.unwrap() {
         RequestAdmission::Owner(guard) => guard,
-        RequestAdmission::Replay(answer) => panic!("{answer:?}"),
+        RequestAdmission::Replay(response) => panic!("{response:?}"),
     }
 }
 
@@ -260,7 +260,7 @@ async fn a_response_is_stored_after_the_caller_left() {
     let tried = store.calls(Call::Commit);
     tokio::select! {
         biased;
-        answered = guard.complete(Payload::json("1")) => panic!("{answered:?}"),
+        completed = guard.complete(Payload::json("1")) => panic!("{completed:?}"),
         () = until(|| store.calls(Call::Commit) > tried) => {}
     }
     assert_eq!(pay(&engine, 1).await.unwrap(), AdmittedResponse { response: 1, replayed: true });

@@ -136,12 +136,12 @@ async fn an_unknown_outcome_is_looked_up() {
             claim_now(&engine).await;
             store.crash(1, point(n));
             store.fail_times(Call::Outcome, lookups_failing, Failure::Unavailable);
-            let answer = engine.submit(complete(&stage.engine, "t", 1).await).await;
+            let result = engine.submit(complete(&stage.engine, "t", 1).await).await;
             match point(n) {
                 CrashPoint::BeforeCommit => {
-                    assert_eq!(answer.unwrap_err().code(), "store_unavailable");
+                    assert_eq!(result.unwrap_err().code(), "store_unavailable");
                 }
-                _ => assert_eq!(answer.unwrap(), Outcome::Settled(Settled::Completed)),
+                _ => assert_eq!(result.unwrap(), Outcome::Settled(Settled::Completed)),
             }
             let again = engine.submit(complete(&stage.engine, "t", 1).await).await.unwrap();
             assert_eq!(again, Outcome::Settled(Settled::Completed));
@@ -158,8 +158,8 @@ async fn an_undeterminable_outcome_is_reported_and_a_retry_is_safe() {
     let (engine, store) = faulty(&stage).await;
     store.crash(1, CrashPoint::AfterCommit);
     store.fail_times(Call::Outcome, 100, Failure::Unavailable);
-    let answer = engine.submit(create("t")).await;
-    assert!(matches!(answer, Err(Error::OutcomeUnknown)), "{answer:?}");
+    let result = engine.submit(create("t")).await;
+    assert!(matches!(result, Err(Error::OutcomeUnknown)), "{result:?}");
     assert!(!created(engine.submit(create("t")).await.unwrap()), "the task was created");
 }
 
@@ -298,9 +298,9 @@ async fn an_unavailable_store_fails_all_commands_and_loses_nothing() {
             engine.submit(create("before")).await.unwrap();
             store.fail(call, 1, failure);
             let commands = vec![create("a").into(), create("b").into()];
-            let answers = engine.submit_many(commands).await.unwrap();
+            let results = engine.submit_many(commands).await.unwrap();
             assert!(
-                answers.iter().all(|a| a.as_ref().is_err_and(|e| e.code().starts_with("store_")))
+                results.iter().all(|a| a.as_ref().is_err_and(|e| e.code().starts_with("store_")))
             );
             assert_eq!(
                 engine
@@ -336,8 +336,8 @@ async fn a_new_task_of_higher_priority_goes_first_in_its_own_batch() {
     let urgent = NewTask { priority: 5, ..NewTask::new("urgent", "k") };
     let commands: Vec<Command> =
         vec![claim().into(), Create::one(urgent).into(), Claim { limit: 2, ..claim() }.into()];
-    let answers = stage.engine.submit_many(commands).await.unwrap();
-    let Ok(Outcome::Claimed(tasks)) = &answers[2] else { panic!("{answers:?}") };
+    let results = stage.engine.submit_many(commands).await.unwrap();
+    let Ok(Outcome::Claimed(tasks)) = &results[2] else { panic!("{results:?}") };
     let order: Vec<_> = tasks.iter().map(|task| task.id.as_str()).collect();
     assert_eq!(order, ["urgent", "01"]);
 }

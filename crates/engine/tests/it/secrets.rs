@@ -36,8 +36,8 @@ impl CapturedText {
         writeln!(self.0.lock().unwrap(), "{said}").unwrap();
     }
 
-    fn error<T: Debug, E: Display + Debug>(&self, answer: Result<T, E>) -> E {
-        let error = answer.unwrap_err();
+    fn error<T: Debug, E: Display + Debug>(&self, result: Result<T, E>) -> E {
+        let error = result.unwrap_err();
         self.append(format!("{error} {error:?} {error:#?}"));
         error
     }
@@ -118,7 +118,7 @@ fn scope() -> RequestScope {
 async fn first(engine: &Engine, key: &str) -> RequestGuard {
     match engine.begin_request(&scope(), key, b"1").await.unwrap() {
         RequestAdmission::Owner(guard) => guard,
-        RequestAdmission::Replay(answer) => panic!("{answer:?}"),
+        RequestAdmission::Replay(response) => panic!("{response:?}"),
     }
 }
 
@@ -297,8 +297,8 @@ async fn commands_and_rows_do_not_disclose_the_key() {
     ];
     for command in commands {
         captured.append(format!("{command:?} {command:#?}"));
-        let answer: Result<Outcome, _> = engine.submit(command).await;
-        captured.append(format!("{answer:?}"));
+        let result: Result<Outcome, _> = engine.submit(command).await;
+        captured.append(format!("{result:?}"));
     }
     captured.append(format!("{:?}", Admission::key_of(&tenant, "create", &key)));
     tokio::time::timeout(Duration::from_secs(5), engine.shutdown()).await.unwrap().unwrap();

@@ -105,9 +105,9 @@ async fn a_commit_outcome_lost_to_an_io_error_is_looked_up() {
         let engine = Engine::with_store(store, quiet()).await.unwrap();
         engine.submit(create("before")).await.unwrap();
         armed.store(true, Ordering::SeqCst);
-        let answer = engine.submit(create("t")).await;
+        let result = engine.submit(create("t")).await;
         let there = engine.task(&key("t")).await.unwrap().is_some();
-        match answer {
+        match result {
             Ok(outcome) => assert!(created(outcome) && there, "{step}"),
             Err(error) => assert!(error.code().starts_with("store_") && !there, "{step}: {error}"),
         }

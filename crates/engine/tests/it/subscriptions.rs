@@ -103,8 +103,8 @@ async fn a_durable_subscription_continues_from_its_cursor() {
     let mut log = other.subscribe_durable("mailer", Filter::default()).await.unwrap();
     assert_eq!(seen(&log.read().await.unwrap()), ["created c"]);
     assert_eq!(log.ack_all().await.unwrap(), at(3));
-    let bookmark = engine.subscription_cursor(&Tenant::default(), "mailer").await.unwrap().unwrap();
-    assert_eq!(bookmark.cursor, at(3));
+    let stored = engine.subscription_cursor(&Tenant::default(), "mailer").await.unwrap().unwrap();
+    assert_eq!(stored.cursor, at(3));
     // Acknowledgements write no events, so reading the log does not grow it.
     assert!(log.read().await.unwrap().is_empty());
     let mut fresh = engine.subscribe_durable("auditor", Filter::default()).await.unwrap();

@@ -114,10 +114,10 @@ async fn registered_workers_are_listed_in_pages() {
 #[tokio::test]
 async fn why_knows_the_workers_of_all_engines() {
     let stage = Stage::new().await;
-    let asked = Engine::with_store(stage.memory.another(), quiet()).await.unwrap();
+    let observer = Engine::with_store(stage.memory.another(), quiet()).await.unwrap();
     let new = NewTask { capabilities: ["gpu".to_owned()].into(), ..NewTask::new("t", "k") };
-    asked.submit(Create::one(new)).await.unwrap();
-    let why = async || asked.why(&key("t")).await.unwrap().unwrap();
+    observer.submit(Create::one(new)).await.unwrap();
+    let why = async || observer.why(&key("t")).await.unwrap().unwrap();
     assert!(matches!(why().await, Why::Ready { .. }), "no worker is known");
     stage.engine.submit(register("w", "another", "gpu")).await.unwrap();
     assert!(matches!(why().await, Why::NoWorker { .. }), "no worker serves this lane");
@@ -132,6 +132,6 @@ async fn why_knows_the_workers_of_all_engines() {
         .await
         .unwrap();
     assert!(matches!(why().await, Why::NoCapableWorker { .. }));
-    claim_now(&asked).await;
+    claim_now(&observer).await;
     assert!(matches!(why().await, Why::NoCapableWorker { .. }), "nor is the local worker");
 }

@@ -124,7 +124,7 @@ async fn a_parent_that_starts_to_wait_concurrently_is_not_missed() {
     let fence = |id: &str| tasks.iter().find(|task| task.id.as_str() == id).unwrap().fence();
     let complete = Complete { fence: fence("c"), result: None };
     let last = prepare(&one, complete.clone()).await;
-    assert!(last.answer.is_ok());
+    assert!(last.outcome.is_ok());
     let waits = must(&two, WaitChildren { fence: fence("p") }).await;
     assert_eq!(waits, Outcome::Settled(Settled::WaitingChildren));
     assert!(matches!(last.commit().await, Err(StoreError::Conflict)));

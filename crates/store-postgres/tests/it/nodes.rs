@@ -118,8 +118,8 @@ async fn a_locked_row_blocks_only_commands_that_need_it() {
     let mut made = 0;
     while settling.iter().any(|settled| !settled.is_finished()) {
         let create = engine.submit(create(&format!("other {made}")));
-        let answer = tokio::time::timeout(Duration::from_secs(5), create).await;
-        answer.expect("the create does not wait for the row").unwrap();
+        let outcome = tokio::time::timeout(Duration::from_secs(5), create).await;
+        outcome.expect("the create does not wait for the row").unwrap();
         made += 1;
     }
     assert!(made > 100, "{made} tasks were created");

@@ -29,9 +29,9 @@ async fn made_once(loss: Loss, restart: bool) {
         server.control("restart -m immediate");
     }
     moment.pass();
-    let answer = submitted.await.unwrap().unwrap();
+    let outcome = submitted.await.unwrap().unwrap();
     let once = Created { id: "t".into(), duplicate: false };
-    assert_eq!(answer, Outcome::Created(vec![once]), "{loss:?}, restart {restart}");
+    assert_eq!(outcome, Outcome::Created(vec![once]), "{loss:?}, restart {restart}");
     assert!(engine.task(&key("t")).await.unwrap().is_some());
     let logged = server.sql("SELECT string_agg(task, ' ' ORDER BY seq) FROM windlass.event");
     assert_eq!(logged, "first second t");

@@ -29,7 +29,7 @@ async fn persist<T, F: Future<Output = Result<T, Error>>>(
 ) -> Result<T, Rejection> {
     loop {
         match ask().await {
-            Ok(answer) => return Ok(answer),
+            Ok(outcome) => return Ok(outcome),
             Err(Error::Rejected(rejection)) => return Err(rejection),
             Err(Error::Store(_) | Error::OutcomeUnknown) => {
                 missed.fetch_add(1, Ordering::Relaxed);

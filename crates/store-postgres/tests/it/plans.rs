@@ -39,8 +39,8 @@ async fn work(engine: &Engine, limit: u32) -> usize {
     let claimed = engine.claim(claim, Duration::ZERO).await.unwrap();
     let complete =
         claimed.iter().map(|claimed| Complete { fence: claimed.task.fence(), result: None }.into());
-    for answer in engine.submit_many(complete.collect()).await.unwrap() {
-        answer.unwrap();
+    for outcome in engine.submit_many(complete.collect()).await.unwrap() {
+        outcome.unwrap();
     }
     claimed.len()
 }

@@ -90,13 +90,13 @@ async fn carry(
     mut server: UnixStream,
     ambush: Arc<Mutex<Option<Ambush>>>,
 ) -> Option<()> {
-    let (mut asked, mut answered) = (vec![0; 65_536], vec![0; 65_536]);
-    let (mut request, mut answer) = (Words::default(), Words::default());
+    let (mut request_bytes, mut response_bytes) = (vec![0; 65_536], vec![0; 65_536]);
+    let (mut request, mut response) = (Words::default(), Words::default());
     let mut caught: Option<Ambush> = None;
     loop {
         tokio::select! {
-            read = client.read(&mut asked) => {
-                let read = &asked[..read.ok().filter(|read| *read > 0)?];
+            read = client.read(&mut request_bytes) => {
+                let read = &request_bytes[..read.ok().filter(|read| *read > 0)?];
                 if request.say(read, LAST_FLIGHT) && caught.is_none() {
                     caught = ambush.lock().unwrap().take();
                 }
@@ -105,11 +105,11 @@ async fn carry(
                 }
                 server.write_all(read).await.ok()?;
             }
-            read = server.read(&mut answered) => {
-                let read = &answered[..read.ok().filter(|read| *read > 0)?];
+            read = server.read(&mut response_bytes) => {
+                let read = &response_bytes[..read.ok().filter(|read| *read > 0)?];
                 match caught {
                     None => client.write_all(read).await.ok()?,
-                    Some(_) if answer.say(read, DONE) => break,
+                    Some(_) if response.say(read, DONE) => break,
                     Some(_) => {}
                 }
             }

@@ -32,7 +32,7 @@ async fn a_rejection_based_on_a_stale_lane_conflicts() {
     must(&one, create("first")).await;
     must(&one, set_lane(LaneState::Disabled)).await;
     let refused = prepare(&one, create("t")).await;
-    assert!(matches!(refused.answer, Err(Rejection::LaneClosed { .. })));
+    assert!(matches!(refused.outcome, Err(Rejection::LaneClosed { .. })));
     assert!(refused.changes.is_empty(), "a rejection writes nothing, but is checked");
     must(&two, set_lane(LaneState::Active)).await;
     assert!(matches!(refused.commit().await, Err(StoreError::Conflict)));
@@ -59,7 +59,7 @@ async fn a_deleted_task_stays_deleted() {
     let (one, two) = (open(&server).await, open(&server).await);
     must(&one, create("t")).await;
     let late = prepare(&one, Cancel { task: key("t"), reason: "late".into() }).await;
-    assert!(late.answer.is_ok());
+    assert!(late.outcome.is_ok());
     assert_eq!((late.changes.updates.len(), late.changes.inserts.len()), (1, 0));
     must(&two, Cancel { task: key("t"), reason: "first".into() }).await;
     must(&two, DeleteTask { task: key("t") }).await;

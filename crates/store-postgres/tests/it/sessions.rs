@@ -116,7 +116,7 @@ async fn one_slow_command(patience: Duration) {
         tokio::spawn(async move { engine.submit(create(&id)).await })
     });
     for (n, call) in calls.collect::<Vec<_>>().into_iter().enumerate() {
-        let answer = call.await.unwrap();
-        assert_eq!(answer.is_err(), n == 31, "{n}: {answer:?}");
+        let outcome = call.await.unwrap();
+        assert_eq!(outcome.is_err(), n == 31, "{n}: {outcome:?}");
     }
 }

@@ -41,7 +41,7 @@ pub(crate) async fn quiet_engine(store: PostgresStore) -> Engine {
 /// A batch that is decided but not committed.
 pub(crate) struct Prepared {
     pub(crate) tx: Box<dyn Tx>,
-    pub(crate) answer: Result<Outcome, Rejection>,
+    pub(crate) outcome: Result<Outcome, Rejection>,
     pub(crate) changes: Arc<ChangeSet>,
 }
 
@@ -51,8 +51,8 @@ pub(crate) async fn prepare(store: &dyn Store, command: impl Into<Command>) -> P
     let mut tx = store.begin().await.unwrap();
     let mut world = World::new(tx.now(), Hints::default());
     loop {
-        if let Decided::Ready(answer) = decide(&mut world, &command) {
-            return Prepared { tx, answer, changes: Arc::new(world.finish().0) };
+        if let Decided::Ready(outcome) = decide(&mut world, &command) {
+            return Prepared { tx, outcome, changes: Arc::new(world.finish().0) };
         }
         let wanted = Arc::new(world.take_load_request().unwrap());
         let loaded = tx.load(wanted.clone()).await.unwrap();
@@ -67,7 +67,7 @@ impl Prepared {
 
     /// The ids of the claimed tasks.
     pub(crate) fn claimed(&self) -> Vec<String> {
-        claimed(self.answer.as_ref().unwrap())
+        claimed(self.outcome.as_ref().unwrap())
     }
 }
 

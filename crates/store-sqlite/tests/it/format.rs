@@ -47,9 +47,9 @@ async fn a_file_that_is_no_database_is_refused_unchanged() {
 
 #[tokio::test]
 async fn missing_or_foreign_tables_are_refused() {
-    let foreign = Place::new();
-    foreign.raw().execute_batch("CREATE TABLE person (name TEXT)").unwrap();
-    assert!(matches!(refused(&foreign), StoreError::Corrupt { .. }));
+    let other = Place::new();
+    other.raw().execute_batch("CREATE TABLE person (name TEXT)").unwrap();
+    assert!(matches!(refused(&other), StoreError::Corrupt { .. }));
     for sql in [
         "DROP TABLE lane",
         "DROP TABLE event",

@@ -20,7 +20,7 @@ fn limited(max_pages: u32) -> Options {
 async fn fill(store: &SqliteStore) -> usize {
     for n in 0.. {
         match execute(store, &large(n)).await {
-            Ok(answer) => drop(answer.unwrap()),
+            Ok(outcome) => drop(outcome.unwrap()),
             Err(StoreError::Full) => return n,
             Err(other) => panic!("{other:?}"),
         }
@@ -33,7 +33,7 @@ async fn insist(store: &SqliteStore, command: Command) {
     let give_up_at = Instant::now() + Duration::from_secs(10);
     loop {
         match execute(store, &command).await {
-            Ok(answer) => return drop(answer.unwrap()),
+            Ok(outcome) => return drop(outcome.unwrap()),
             Err(StoreError::Full) if Instant::now() < give_up_at => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }

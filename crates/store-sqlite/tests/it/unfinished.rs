@@ -112,16 +112,16 @@ fn reading_the_format_creates_and_changes_nothing() {
     assert!(matches!(SqliteStore::format(missing.path()), Ok(None)));
     assert!(!missing.path().exists());
     // The WAL of a foreign database contains pages that its file lacks.
-    let foreign = Place::new();
-    let raw = foreign.raw();
+    let other = Place::new();
+    let raw = other.raw();
     raw.execute_batch("PRAGMA journal_mode = wal; CREATE TABLE person (name TEXT)").unwrap();
-    let foreign = copy(&foreign.path());
+    let other = copy(&other.path());
     drop(raw);
-    let before = std::fs::read(foreign.path()).unwrap();
+    let before = std::fs::read(other.path()).unwrap();
     for refused in
-        [SqliteStore::format(foreign.path()).map(drop), SqliteStore::open(foreign.path()).map(drop)]
+        [SqliteStore::format(other.path()).map(drop), SqliteStore::open(other.path()).map(drop)]
     {
         assert!(matches!(refused, Err(StoreError::Corrupt { .. })), "{refused:?}");
-        assert!(std::fs::read(foreign.path()).unwrap() == before, "the file changed");
+        assert!(std::fs::read(other.path()).unwrap() == before, "the file changed");
     }
 }

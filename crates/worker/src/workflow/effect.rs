@@ -119,7 +119,7 @@ impl EffectAttempt {
         let (mut tries, mut pause) = (0, RetryDelay::default());
         loop {
             let failed = match self.call(service, request).await {
-                Ok(answer) => return Ok(answer),
+                Ok(response) => return Ok(response),
                 Err(EffectError::Refused(error)) if is_retryable_under_lease(&error) => {
                     let provider = &self.provider;
                     tracing::warn!(provider, %error, "store failed: external call is retried");
@@ -150,9 +150,9 @@ impl EffectAttempt {
     ) -> Result<D::Answer, EffectError> {
         let Some(effects) = &self.effects else {
             let call = Call { request_id: self.request_id.clone(), fence: None };
-            let answer = service.invoke(&call, request).await;
+            let response = service.invoke(&call, request).await;
             let provider = self.provider.clone();
-            return answer
+            return response
                 .map_err(|error| EffectError::Failed { provider, reason: error.to_string() });
         };
         let effect = effects.effect(&self.provider, &self.name);

@@ -24,9 +24,9 @@ async fn a_drain_lets_short_handlers_finish_and_releases_long_ones() {
     stage.create("long", "1000").await;
     hear.next().await.unwrap();
     hear.next().await.unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     running.drain(Duration::from_secs(20)).await;
-    let took = begun.elapsed();
+    let took = started.elapsed();
     assert!((20_000..=21_100).contains(&took.as_millis()), "{took:?}");
     stage.create("after", "1").await;
     sleep(EVER).await;
@@ -68,9 +68,9 @@ async fn an_idle_worker_drains_at_once() {
         .start()
         .unwrap();
     sleep(Duration::from_secs(1)).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     running.drain(EVER).await;
-    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(started.elapsed(), Duration::ZERO);
 }
 
 /// Has two turns, the second when its message arrives.
@@ -94,7 +94,7 @@ async fn takeover(drains: bool, message_first: bool) -> Duration {
         sleep(Duration::from_millis(10)).await;
     }
     let go = async || handle.signal("go", &()).await.map(drop).unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     if drains {
         first.drain(EVER).await;
     } else {
@@ -108,7 +108,7 @@ async fn takeover(drains: bool, message_first: bool) -> Duration {
         go().await;
     }
     assert_eq!(handle.result().await.unwrap(), 1);
-    let took = begun.elapsed();
+    let took = started.elapsed();
     second.drain(EVER).await;
     took
 }
@@ -155,16 +155,16 @@ async fn a_drain_discards_a_speculative_turn_and_releases_its_workflow() {
     let first = worker("first").start().unwrap();
     // In a separate task, the drain runs before the tasks that the end of the handler wakes.
     let drained = tokio::spawn(async move {
-        let begun = hear.next().await.unwrap();
+        let started = hear.next().await.unwrap();
         first.drain(EVER).await;
-        begun
+        started
     });
     let handle = stage.other.start_workflow_kind::<u32>("two", &()).id("t").await.unwrap();
-    let begun = drained.await.unwrap();
+    let started = drained.await.unwrap();
     assert_eq!(stage.history("t/1"), "", "the speculative turn is not committed");
     let second = worker("second").start().unwrap();
     assert_eq!(handle.result().await.unwrap(), 2);
-    assert_eq!(begun.elapsed(), Duration::from_secs(1), "only the second activity takes time");
+    assert_eq!(started.elapsed(), Duration::from_secs(1), "only the second activity takes time");
     second.drain(EVER).await;
 }
 
@@ -189,16 +189,16 @@ async fn a_workflow_does_not_wait_for_the_end_of_a_drain() {
             .workflow_definition(WorkflowDefinition::named("one", one))
     };
     let first = worker("first").start().unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     let long = stage.other.start_workflow_kind::<u64>("one", &()).await.unwrap();
     let short = stage.other.start_workflow_kind::<u64>("two", &()).await.unwrap();
     sleep(Duration::from_secs(1)).await;
     let drained = tokio::spawn(first.drain(EVER));
     let second = worker("second").start().unwrap();
     assert_eq!(short.result().await.unwrap(), 3);
-    assert_eq!(begun.elapsed(), Duration::from_secs(3));
+    assert_eq!(started.elapsed(), Duration::from_secs(3));
     assert_eq!(long.result().await.unwrap(), 60);
-    assert_eq!(begun.elapsed(), Duration::from_secs(60));
+    assert_eq!(started.elapsed(), Duration::from_secs(60));
     drained.await.unwrap();
     second.drain(EVER).await;
 }
@@ -228,15 +228,15 @@ async fn a_worker_releases_its_idle_workflows_when_its_drain_begins() {
     }
     stage.create("long", "null").await;
     hear.next().await.unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     let drained = tokio::spawn(first.drain(EVER));
     let second = worker("second").start().unwrap();
     // The drain begins before the message arrives.
     sleep(Duration::from_millis(1)).await;
     handle.signal("go", &()).await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 1);
-    assert_eq!(begun.elapsed(), Duration::from_millis(1));
+    assert_eq!(started.elapsed(), Duration::from_millis(1));
     drained.await.unwrap();
-    assert_eq!(begun.elapsed(), Duration::from_secs(60), "the task is not cut short");
+    assert_eq!(started.elapsed(), Duration::from_secs(60), "the task is not cut short");
     second.drain(EVER).await;
 }

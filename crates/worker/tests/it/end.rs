@@ -46,7 +46,7 @@ async fn a_worker_stops_after_its_idle_time() {
     let stage = Stage::new().await;
     let idle = Duration::from_secs(60);
     let worker = stage.worker().concurrency(2).handler("k", work).exit_when_idle(idle);
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut running = worker.start().unwrap();
     // A running handler is work, and so is a task that is created before the idle time is over.
     stage.create("long", "600").await;
@@ -56,6 +56,6 @@ async fn a_worker_stops_after_its_idle_time() {
     stage.create("last", "1").await;
     running.wait().await;
     assert_eq!(stage.history("last"), "created claimed completed");
-    let idle = (begun.elapsed() - Duration::from_secs(631)).as_secs();
+    let idle = (started.elapsed() - Duration::from_secs(631)).as_secs();
     assert!((60..=66).contains(&idle), "{idle} s without work");
 }

@@ -314,16 +314,16 @@ async fn a_lease_is_counted_from_before_its_request() {
     let mut claiming = stage.faults.pause_commit(2);
     let running = deadlines(stage.worker().heartbeat_interval(EVER), said);
     claiming.reached().await;
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     sleep(Duration::from_secs(2)).await;
     let mut renewing = stage.faults.pause_commit(1);
     claiming.release();
-    assert_eq!(hear.next().await.unwrap(), asked + LEASE);
+    assert_eq!(hear.next().await.unwrap(), requested_at + LEASE);
     renewing.reached().await;
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     sleep(Duration::from_secs(3)).await;
     renewing.release();
-    assert_eq!(hear.next().await.unwrap(), asked + LEASE);
+    assert_eq!(hear.next().await.unwrap(), requested_at + LEASE);
     drop(running);
 }
 

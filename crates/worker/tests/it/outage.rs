@@ -119,10 +119,10 @@ async fn a_lease_whose_grant_was_lost_ends_with_the_next_heartbeat() {
     stage.faults.fail_times(Call::Outcome, 50, Failure::Unavailable);
     let handler = async |_: Context, (): ()| Ok(());
     let running = stage.worker().lease(60 * MINUTE).handler("k", handler).start().unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     stage.until("t", "lease_expired").await;
     // Until the engine stops looking the commit up, and one heartbeat more.
-    assert!(begun.elapsed() <= MOST, "{:?}", begun.elapsed());
+    assert!(started.elapsed() <= MOST, "{:?}", started.elapsed());
     let lost = stage.events("t").into_iter().find_map(|entry| match entry.change() {
         Some(Change::LeaseExpired { cause, .. }) => Some(cause),
         _ => None,

@@ -11,9 +11,9 @@ use windlass_worker::{Context, Worker};
 use crate::stage::{EVER, Stage};
 
 /// The worker that ran each task, in the order in which they ran.
-type Ran = Arc<Mutex<Vec<(String, &'static str)>>>;
+type Runs = Arc<Mutex<Vec<(String, &'static str)>>>;
 
-fn worker(stage: &Stage, name: &'static str, ran: &Ran) -> Worker {
+fn worker(stage: &Stage, name: &'static str, ran: &Runs) -> Worker {
     let ran = ran.clone();
     let worker = Worker::new(stage.engine.clone(), name).concurrency(3).sessions();
     worker.handler("k", move |context: Context, (): ()| {
@@ -38,7 +38,7 @@ async fn create(stage: &Stage, session: usize, number: usize) -> String {
 #[tokio::test(start_paused = true)]
 async fn tasks_of_a_session_run_at_one_worker_in_order() {
     let stage = Stage::new().await;
-    let ran: Ran = Arc::default();
+    let ran: Runs = Arc::default();
     let workers = ["v", "w"].map(|name| worker(&stage, name, &ran).start().unwrap());
     let mut ids = Vec::new();
     for number in 0..12 {
@@ -66,7 +66,7 @@ async fn tasks_of_a_session_run_at_one_worker_in_order() {
 #[tokio::test(start_paused = true)]
 async fn a_session_moves_when_its_worker_has_stopped() {
     let stage = Stage::new().await;
-    let ran: Ran = Arc::default();
+    let ran: Runs = Arc::default();
     let first = worker(&stage, "v", &ran).session_idle(Duration::from_secs(10)).start().unwrap();
     let id = create(&stage, 0, 0).await;
     stage.until(&id, "completed").await;
@@ -82,7 +82,7 @@ async fn a_session_moves_when_its_worker_has_stopped() {
 #[tokio::test(start_paused = true)]
 async fn setting_capabilities_does_not_disable_sessions() {
     let stage = Stage::new().await;
-    let ran: Ran = Arc::default();
+    let ran: Runs = Arc::default();
     let running = worker(&stage, "v", &ran).capabilities(["gpu"]).start().unwrap();
     let id = create(&stage, 0, 0).await;
     stage.until(&id, "completed").await;

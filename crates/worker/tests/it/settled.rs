@@ -13,7 +13,7 @@ const LEASE: Duration = Duration::from_secs(30);
 
 /// Describes a report.
 fn words(report: &AttemptReport) -> String {
-    let asked = match &report.request {
+    let requested = match &report.request {
         None => "nothing".to_owned(),
         Some(SettleRequest::Complete(result)) => {
             format!("complete {}", result.as_ref().map_or(0, |result| result.bytes.len()))
@@ -26,14 +26,14 @@ fn words(report: &AttemptReport) -> String {
             format!("delay {} {reason}", pause.as_secs())
         }
     };
-    let answer = match &report.result {
+    let outcome = match &report.result {
         SettleResult::Lost(_) => "lost",
         SettleResult::Refused(_) => "refused",
         SettleResult::LeaseExpired | SettleResult::Settled => "",
     };
     let code = report.result.code().unwrap_or("settled");
     let (id, kind, attempt) = (&report.fence.task.id, &report.kind, report.attempt);
-    format!("{id} {kind} {attempt}: {asked}, {answer} {code}")
+    format!("{id} {kind} {attempt}: {requested}, {outcome} {code}")
 }
 
 type Reports = mpsc::UnboundedReceiver<(String, Fence)>;

@@ -14,7 +14,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Where a handler leaves the token that it would send to an approver.
 type Desk = Arc<Mutex<Option<Token>>>;
 
-/// Asks for an approval, and returns the answer.
+/// Asks for an approval, and returns the signal.
 async fn approve(context: Context, desk: Desk) -> Result<String, Failure> {
     if context.resumption().is_none() {
         let waitpoint = context.waitpoint("approval", DAY).await?;
@@ -24,9 +24,9 @@ async fn approve(context: Context, desk: Desk) -> Result<String, Failure> {
         context.suspend(until).await?;
     }
     let signals = context.resuming_signals().await?;
-    let answer = signals.first().expect("the waitpoint is completed");
-    let payload = answer.payload.as_ref().map_or(String::new(), text);
-    let (name, source) = (&answer.message.name, &answer.message.source);
+    let signal = signals.first().expect("the waitpoint is completed");
+    let payload = signal.payload.as_ref().map_or(String::new(), text);
+    let (name, source) = (&signal.message.name, &signal.message.source);
     Ok(format!("{name} by {source}: {payload}, attempt {}", context.attempt()))
 }
 
@@ -41,12 +41,12 @@ async fn a_suspended_handler_resumes_when_its_waitpoint_is_completed() {
     let reported = Arc::new(Mutex::new(Vec::new()));
     let (on_desk, notes) = (desk.clone(), reported.clone());
     let worker = stage.worker().on_settled(move |report| {
-        let asked = match report.request {
+        let requested = match report.request {
             Some(SettleRequest::Suspend) => "suspend",
             Some(SettleRequest::Complete(_)) => "complete",
             _ => "something else",
         };
-        notes.lock().unwrap().push((asked, report.result.is_settled()));
+        notes.lock().unwrap().push((requested, report.result.is_settled()));
     });
     let handler = move |context, (): ()| approve(context, on_desk.clone());
     let running = worker.handler("k", handler).start().unwrap();
@@ -224,15 +224,15 @@ async fn approvals_in_sequence_may_arrive_at_any_time() {
     };
     let running = stage.worker().handler("k", handler).start().unwrap();
     stage.create("t", "null").await;
-    for (who, answer) in [("manager", "yes"), ("bank", "paid")] {
+    for (who, response) in [("manager", "yes"), ("bank", "paid")] {
         // A run that starts over sends the tokens of completed waitpoints again.
         let token = loop {
-            let (asked, token) = inbox.recv().await.unwrap();
-            if asked == who {
+            let (recipient, token) = inbox.recv().await.unwrap();
+            if recipient == who {
                 break token;
             }
         };
-        stage.other.complete_waitpoint(&token, answer).await.unwrap();
+        stage.other.complete_waitpoint(&token, response).await.unwrap();
     }
     stage.until("t", "completed").await;
     assert_eq!(stage.result("t").await.unwrap(), "\"yes paid\"");

@@ -321,9 +321,9 @@ async fn a_draining_worker_leaves_workflows_between_two_turns() {
     let running = worker().start().unwrap();
     let handle = start(&stage.other, "long", 100).await;
     tokio::time::sleep(Duration::from_millis(10_500)).await;
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     running.drain(Duration::from_secs(60)).await;
-    assert!(begun.elapsed() < Duration::from_secs(2), "no more than the running activity");
+    assert!(started.elapsed() < Duration::from_secs(2), "no more than the running activity");
     let turns = handle.task().await.unwrap().workflow.as_ref().unwrap().turns;
     assert!((10..13).contains(&turns), "{turns}");
     let running = worker().start().unwrap();

@@ -189,8 +189,9 @@ fn test(seed: u64) -> WorkflowTest<Vec<String>> {
     let mut test = WorkflowTest::new(play, &plan).workflow(play).seed(seed);
     for n in 0..6 {
         let failing = random.percent(20);
-        let answer = move |n: u64| if failing { Err(Failure::permanent("no")) } else { Ok(n * 10) };
-        test = test.activity_named(format!("act{n}"), answer).lasting(seconds(random.below(8)));
+        let respond =
+            move |n: u64| if failing { Err(Failure::permanent("no")) } else { Ok(n * 10) };
+        test = test.activity_named(format!("act{n}"), respond).lasting(seconds(random.below(8)));
     }
     for n in 0..random.below(8) {
         let name = format!("event{}", random.below(3));

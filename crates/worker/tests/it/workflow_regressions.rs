@@ -63,10 +63,9 @@ async fn requests_to_missing_workflows_do_not_stall_others() {
         climbs.push(climb(&stage.other, &format!("c{n}"), n).await);
         for engine in [&stage.engine, &stage.other] {
             let missing = engine.workflow(key(&format!("missing-{n}")));
-            let answers =
-                [missing.signal("go", &n).await.map(drop), missing.cancel("enough").await]
-                    .map(code);
-            assert_eq!(answers, ["task_not_found", "task_not_found"]);
+            let codes = [missing.signal("go", &n).await.map(drop), missing.cancel("enough").await]
+                .map(code);
+            assert_eq!(codes, ["task_not_found", "task_not_found"]);
         }
     }
     for (n, handle) in (0..).zip(&climbs) {
@@ -76,8 +75,8 @@ async fn requests_to_missing_workflows_do_not_stall_others() {
     running.drain(EVER).await;
 }
 
-fn code(answer: Result<(), Error>) -> &'static str {
-    answer.unwrap_err().code()
+fn code(result: Result<(), Error>) -> &'static str {
+    result.unwrap_err().code()
 }
 
 /// Runs a workflow with one activity that lasts two leases, and is retried if its lease is lost.
@@ -320,10 +319,10 @@ async fn a_running_activity_is_cancelled_at_once() {
             let engine = if by_other { &stage.other } else { &stage.engine };
             let handle = engine.start_workflow_kind::<()>("races", &()).id("t").await.unwrap();
             hear.next().await.unwrap();
-            let asked = Instant::now();
+            let requested_at = Instant::now();
             ends(&handle).await;
             let heard = hear.next().await.unwrap();
-            let took = heard - asked;
+            let took = heard - requested_at;
             assert!(took <= A_MOMENT, "{took:?}: {what}, by another engine: {by_other}");
             running.drain(EVER).await;
         }
@@ -336,16 +335,16 @@ async fn nothing_is_polled_between_steps() {
     let stage = Stage::new().await;
     let running = climber(&stage.engine, "w").start().unwrap();
     for by in [&stage.engine, &stage.other] {
-        let begun = Instant::now();
+        let started = Instant::now();
         let handle = by.start_workflow_kind::<u32>("climbs", &5).await.unwrap();
         assert_eq!(handle.result().await.unwrap(), 5);
-        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert_eq!(started.elapsed(), Duration::ZERO);
     }
     running.drain(EVER).await;
 }
 
 /// The calls to a store so far, and the number of rows that it returned.
-fn asked(faults: &FaultStore) -> [u64; 6] {
+fn call_counts(faults: &FaultStore) -> [u64; 6] {
     let [begins, loads, commits] = [Call::Begin, Call::Load, Call::Commit].map(|c| faults.calls(c));
     let [queries, payloads] = [Call::Query, Call::Payloads].map(|call| faults.calls(call));
     [begins, loads, commits, queries, payloads, faults.rows()]
@@ -367,7 +366,7 @@ async fn the_cost_of_a_step_does_not_grow_with_the_history() {
     let seen: Arc<Mutex<Vec<[u64; 6]>>> = Arc::default();
     let (looks, faults) = (seen.clone(), stage.faults.clone());
     let look = move |_: Context, n: u32| {
-        looks.lock().unwrap().push(asked(&faults));
+        looks.lock().unwrap().push(call_counts(&faults));
         std::future::ready(Ok(n + 1))
     };
     let worker = stage

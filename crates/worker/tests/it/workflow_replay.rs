@@ -294,11 +294,11 @@ fn a_panic_is_a_failure_of_the_turn() {
 
 #[test]
 fn foreign_awaits_and_endless_wakes_are_reported() {
-    let foreign = async |ctx: Workflow, ()| -> Result<(), Failure> {
+    let non_workflow_await = async |ctx: Workflow, ()| -> Result<(), Failure> {
         let _started = ctx.sleep(seconds(1)).start();
         pending().await
     };
-    assert_eq!(failure(foreign), TurnFailure::NonWorkflowAwait);
+    assert_eq!(failure(non_workflow_await), TurnFailure::NonWorkflowAwait);
     let restless = async |_: Workflow, ()| -> Result<(), Failure> {
         poll_fn(|context| {
             context.waker().wake_by_ref();

@@ -219,8 +219,8 @@ mod tests {
             let (class, retry) = (FailureClass::Transient, Retry::After { ms: 0 });
             stage.must(Fail { fence: fence(2), class, reason: "late".into(), retry });
             stage.must(claim());
-            let answer = stage.must(suspend(3));
-            assert_eq!(answer, Outcome::Suspended { waitpoints: vec![] }, "{condition:?}");
+            let outcome = stage.must(suspend(3));
+            assert_eq!(outcome, Outcome::Suspended { waitpoints: vec![] }, "{condition:?}");
         }
     }
 
