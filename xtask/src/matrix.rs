@@ -56,7 +56,7 @@ impl Matrix {
             subject("task", "check_task(", "TASK_STATES")?,
             subject("lane", "check_lane(", "LANE_STATES")?,
             subject("node", "check_node(", "NODE_STATES")?,
-            subject("gate", "check_gate(", "GATE_STATES")?,
+            subject("limit", "check_limit(", "LIMIT_STATES")?,
             subject("worker", "check_worker(", "WORKER_STATES")?,
             subject("bookmark", "check_bookmark(", "BOOKMARK_STATES")?,
             subject("request", "check_request(", "REQUEST_STATES")?,
@@ -203,7 +203,7 @@ mod tests {
         const LANE_STATES: &[&str] =
             &[\"paused\"];
         const NODE_STATES: &[&str] = &[\"late\"];
-        const GATE_STATES: &[&str] = &[\"full\"];
+        const LIMIT_STATES: &[&str] = &[\"full\"];
         const WORKER_STATES: &[&str] = &[\"dead\"];
         const BOOKMARK_STATES: &[&str] = &[\"there\"];
         const REQUEST_STATES: &[&str] = &[\"answered\"];
@@ -236,7 +236,7 @@ mod tests {
         let matrix = matrix(&[("cancel.rs", cancel), ("limit_lane/run.rs", limit)]).unwrap();
         assert_eq!(matrix.gaps(), [""; 0]);
         let size = "matrix: 1 commands x 2 task states, 3 rows; 1 commands x 1 lane states, 1 rows; \
-            0 commands x 1 node states, 0 rows; 0 commands x 1 gate states, 0 rows; \
+            0 commands x 1 node states, 0 rows; 0 commands x 1 limit states, 0 rows; \
             0 commands x 1 worker states, 0 rows; 0 commands x 1 bookmark states, 0 rows; \
             0 commands x 1 request states, 0 rows";
         assert_eq!(matrix.size(), size);

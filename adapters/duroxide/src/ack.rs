@@ -236,7 +236,7 @@ impl WindlassProvider {
         &self,
         commands: &mut Vec<WorkflowCommand>,
     ) -> Result<bool, ProviderError> {
-        let (mut kept, mut changed) = (Vec::with_capacity(commands.len()), false);
+        let (mut remaining, mut changed) = (Vec::with_capacity(commands.len()), false);
         for mut command in commands.drain(..) {
             let mut reaches = true;
             if let WorkflowCommand::Send { message, .. } = &mut command {
@@ -247,7 +247,7 @@ impl WindlassProvider {
                     // The instance was deleted: its remains are removed to make room for a new one.
                     IfAbsent::Start(new) => {
                         if has_ended == Some(true) {
-                            self.reap(ACK, &key).await?;
+                            self.delete_task(ACK, &key).await?;
                             changed = true;
                         }
                         changed |= self.drop_lost_parent(new).await?;
@@ -257,9 +257,9 @@ impl WindlassProvider {
                 }
             }
             changed |= !reaches;
-            kept.extend(reaches.then_some(command));
+            remaining.extend(reaches.then_some(command));
         }
-        *commands = kept;
+        *commands = remaining;
         Ok(changed)
     }
 

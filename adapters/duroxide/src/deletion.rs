@@ -79,7 +79,7 @@ impl WindlassProvider {
         let all: Vec<TaskKey> = instances.iter().cloned().chain(steps).collect();
         self.cancel_all(&all).await?;
         for key in all.iter().rev() {
-            self.reap(DELETE, key).await?;
+            self.delete_task(DELETE, key).await?;
         }
         Ok(result)
     }
@@ -159,13 +159,13 @@ impl WindlassProvider {
         let ended =
             past.iter().take_while(|execution| ExecutionSummary::of_past(execution).has_ended());
         let end = ended.last().map_or(0, |execution| execution.number + 1);
-        let kept = options.keep_last.map_or(0, |keep| keep.saturating_sub(1));
-        let kept = kept.max(known.task.generation.saturating_sub(end));
+        let keep_last = options.keep_last.map_or(0, |keep| keep.saturating_sub(1));
+        let keep_last = keep_last.max(known.task.generation.saturating_sub(end));
         let at = |ms: u64| Timestamp::from_millis(i64::try_from(ms).unwrap_or(i64::MAX));
         let before = options.completed_before.map(at);
         let mut result = PruneResult { instances_processed: 1, ..PruneResult::default() };
         loop {
-            let prune = PruneExecutions { task: key.clone(), keep_last: kept, before };
+            let prune = PruneExecutions { task: key.clone(), keep_last, before };
             match self.engine.submit(prune).await.map_err(failed(OPERATION))? {
                 Outcome::Pruned { pruned, more } => {
                     result.executions_deleted += pruned as u64;

@@ -105,7 +105,7 @@ impl WindlassProvider {
                     if matches!(message.if_absent, IfAbsent::Start(_)) =>
                 {
                     let task = TaskKey::new(&self.tenant, &message.task);
-                    self.reap(OPERATION, &task).await?;
+                    self.delete_task(OPERATION, &task).await?;
                 }
                 Err(Error::Rejected(Rejection::AlreadyTerminal { .. })) => return Ok(()),
                 Err(error) => return Err(failed(OPERATION)(error)),
@@ -114,7 +114,7 @@ impl WindlassProvider {
     }
 
     /// Deletes an ended task with all its records, page by page.
-    pub(crate) async fn reap(
+    pub(crate) async fn delete_task(
         &self,
         operation: &'static str,
         task: &TaskKey,

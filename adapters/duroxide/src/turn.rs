@@ -146,7 +146,7 @@ impl WindlassProvider {
         let seqs = received.iter().map(|one| one.message.seq).collect();
         let mut mail = Mail { seqs, items: Vec::new(), attempts: 1 };
         // Completions of activities are numbered by their steps; they are delivered by arrival.
-        received.sort_by_key(|one| (one.message.posted_at, one.message.seq));
+        received.sort_by_key(|one| (one.message.sent_at, one.message.seq));
         for received in received {
             mail.attempts = mail.attempts.max(received.message.delivery_count.saturating_add(1));
             match item(task, &received) {
@@ -197,14 +197,18 @@ impl WindlassProvider {
     }
 
     /// Consumes messages without delivering them.
-    async fn consume_undelivered(&self, task: &Task, taken: Vec<u64>) -> Result<(), ProviderError> {
+    async fn consume_undelivered(
+        &self,
+        task: &Task,
+        messages: Vec<u64>,
+    ) -> Result<(), ProviderError> {
         let workflow = task.workflow.as_ref();
         let text = workflow.and_then(|workflow| workflow.metadata.clone()).unwrap_or_default();
         let commit = CommitTurn {
             fence: task.fence(),
             turn: workflow.map_or(0, |workflow| workflow.turns),
             row: None,
-            taken,
+            taken: messages,
             commands: Vec::new(),
             next_step: workflow.map_or(0, |workflow| workflow.next_step),
             then: TurnEnd::Yield,

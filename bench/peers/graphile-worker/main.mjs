@@ -83,9 +83,9 @@ async function durability(pool) {
 
 // Every call is answered when its job is committed.
 async function addOneByOne(utils, jobs) {
-  let taken = 0;
+  let pushed = 0;
   const caller = async () => {
-    while (taken++ < jobs) {
+    while (pushed++ < jobs) {
       await utils.addJob("mail", MAIL);
     }
   };

@@ -113,7 +113,7 @@ impl List {
 
 fn message(waitpoint: &Waitpoint) -> Option<u64> {
     match waitpoint.state {
-        WaitpointState::Used { seq } => Some(seq),
+        WaitpointState::Completed { seq } => Some(seq),
         WaitpointState::Pending | WaitpointState::Active => None,
     }
 }

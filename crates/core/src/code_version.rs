@@ -23,7 +23,7 @@ pub struct CodeVersion {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Number(u64),
-    Word(String),
+    Text(String),
 }
 
 impl CodeVersion {
@@ -81,7 +81,7 @@ fn part(text: &str) -> Option<Part> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return number(text).map(Part::Number);
     }
-    Some(Part::Word(text.to_owned()))
+    Some(Part::Text(text.to_owned()))
 }
 
 fn is_plain(c: char) -> bool {

@@ -59,7 +59,7 @@ pub enum Change {
         class: FailureClass,
         reason: String,
     },
-    Delayed {
+    Snoozed {
         until: Timestamp,
     },
     Released {
@@ -277,7 +277,7 @@ impl Change {
             Change::Completed { .. } => "completed",
             Change::RetryScheduled { .. } => "retry_scheduled",
             Change::Failed { .. } => "failed",
-            Change::Delayed { .. } => "delayed",
+            Change::Snoozed { .. } => "snoozed",
             Change::Released { .. } => "released",
             Change::Cancelled { .. } => "cancelled",
             Change::Promoted => "promoted",
@@ -320,7 +320,7 @@ impl Change {
         match self {
             Change::Created
             | Change::Progressed { .. }
-            | Change::Delayed { .. }
+            | Change::Snoozed { .. }
             | Change::Promoted
             | Change::PriorityChanged { .. }
             | Change::Replayed { .. }

@@ -52,7 +52,7 @@ pub struct Message {
     /// The waitpoint that it arrived through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waitpoint: Option<WaitpointId>,
-    pub posted_at: Timestamp,
+    pub sent_at: Timestamp,
     pub visible_at: Timestamp,
     /// The size of its payload, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,7 +163,7 @@ impl Message {
             name: name.to_owned(),
             source: Self::ENGINE.to_owned(),
             waitpoint: None,
-            posted_at: now,
+            sent_at: now,
             visible_at: now,
             bytes: None,
             consumed_by: None,

@@ -194,8 +194,8 @@ fn read<R: StoredRecord>(schema: u16, body: &str) -> serde_json::Result<Decoded>
     }
     let record: R = serde_json::from_str(body)?;
     let mut fields: Map<String, Json> = serde_json::from_str(body)?;
-    if let Json::Object(known) = serde_json::to_value(&record)? {
-        fields.retain(|name, _| !known.contains_key(name));
+    if let Json::Object(own_fields) = serde_json::to_value(&record)? {
+        fields.retain(|name, _| !own_fields.contains_key(name));
     }
     Ok((R::into_any(Arc::new(record)), Some(Box::new(UnknownFields { schema, fields }))))
 }
@@ -206,8 +206,9 @@ pub(crate) fn encode(record: &AnyRecord, extra: Option<&UnknownFields>, version:
     let schema = extra.map_or(own_schema, |extra| extra.schema);
     if let Some(extra) = extra {
         let mut fields = extra.fields.clone();
-        let known: Map<String, Json> = serde_json::from_str(&body).expect("records are objects");
-        fields.extend(known);
+        let own_fields: Map<String, Json> =
+            serde_json::from_str(&body).expect("records are objects");
+        fields.extend(own_fields);
         body = Json::Object(fields).to_string();
     }
     Row { key: record.key(), version, columns: record.columns(), schema, body }

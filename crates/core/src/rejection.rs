@@ -67,7 +67,7 @@ pub enum Rejection {
     #[error("this token has expired")]
     TokenExpired,
     #[error("this waitpoint is already completed")]
-    WaitpointUsed,
+    WaitpointCompleted,
     #[error("the task has no waitpoint {id}")]
     WaitpointNotFound { id: WaitpointId },
     #[error("the task has reached the limit of {max} waitpoints")]
@@ -168,7 +168,7 @@ impl Rejection {
             Rejection::ParentOpen => "parent_open",
             Rejection::TokenInvalid => "token_invalid",
             Rejection::TokenExpired => "token_expired",
-            Rejection::WaitpointUsed => "waitpoint_used",
+            Rejection::WaitpointCompleted => "waitpoint_completed",
             Rejection::WaitpointNotFound { .. } => "waitpoint_not_found",
             Rejection::TooManyWaitpoints { .. } => "too_many_waitpoints",
             Rejection::MailboxFull { .. } => "mailbox_full",

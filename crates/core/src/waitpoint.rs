@@ -30,7 +30,7 @@ pub enum WaitpointState {
     /// Its task was suspended until a message arrives through it.
     Active,
     /// Its message has arrived.
-    Used { seq: u64 },
+    Completed { seq: u64 },
 }
 
 impl Waitpoint {
@@ -59,7 +59,7 @@ impl WaitpointState {
         match self {
             WaitpointState::Pending => "pending",
             WaitpointState::Active => "active",
-            WaitpointState::Used { .. } => "used",
+            WaitpointState::Completed { .. } => "completed",
         }
     }
 }

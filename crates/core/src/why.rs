@@ -90,17 +90,17 @@ pub enum Why {
 pub struct WhyContext<'a> {
     pub lane: Option<&'a Lane>,
     /// The concurrency limit of the task, and the quotas of its lane and tenant, in any order.
-    pub gates: &'a [ConcurrencyLimit],
+    pub limits: &'a [ConcurrencyLimit],
     /// The offers of the workers that poll the lane.
     pub offers: Option<&'a [WorkerCapabilities]>,
     pub now: Timestamp,
 }
 
 /// Explains a task from its record and its context, as far as that is known.
-pub fn why(task: &Task, around: &WhyContext<'_>) -> Why {
+pub fn why(task: &Task, context: &WhyContext<'_>) -> Why {
     match &task.lifecycle {
-        Lifecycle::Waiting(_) => why_waiting(task, around),
-        Lifecycle::Blocked(_) => why_blocked(task, around),
+        Lifecycle::Waiting(_) => why_waiting(task, context),
+        Lifecycle::Blocked(_) => why_blocked(task, context),
         Lifecycle::Granted { worker, until, .. } => {
             Why::Granted { worker: worker.clone(), until: *until }
         }
@@ -121,33 +121,33 @@ pub fn why(task: &Task, around: &WhyContext<'_>) -> Why {
     }
 }
 
-fn why_blocked(task: &Task, around: &WhyContext<'_>) -> Why {
-    let own = around.gates.iter().find(|gate| gate.limit_key() == task.limit_key);
+fn why_blocked(task: &Task, context: &WhyContext<'_>) -> Why {
+    let own = context.limits.iter().find(|limit| limit.limit_key() == task.limit_key);
     Why::ConcurrencyLimitReached {
         key: task.limit_key.clone(),
-        limit: own.and_then(|gate| gate.limit),
-        rate: own.and_then(|gate| gate.rate),
-        running: own.map_or(0, |gate| gate.running.saturating_add(gate.admitted)),
-        waiting: own.map_or(0, |gate| gate.waiting),
-        retry_at: own.and_then(|gate| gate.opens_at(around.now)),
+        limit: own.and_then(|limit| limit.limit),
+        rate: own.and_then(|limit| limit.rate),
+        running: own.map_or(0, |limit| limit.running.saturating_add(limit.admitted)),
+        waiting: own.map_or(0, |limit| limit.waiting),
+        retry_at: own.and_then(|limit| limit.opens_at(context.now)),
     }
 }
 
 /// The quota that keeps a task from being claimed, if any.
-fn exceeded<'a>(task: &Task, around: &WhyContext<'a>) -> Option<&'a ConcurrencyLimit> {
-    around.gates.iter().find(|gate| {
-        let counts = match gate.kind {
-            LimitKind::Lane => gate.name == task.lane.as_str(),
+fn exceeded<'a>(task: &Task, context: &WhyContext<'a>) -> Option<&'a ConcurrencyLimit> {
+    context.limits.iter().find(|limit| {
+        let counts = match limit.kind {
+            LimitKind::Lane => limit.name == task.lane.as_str(),
             LimitKind::Tenant => true,
             LimitKind::Concurrency | LimitKind::Session | LimitKind::Affinity => false,
         };
-        counts && gate.configured && gate.available(around.now) == 0
+        counts && limit.configured && limit.available(context.now) == 0
     })
 }
 
-fn why_waiting(task: &Task, around: &WhyContext<'_>) -> Why {
-    let offers = around.offers;
-    if let Some(lane) = around.lane {
+fn why_waiting(task: &Task, context: &WhyContext<'_>) -> Why {
+    let offers = context.offers;
+    if let Some(lane) = context.lane {
         let name = lane.name.clone();
         if !lane.state.leases_tasks() {
             return Why::LanePaused { lane: name, state: lane.state };
@@ -158,14 +158,14 @@ fn why_waiting(task: &Task, around: &WhyContext<'_>) -> Why {
             return Why::LaneFull { lane: name, limit, running };
         }
     }
-    if let Some(quota) = exceeded(task, around) {
+    if let Some(quota) = exceeded(task, context) {
         let ConcurrencyLimit { kind, limit, rate, running, .. } = *quota;
         return Why::QuotaExceeded {
             kind,
             limit,
             rate,
             running,
-            retry_at: quota.opens_at(around.now),
+            retry_at: quota.opens_at(context.now),
         };
     }
     let tag = task.route.tag().map(String::from);
@@ -204,9 +204,9 @@ mod tests {
     }
 
     fn why_of(stage: &Stage, id: &str, offers: Option<&[WorkerCapabilities]>) -> Why {
-        let (lane, gates) = (stage.lane(), stage.gates());
-        let around = WhyContext { lane: lane.as_ref(), gates: &gates, offers, now: stage.now };
-        why(&stage.task(id).unwrap(), &around)
+        let (lane, limits) = (stage.lane(), stage.limits());
+        let context = WhyContext { lane: lane.as_ref(), limits: &limits, offers, now: stage.now };
+        why(&stage.task(id).unwrap(), &context)
     }
 
     #[test]
@@ -293,7 +293,7 @@ mod tests {
         let (tenant, scope) = (Tenant::default(), QuotaScope::Concurrency("k".into()));
         stage.must(SetQuota { tenant, scope, limit, rate });
         stage.must(Claim { lanes: vec!["other".into()], ..claim() });
-        let retry_at = stage.gates()[0].due_at;
+        let retry_at = stage.limits()[0].due_at;
         assert!(retry_at > Some(stage.now.plus_ms(10_000)), "slices are rounded up");
         let shut = Why::ConcurrencyLimitReached { key, limit, rate, running, waiting, retry_at };
         assert_eq!(why_of(&stage, "t", None), shut);

@@ -32,7 +32,7 @@ impl Engine {
         let kinds = kind.map(|kind| kind.as_str().into());
         let prefix = [tenant.into()].into_iter().chain(kinds).collect();
         let after =
-            after.map(|gate| ConcurrencyLimit::key_of(tenant, gate.kind, &gate.name).values);
+            after.map(|limit| ConcurrencyLimit::key_of(tenant, limit.kind, &limit.name).values);
         self.list::<ConcurrencyLimit>(Query {
             prefix,
             after,
@@ -43,13 +43,13 @@ impl Engine {
 
     /// The limits that may block a task: its own, and the quotas of its lane and tenant.
     pub(crate) async fn limits_of(&self, task: &Task) -> Result<Vec<ConcurrencyLimit>, Error> {
-        let own = task.limit_key.as_ref().map(|gate: &LimitKey| (gate.kind(), gate.name()));
+        let own = task.limit_key.as_ref().map(|key: &LimitKey| (key.kind(), key.name()));
         let quotas = [(LimitKind::Lane, task.lane.as_str()), (LimitKind::Tenant, "")];
-        let mut gates = Vec::new();
+        let mut limits = Vec::new();
         for (kind, name) in own.into_iter().chain(quotas) {
-            let gate = self.concurrency_limit(&task.tenant, kind, name).await?;
-            gates.extend(gate.map(|gate| (*gate).clone()));
+            let limit = self.concurrency_limit(&task.tenant, kind, name).await?;
+            limits.extend(limit.map(|limit| (*limit).clone()));
         }
-        Ok(gates)
+        Ok(limits)
     }
 }

@@ -15,11 +15,11 @@ impl Engine {
     /// are deleted before their parents, and a closed task accepts no more children, so none is
     /// orphaned. After a crash midway the parents remain, and the same call completes the deletion.
     pub async fn delete_workflow(&self, root: &TaskKey, force: bool) -> Result<usize, Error> {
-        let known = self.task(root).await?.ok_or(Rejection::TaskNotFound)?;
-        if known.workflow.is_none() {
+        let task = self.task(root).await?.ok_or(Rejection::TaskNotFound)?;
+        if task.workflow.is_none() {
             return Err(Rejection::NotAWorkflow.into());
         }
-        if self.is_awaited(&known).await? {
+        if self.is_awaited(&task).await? {
             return Err(Rejection::ParentOpen.into());
         }
         let (mut tree, mut next) = (vec![root.clone()], 0);
@@ -70,9 +70,9 @@ impl Engine {
     /// Ensures that a task has ended: it accepts no more children.
     async fn ensure_ended(&self, key: &TaskKey, force: bool) -> Result<(), Error> {
         if !force {
-            let known = self.task(key).await?;
+            let task = self.task(key).await?;
             let is_open = |task: &Task| task.lifecycle.ended_at().is_none();
-            let open = known.is_some_and(|task| is_open(&task));
+            let open = task.is_some_and(|task| is_open(&task));
             return if open { Err(Rejection::NotTerminal.into()) } else { Ok(()) };
         }
         match self.submit(Cancel { task: key.clone(), reason: CANCEL_REASON.to_owned() }).await {

@@ -46,8 +46,8 @@ impl Engine {
         filter: Filter,
     ) -> Result<DurableSubscription, Error> {
         let (name, tenant) = (name.into(), filter.tenant.clone().unwrap_or_default());
-        let known = self.subscription_cursor(&tenant, &name).await?;
-        let cursor = known.map(|known| known.cursor.clone());
+        let stored = self.subscription_cursor(&tenant, &name).await?;
+        let cursor = stored.map(|stored| stored.cursor.clone());
         let subscription = self.subscribe_with(filter, cursor).await?;
         let start = subscription.cursor().seq;
         let (engine, acknowledged) = (self.clone(), AtomicU64::new(start));

@@ -139,7 +139,7 @@ impl EffectCall {
             request_id: self.fresh_id().await?.into(),
         };
         let claimed = self.engine.submit_until_known(claim).await?;
-        let Outcome::EffectClaimed { request_id, existed: known, answer } = claimed else {
+        let Outcome::EffectClaimed { request_id, existed, answer } = claimed else {
             unreachable!("unexpected outcome of a claim: {claimed:?}")
         };
         if let Some(key) = answer {
@@ -152,7 +152,7 @@ impl EffectCall {
             EffectOwner::Request { .. } => None,
         };
         let call = Call { request_id: request_id.reveal().to_owned(), fence };
-        let found = if known && !self.is_idempotent {
+        let found = if existed && !self.is_idempotent {
             match service.lookup(&call).await {
                 Lookup::Found(answer) => Some(answer),
                 Lookup::NotFound => None,

@@ -152,8 +152,8 @@ impl Engine {
     /// The messages that last resumed a task, with payloads. Omits messages that have been consumed
     /// since.
     pub async fn resuming_signals(&self, task: &TaskKey) -> Result<Vec<ReceivedMessage>, Error> {
-        let known = self.task(task).await?.ok_or(Rejection::TaskNotFound)?;
-        match &known.resumption {
+        let record = self.task(task).await?.ok_or(Rejection::TaskNotFound)?;
+        match &record.resumption {
             Some(resumption) => self.messages_by_seq(task, &resumption.messages).await,
             None => Ok(Vec::new()),
         }

@@ -144,10 +144,10 @@ impl Engine {
         let Some(task) = self.task(key).await? else { return Ok(None) };
         let lane = self.lane(&task.tenant, &task.lane).await?;
         let offers = self.capabilities_for(&task).await?;
-        let gates = self.limits_of(&task).await?;
+        let limits = self.limits_of(&task).await?;
         let context = WhyContext {
             lane: lane.as_deref(),
-            gates: &gates,
+            limits: &limits,
             offers: offers.as_deref(),
             now: self.clock().now(),
         };

@@ -21,8 +21,8 @@ impl RecentClaims {
         let mut recent = self.0.lock().expect("no code panics while holding the map");
         for lane in &claim.lanes {
             let key = (claim.tenant.clone(), lane.clone(), claim.worker.clone());
-            let fresh = |known: &(WorkerCapabilities, Instant)| {
-                known.0 == claim.offer && now - known.1 < REFRESH_INTERVAL
+            let fresh = |entry: &(WorkerCapabilities, Instant)| {
+                entry.0 == claim.offer && now - entry.1 < REFRESH_INTERVAL
             };
             if recent.get(&key).is_some_and(fresh) {
                 continue;

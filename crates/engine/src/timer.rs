@@ -30,7 +30,7 @@ impl Timer {
     pub(crate) fn lower(&self, at: Option<Timestamp>) {
         let Some(at) = at else { return };
         let mut next = self.next.lock().expect("no code panics while holding the time");
-        if next.is_none_or(|known| at < known) {
+        if next.is_none_or(|due| at < due) {
             *next = Some(at);
             self.moved.notify_one();
         }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use windlass_engine::{Call, EffectCall, EffectError, ExternalService, Lookup};
 use windlass_store_test::Random;
 
-use crate::coverage::Happening;
-use crate::model::{CallName, Made, Right};
+use crate::coverage::CoverageEvent;
+use crate::model::{CallName, Invocation, Right};
 use crate::watch::Watch;
 
 /// The executed calls of the service, by request id.
@@ -89,8 +89,13 @@ impl BankClient {
         let looked = self.looked.load(Ordering::Relaxed);
         let Self { call, right, idempotent_provider, .. } = self;
         seen.note(format_args!("the bank does {call:?} for {right:?}"));
-        let made =
-            Made { call, id, right: *right, looked, idempotent_provider: *idempotent_provider };
+        let made = Invocation {
+            call,
+            id,
+            right: *right,
+            looked,
+            idempotent_provider: *idempotent_provider,
+        };
         let judged = seen.model.makes_call(&made);
         seen.judge(judged);
         seen.count_met();
@@ -126,16 +131,16 @@ impl ExternalService for BankClient {
         let mut seen = self.watch.see();
         seen.model.looks_up(&self.call, &call.request_id);
         if seen.bank.random.percent(25) && !seen.recovered {
-            seen.count(Happening::LookupAmbiguous);
+            seen.count(CoverageEvent::LookupAmbiguous);
             return Lookup::Ambiguous("503".to_owned());
         }
         match seen.bank.records.get(&call.request_id).cloned() {
             Some(answer) => {
-                seen.count(Happening::LookupFound);
+                seen.count(CoverageEvent::LookupFound);
                 Lookup::Found(answer)
             }
             None => {
-                seen.count(Happening::LookupNoRecord);
+                seen.count(CoverageEvent::LookupNoRecord);
                 self.looked.store(true, Ordering::Relaxed);
                 Lookup::NotFound
             }

@@ -14,7 +14,7 @@ use windlass_core::{
 };
 use windlass_engine::{Claimed, Engine, Error, Input};
 
-use crate::gates;
+use crate::concurrency;
 use crate::model::{ExternalRuntime, Workflows};
 use crate::node::workflow_worker;
 use crate::requests::{self, Sent};
@@ -27,7 +27,7 @@ use crate::watch::Watch;
 
 /// The commands of one client call.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
+pub(crate) struct ClientRequest {
     pub(crate) commands: Vec<Command>,
     /// For a single claim: how long it waits for a task.
     pub(crate) wait: Option<Duration>,
@@ -38,27 +38,27 @@ pub(crate) struct Question {
 /// A call of a client.
 #[derive(Debug)]
 pub(crate) struct Call {
-    pub(crate) question: Question,
+    pub(crate) request: ClientRequest,
     pub(crate) node: usize,
     pub(crate) boot: u64,
     pub(crate) task: JoinHandle<()>,
     pub(crate) answered: Arc<AtomicBool>,
     /// After how many rounds the client disconnects.
-    pub(crate) patience: Option<u8>,
+    pub(crate) disconnect_after: Option<u8>,
     pub(crate) left: bool,
 }
 
 /// Turns operations into commands, skipping those without a subject.
-pub(crate) fn question(
+pub(crate) fn request(
     script: &Script,
     operations: &[Operation],
-    known: Known<'_>,
+    view: ClientView<'_>,
     call: usize,
-) -> Option<Question> {
+) -> Option<ClientRequest> {
     let each = operations.iter().enumerate();
     let commands = each.filter_map(|(number, operation)| {
         let name = format!("client-{call}-{number}");
-        Client { script, known, name }.command(operation)
+        Client { script, view, name }.command(operation)
     });
     let commands: Vec<Command> = commands.collect();
     let wait = match operations {
@@ -67,22 +67,22 @@ pub(crate) fn question(
     };
     let sent = requests::sent(operations);
     let asks = !commands.is_empty() || sent.is_some();
-    asks.then_some(Question { commands, wait, sent })
+    asks.then_some(ClientRequest { commands, wait, sent })
 }
 
 /// What clients received before.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Known<'k> {
+pub(crate) struct ClientView<'k> {
     pub(crate) leases: &'k [Fence],
     pub(crate) workflows: &'k Workflows,
     pub(crate) external_runtime: &'k ExternalRuntime,
     pub(crate) tokens: &'k [Token],
-    pub(crate) tickets: &'k [(RequestKey, String)],
+    pub(crate) owned_requests: &'k [(RequestKey, String)],
 }
 
 pub(crate) struct Client<'s> {
     pub(crate) script: &'s Script,
-    pub(crate) known: Known<'s>,
+    pub(crate) view: ClientView<'s>,
     /// Unique per claim, so that the log shows which claim an event belongs to.
     pub(crate) name: String,
 }
@@ -141,7 +141,7 @@ impl Client<'_> {
             | Operation::ClaimGranted { .. }
             | Operation::Revoke { .. } => return self.of_workers(operation),
             Operation::SetQuota { .. } | Operation::ReleaseSession { .. } => {
-                return gates::order(operation);
+                return concurrency::command(operation);
             }
             Operation::Admit { .. }
             | Operation::CompleteRequest { .. }
@@ -232,24 +232,24 @@ impl Client<'_> {
     /// The lease claimed `back` leases ago, or the last lease of a task.
     pub(crate) fn fence(&self, back: u8) -> Option<Fence> {
         if let Some(task) = self.exact(back) {
-            return self.known.leases.iter().rev().find(|fence| fence.task == task).cloned();
+            return self.view.leases.iter().rev().find(|fence| fence.task == task).cloned();
         }
-        back_from(self.known.leases, back).cloned()
+        back_from(self.view.leases, back).cloned()
     }
 
     /// The lease of a turn claimed `back` turns ago.
     pub(crate) fn turn_lease(&self, back: u8) -> Option<Fence> {
-        back_from(self.known.workflows.leases(), back).cloned()
+        back_from(self.view.workflows.leases(), back).cloned()
     }
 
     /// The request admitted `back` admissions ago, and its owner.
-    pub(crate) fn ticket(&self, back: u8) -> Option<(RequestKey, String)> {
-        back_from(self.known.tickets, back).cloned()
+    pub(crate) fn owned_request(&self, back: u8) -> Option<(RequestKey, String)> {
+        back_from(self.view.owned_requests, back).cloned()
     }
 
     /// The token issued `back` tokens ago.
     pub(crate) fn token(&self, back: u8) -> Option<&Token> {
-        back_from(self.known.tokens, back)
+        back_from(self.view.tokens, back)
     }
 }
 
@@ -281,7 +281,7 @@ pub(crate) fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
         retry.backoff = Backoff::Exponential { base_ms, cap_ms, jitter_percent };
     }
     new.parent = spec.parent.as_deref().map(Into::into);
-    new.limit_key = spec.gate.clone();
+    new.limit_key = spec.limit_key.clone();
     new.policy.attempt_timeout_ms = spec.timeout_ms;
     new.policy.max_lost_leases = spec.max_lost_leases;
     new.policy.max_replays = spec.max_replays;
@@ -310,19 +310,19 @@ impl Place {
 /// Submits the commands, and shows commands and answers to the model.
 pub(crate) async fn ask(
     engine: Engine,
-    question: Question,
+    request: ClientRequest,
     place: Place,
     watch: Watch,
     answered: Arc<AtomicBool>,
 ) {
-    let Question { commands, wait, sent } = question;
+    let ClientRequest { commands, wait, sent } = request;
     if let Some(sent) = sent {
         requests::send(engine, sent, place, watch).await;
         return answered.store(true, Ordering::Relaxed);
     }
     let since = {
         let mut seen = watch.see();
-        commands.iter().for_each(|command| seen.asked(place.call, place.node, command));
+        commands.iter().for_each(|command| seen.submitted(place.call, place.node, command));
         seen.model.since(&place.workflow_worker())
     };
     let answers = match (&commands[..], wait) {
@@ -348,7 +348,7 @@ pub(crate) async fn ask(
     for (command, answer) in commands.iter().zip(&answers) {
         seen.answered(place.call, command, since, answer);
         let ended = matches!(answer, Err(Error::ShuttingDown));
-        if ended && !seen.retiring.contains(&(place.node, place.boot)) {
+        if ended && !seen.draining.contains(&(place.node, place.boot)) {
             let what = format!("node {} shut down unasked", place.node);
             seen.judge(breach(Kind::Engine, what));
         }
@@ -418,7 +418,7 @@ pub(crate) fn brief(command: &Command) -> String {
         }
         Command::ChangePriority(change) => format!("{} {}", change.task.id, change.priority),
         Command::Replay(replay) => format!("{} {}", replay.task.id, replay.generation),
-        Command::DeleteTask(reap) => reap.task.id.to_string(),
+        Command::DeleteTask(delete) => delete.task.id.to_string(),
         Command::SetLaneState(set) => format!("{} {}", set.lane, set.state.as_str()),
         Command::LimitLane(limit) => format!("{} {:?}", limit.lane, limit.limit),
         Command::WaitChildren(wait) => under(&wait.fence),
@@ -438,7 +438,7 @@ pub(crate) fn brief(command: &Command) -> String {
         Command::TakeMessages(take) => under(&take.fence),
         Command::RotateKey(rotate) => rotate.id.clone(),
         Command::RegisterWorker(register) => register.id.to_string(),
-        Command::DeregisterWorker(retire) => retire.id.to_string(),
+        Command::DeregisterWorker(deregister) => deregister.id.to_string(),
         Command::Grant(grant) => format!("{} to {}", grant.task.id, grant.worker),
         Command::ClaimGranted(consume) => format!("{} by {}", consume.task.id, consume.worker),
         Command::Revoke(revoke) => revoke.task.id.to_string(),
@@ -461,7 +461,7 @@ pub(crate) fn brief(command: &Command) -> String {
 }
 
 /// A short form of an answer.
-pub(crate) fn told(answer: &Result<Outcome, Error>) -> String {
+pub(crate) fn brief_result(answer: &Result<Outcome, Error>) -> String {
     match answer {
         Ok(Outcome::Claimed(tasks)) => {
             let each = tasks.iter().map(|task| format!("{}/{}", task.id, task.epoch));

@@ -9,7 +9,7 @@ use crate::model::ORPHANED;
 
 /// A notable event that no answer shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Happening {
+pub enum CoverageEvent {
     HandlerStarted,
     Crash,
     /// A crash between a commit and its answer.
@@ -17,7 +17,7 @@ pub enum Happening {
     Stop,
     /// A process was stopped between two steps of a batch.
     StopInBatch,
-    Retirement,
+    Drain,
     ClockSet,
     /// A client disconnected before its answer.
     Left,
@@ -64,7 +64,7 @@ pub enum Happening {
     /// Unread messages were carried over to the next execution.
     CarriedOver,
     /// Two nodes admitted a task by the same limit concurrently, and one had to retry.
-    GateRaced,
+    LimitRaced,
 }
 
 /// How often each event happened.
@@ -127,7 +127,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("CreateWaitpoint", "ok"),
     ("CreateWaitpoint", "no_signing_key"),
     ("CompleteWaitpoint", "ok"),
-    ("CompleteWaitpoint", "waitpoint_used"),
+    ("CompleteWaitpoint", "waitpoint_completed"),
     ("CompleteWaitpoint", "token_invalid"),
     ("CompleteWaitpoint", "token_expired"),
     ("CompleteWaitpoint", "already_terminal"),
@@ -221,14 +221,14 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("seen", "CrashAfterCommit"),
     ("seen", "Stop"),
     ("seen", "StopInBatch"),
-    ("seen", "Retirement"),
+    ("seen", "Drain"),
     ("seen", "ClockSet"),
     ("seen", "Left"),
     ("seen", "SettleRepeated"),
     ("seen", "LaneFull"),
     ("seen", "OutcomeUnknown"),
     ("seen", "FamilyRaced"),
-    ("seen", "GateRaced"),
+    ("seen", "LimitRaced"),
     ("seen", "WorkerDied"),
     ("seen", "LeaseNotHeld"),
     ("CommitTurn", "ok"),
@@ -274,48 +274,48 @@ fn name_of(command: &Command) -> &'static str {
 }
 
 impl Coverage {
-    pub(crate) fn count(&mut self, happening: Happening) {
-        let name = match happening {
-            Happening::HandlerStarted => "HandlerStarted",
-            Happening::Crash => "Crash",
-            Happening::CrashAfterCommit => "CrashAfterCommit",
-            Happening::Stop => "Stop",
-            Happening::StopInBatch => "StopInBatch",
-            Happening::Retirement => "Retirement",
-            Happening::ClockSet => "ClockSet",
-            Happening::Left => "Left",
-            Happening::SettleRepeated => "SettleRepeated",
-            Happening::LaneFull => "LaneFull",
-            Happening::OutcomeUnknown => "OutcomeUnknown",
-            Happening::FamilyRaced => "FamilyRaced",
-            Happening::GateRaced => "GateRaced",
-            Happening::WorkerDied => "WorkerDied",
-            Happening::LeaseNotHeld => "LeaseNotHeld",
-            Happening::ReleasedByTime => "ReleasedByTime",
-            Happening::ConflictInFlight => "ConflictInFlight",
-            Happening::ConflictAnswered => "ConflictAnswered",
-            Happening::WaitedForAnswer => "WaitedForAnswer",
-            Happening::LookupFound => "LookupFound",
-            Happening::LookupNoRecord => "LookupNoRecord",
-            Happening::LookupAmbiguous => "LookupAmbiguous",
-            Happening::CalledLate => "CalledLate",
-            Happening::ThreadedAgain => "ThreadedAgain",
-            Happening::CarriedOver => "CarriedOver",
-            Happening::WorkflowCancelled => "WorkflowCancelled",
-            Happening::WorkflowFailed => "WorkflowFailed",
-            Happening::WorkflowCompleted => "WorkflowCompleted",
-            Happening::ContinuedAsNew => "ContinuedAsNew",
-            Happening::CleanedUp => "CleanedUp",
-            Happening::SelectLost => "SelectLost",
-            Happening::InMemoryTwice => "InMemoryTwice",
-            Happening::ReplayedAfterCrash => "ReplayedAfterCrash",
-            Happening::WorkflowReplayed => "WorkflowReplayed",
+    pub(crate) fn count(&mut self, event: CoverageEvent) {
+        let name = match event {
+            CoverageEvent::HandlerStarted => "HandlerStarted",
+            CoverageEvent::Crash => "Crash",
+            CoverageEvent::CrashAfterCommit => "CrashAfterCommit",
+            CoverageEvent::Stop => "Stop",
+            CoverageEvent::StopInBatch => "StopInBatch",
+            CoverageEvent::Drain => "Drain",
+            CoverageEvent::ClockSet => "ClockSet",
+            CoverageEvent::Left => "Left",
+            CoverageEvent::SettleRepeated => "SettleRepeated",
+            CoverageEvent::LaneFull => "LaneFull",
+            CoverageEvent::OutcomeUnknown => "OutcomeUnknown",
+            CoverageEvent::FamilyRaced => "FamilyRaced",
+            CoverageEvent::LimitRaced => "LimitRaced",
+            CoverageEvent::WorkerDied => "WorkerDied",
+            CoverageEvent::LeaseNotHeld => "LeaseNotHeld",
+            CoverageEvent::ReleasedByTime => "ReleasedByTime",
+            CoverageEvent::ConflictInFlight => "ConflictInFlight",
+            CoverageEvent::ConflictAnswered => "ConflictAnswered",
+            CoverageEvent::WaitedForAnswer => "WaitedForAnswer",
+            CoverageEvent::LookupFound => "LookupFound",
+            CoverageEvent::LookupNoRecord => "LookupNoRecord",
+            CoverageEvent::LookupAmbiguous => "LookupAmbiguous",
+            CoverageEvent::CalledLate => "CalledLate",
+            CoverageEvent::ThreadedAgain => "ThreadedAgain",
+            CoverageEvent::CarriedOver => "CarriedOver",
+            CoverageEvent::WorkflowCancelled => "WorkflowCancelled",
+            CoverageEvent::WorkflowFailed => "WorkflowFailed",
+            CoverageEvent::WorkflowCompleted => "WorkflowCompleted",
+            CoverageEvent::ContinuedAsNew => "ContinuedAsNew",
+            CoverageEvent::CleanedUp => "CleanedUp",
+            CoverageEvent::SelectLost => "SelectLost",
+            CoverageEvent::InMemoryTwice => "InMemoryTwice",
+            CoverageEvent::ReplayedAfterCrash => "ReplayedAfterCrash",
+            CoverageEvent::WorkflowReplayed => "WorkflowReplayed",
         };
         self.add("seen", name, 1);
     }
 
     pub(crate) fn answered(&mut self, command: &Command, answer: &Result<Outcome, Error>) {
-        let told = match answer {
+        let code = match answer {
             Ok(Outcome::Created(created)) if created.iter().all(|each| each.duplicate) => {
                 "duplicate"
             }
@@ -330,15 +330,15 @@ impl Coverage {
             Ok(_) => "ok",
             Err(error) => error.code(),
         };
-        self.add(name_of(command), told, 1);
+        self.add(name_of(command), code, 1);
         if matches!(answer, Err(Error::OutcomeUnknown)) {
-            self.count(Happening::OutcomeUnknown);
+            self.count(CoverageEvent::OutcomeUnknown);
         }
     }
 
     /// Counts a sent request by its result.
-    pub(crate) fn sent(&mut self, told: &'static str) {
-        self.add("request", told, 1);
+    pub(crate) fn sent(&mut self, code: &'static str) {
+        self.add("request", code, 1);
     }
 
     pub(crate) fn logged(&mut self, entry: &LogEvent) {

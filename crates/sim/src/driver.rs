@@ -6,9 +6,9 @@ use std::time::Duration;
 use windlass_store::MemoryStore;
 use windlass_store_test::{Call as StoreCall, CrashPoint, Failure, Random};
 
-use crate::client::{self, Call, Place, Question};
+use crate::client::{self, Call, ClientRequest, Place};
 use crate::clock::{Time, WallClock};
-use crate::coverage::Happening;
+use crate::coverage::CoverageEvent;
 use crate::model::Fenced;
 use crate::node::{Node, SimContext};
 use crate::script::{Action, Fault, Operation, Script};
@@ -75,17 +75,17 @@ impl<'s> Driver<'s> {
 
     fn act(&mut self, action: &Action) {
         match action {
-            Action::Ask { node, also, patience, operations } => {
-                self.operation(*node, *patience, operations);
+            Action::Ask { node, also, disconnect_after, operations } => {
+                self.operation(*node, *disconnect_after, operations);
                 if also.is_some() && !self.calls.is_empty() {
-                    let question = self.calls[self.calls.len() - 1].question.clone();
-                    self.ask(also.unwrap_or_default(), None, question);
+                    let request = self.calls[self.calls.len() - 1].request.clone();
+                    self.ask(also.unwrap_or_default(), None, request);
                 }
             }
             Action::Again { node, call } => {
                 if let Some(at) = self.back(*call) {
-                    let question = self.calls[at].question.clone();
-                    self.ask(*node, None, question);
+                    let request = self.calls[at].request.clone();
+                    self.ask(*node, None, request);
                 }
             }
             Action::Leave { call } => {
@@ -104,7 +104,7 @@ impl<'s> Driver<'s> {
             Action::Pause { node } => {
                 let at = self.at(*node);
                 self.nodes[at].stop();
-                self.context.watch.see().count(Happening::Stop);
+                self.context.watch.see().count(CoverageEvent::Stop);
             }
             Action::Resume { node } => {
                 let at = self.at(*node);
@@ -114,14 +114,14 @@ impl<'s> Driver<'s> {
                 let at = self.at(*node);
                 self.nodes[at].set_trap(*point, *fault);
             }
-            Action::Retire { node } => self.retire(*node),
+            Action::Drain { node } => self.drain(*node),
             Action::Fault { node, fault } => self.fault(*node, *fault),
             Action::Advance { ms } => self.advance(Duration::from_millis(*ms)),
             Action::SetClock { by_ms } => {
                 self.context.time.set_wall(*by_ms);
                 let mut seen = self.context.watch.see();
                 seen.model.clock_is_set = true;
-                seen.count(Happening::ClockSet);
+                seen.count(CoverageEvent::ClockSet);
             }
         }
     }
@@ -136,36 +136,44 @@ impl<'s> Driver<'s> {
         (count > 0).then(|| count - 1 - usize::from(call) % count)
     }
 
-    fn operation(&mut self, node: u8, patience: Option<u8>, operations: &[Operation]) {
-        let question = {
+    fn operation(&mut self, node: u8, disconnect_after: Option<u8>, operations: &[Operation]) {
+        let request = {
             let seen = self.context.watch.see();
-            let known = client::Known {
+            let view = client::ClientView {
                 leases: &seen.leases,
                 workflows: &seen.model.workflows,
                 external_runtime: &seen.model.external_runtime,
                 tokens: &seen.tokens,
-                tickets: &seen.tickets,
+                owned_requests: &seen.owned_requests,
             };
-            client::question(self.script, operations, known, self.calls.len())
+            client::request(self.script, operations, view, self.calls.len())
         };
-        if let Some(question) = question {
-            self.ask(node, patience, question);
+        if let Some(request) = request {
+            self.ask(node, disconnect_after, request);
         }
     }
 
     /// Calls a node, or the next one that is up.
-    fn ask(&mut self, node: u8, patience: Option<u8>, question: Question) {
+    fn ask(&mut self, node: u8, disconnect_after: Option<u8>, request: ClientRequest) {
         let (first, count) = (self.at(node), self.nodes.len());
         let mut order = (0..count).map(|offset| &self.nodes[(first + offset) % count]);
         let Some(node) = order.find(|node| node.is_up()) else { return };
         let Some(engine) = node.engine().cloned() else { return };
         let place = Place { call: self.calls.len(), node: node.number, boot: node.boots() };
         let answered = Arc::default();
-        let (watch, asked) = (self.context.watch.clone(), question.clone());
-        let task = client::ask(engine, asked, place, watch, Arc::clone(&answered));
+        let watch = self.context.watch.clone();
+        let task = client::ask(engine, request.clone(), place, watch, Arc::clone(&answered));
         let Some(task) = node.spawn(task) else { return };
         let Place { node, boot, .. } = place;
-        self.calls.push(Call { question, node, boot, task, answered, patience, left: false });
+        self.calls.push(Call {
+            request,
+            node,
+            boot,
+            task,
+            answered,
+            disconnect_after,
+            left: false,
+        });
     }
 
     fn leave(&mut self, at: usize) {
@@ -175,22 +183,22 @@ impl<'s> Driver<'s> {
             call.task.abort();
             let mut seen = self.context.watch.see();
             seen.note(format_args!("the client of call {at} disconnects"));
-            seen.count(Happening::Left);
+            seen.count(CoverageEvent::Left);
         }
     }
 
-    fn retire(&mut self, node: u8) {
+    fn drain(&mut self, node: u8) {
         let at = self.at(node);
         if !self.nodes[at].is_up() {
             return;
         }
         let mut seen = self.context.watch.see();
         let boots = self.nodes[at].boots();
-        seen.retiring.insert((at, boots));
-        seen.model.retires(&format!("worker-{at}-{boots}"));
-        seen.count(Happening::Retirement);
+        seen.draining.insert((at, boots));
+        seen.model.deregistration_submitted(&format!("worker-{at}-{boots}"));
+        seen.count(CoverageEvent::Drain);
         drop(seen);
-        self.nodes[at].retire(Duration::from_millis(500));
+        self.nodes[at].drain(Duration::from_millis(500));
     }
 
     fn fault(&mut self, node: u8, fault: Fault) {
@@ -252,9 +260,9 @@ impl<'s> Driver<'s> {
             node.keep_reading(&self.context);
         }
         for at in 0..self.calls.len() {
-            match &mut self.calls[at].patience {
+            match &mut self.calls[at].disconnect_after {
                 Some(0) => self.leave(at),
-                Some(patience) => *patience -= 1,
+                Some(disconnect_after) => *disconnect_after -= 1,
                 None => {}
             }
         }

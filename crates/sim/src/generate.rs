@@ -3,8 +3,8 @@ use std::collections::VecDeque;
 use windlass_core::{LaneState, limits};
 use windlass_store_test::{CrashPoint, Random};
 
-use crate::external_runtime::Guest;
-use crate::gates;
+use crate::concurrency;
+use crate::external_runtime::ExternalRuntimeWriter;
 use crate::outage::Outages;
 use crate::scenario::adopt;
 use crate::script::{
@@ -34,7 +34,7 @@ pub(crate) fn script(seed: u64) -> Script {
     if weights.children > 0 {
         adopt(&mut random, &mut tasks);
     }
-    gates::shut(&mut random, weights.gates, &mut tasks);
+    concurrency::assign_keys(&mut random, weights.limits, &mut tasks);
     Outages::prepare(seed, &mut tasks);
     let mut writer = Writer {
         weights,
@@ -51,14 +51,14 @@ pub(crate) fn script(seed: u64) -> Script {
     }
     let (mut workflow_writer, workflows) = workflow::WorkflowWriter::new(seed);
     steps.extend(workflow_writer.opening());
-    let mut guest = Guest::new(seed);
+    let mut external_runtime = ExternalRuntimeWriter::new(seed);
     let mut outages = Outages::new(seed, &mut nodes);
     for _ in 0..length {
         steps.push(writer.step());
         // A scenario is not interrupted.
         if writer.race.is_empty() {
             steps.extend(workflow_writer.steps());
-            steps.extend(guest.steps());
+            steps.extend(external_runtime.steps());
             steps.extend(outages.steps());
         }
     }
@@ -101,7 +101,7 @@ fn task(random: &mut Random, ids: Vec<String>, key: Option<String>) -> TaskSpec 
         accept_expired_lease: random.percent(15),
         special: random.percent(35),
         parent: None,
-        gate: None,
+        limit_key: None,
         behaviors: (0..behaviors).map(|_| behavior(random)).collect(),
     }
 }
@@ -112,10 +112,10 @@ fn behavior(random: &mut Random) -> Behavior {
         4 => Behavior::SucceedLater { ms: 100 + random.below(2_000) },
         5 | 6 => Behavior::Fail,
         7 => Behavior::FailForGood,
-        8 => Behavior::GiveUp,
+        8 => Behavior::NonRetryable,
         9 => Behavior::RetryAfter { ms: random.below(1_000) },
         10 => Behavior::Panic,
-        11..15 => crate::waiting::wait(random),
+        11..15 => crate::messages::wait(random),
         15 | 16 => Behavior::Gather,
         17 | 18 => crate::generate_requests::call(random),
         _ => Behavior::Hang { ms: 1_000 + random.below(6_000) },
@@ -133,7 +133,7 @@ pub(crate) struct Weights {
     races: u64,
     pub(crate) waits: u64,
     pub(crate) children: u64,
-    pub(crate) gates: u64,
+    pub(crate) limits: u64,
     pub(crate) workers: u64,
     pub(crate) requests: u64,
 }
@@ -149,7 +149,7 @@ impl Weights {
             races: *random.pick(&[0, 5, 10, 18]),
             waits: *random.pick(&[0, 40, 65]),
             children: *random.pick(&[0, 25, 50]),
-            gates: *random.pick(&[0, 60, 90]),
+            limits: *random.pick(&[0, 60, 90]),
             workers: *random.pick(&[0, 15, 30]),
             requests: *random.pick(&[0, 15, 30]),
         }
@@ -203,7 +203,7 @@ impl Writer {
         let ask = |node, operation| Action::Ask {
             node,
             also: None,
-            patience: None,
+            disconnect_after: None,
             operations: vec![operation],
         };
         let trap = Action::Trap { node, point: Point::Decided, fault: ProcessFault::Stop };
@@ -308,8 +308,8 @@ impl Writer {
     fn ask(&mut self, operations: Vec<Operation>) -> Action {
         let node = self.small();
         let also = self.random.percent(12).then(|| self.small());
-        let patience = self.random.percent(4).then(|| self.small());
-        Action::Ask { node, also, patience, operations }
+        let disconnect_after = self.random.percent(4).then(|| self.small());
+        Action::Ask { node, also, disconnect_after, operations }
     }
 
     fn accident(&mut self, node: u8) -> Action {
@@ -324,7 +324,7 @@ impl Writer {
             14..16 => Action::Pause { node },
             16..21 => Action::Resume { node },
             21 | 22 => Action::Leave { call: self.recent() },
-            _ => Action::Retire { node },
+            _ => Action::Drain { node },
         }
     }
 
@@ -361,8 +361,8 @@ impl Writer {
         if self.random.below(100) < self.weights.requests {
             return self.about_requests();
         }
-        if self.random.below(600) < self.weights.gates {
-            return self.about_gates();
+        if self.random.below(600) < self.weights.limits {
+            return self.limit_operation();
         }
         if self.random.below(100) < self.weights.waits {
             return self.waiting();

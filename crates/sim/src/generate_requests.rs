@@ -20,8 +20,8 @@ impl Writer {
         match self.random.below(24) {
             0..6 => self.send(key, variant),
             6..9 => Operation::Admit { key, variant },
-            9..12 => Operation::CompleteRequest { ticket: self.recent(), says: variant },
-            12 => Operation::ReleaseRequest { ticket: self.recent() },
+            9..12 => Operation::CompleteRequest { back: self.recent(), says: variant },
+            12 => Operation::ReleaseRequest { back: self.recent() },
             13..17 => self.claim_effect(),
             17..21 => self.settle_effect(),
             _ => self.spend(),
@@ -35,7 +35,7 @@ impl Writer {
 
     fn holder(&mut self) -> Holder {
         let back = self.recent();
-        if self.random.percent(60) { Holder::Lease(back) } else { Holder::Ticket(back) }
+        if self.random.percent(60) { Holder::Lease(back) } else { Holder::Request(back) }
     }
 
     fn claim_effect(&mut self) -> Operation {
@@ -167,7 +167,7 @@ impl Writer {
         let rival = node.wrapping_add(1);
         self.then(ask(node, Operation::Admit { key, variant: 0 }), 16);
         if self.random.percent(65) {
-            let (by, name, variant) = (Holder::Ticket(0), 0, 0);
+            let (by, name, variant) = (Holder::Request(0), 0, 0);
             self.then(ask(node, Operation::ClaimEffect { by, name, variant }), 12);
             let says = self.variant();
             self.then(ask(node, Operation::SettleEffect { by, name, says }), 8);
@@ -176,21 +176,21 @@ impl Writer {
         self.then(ask(rival, Operation::Admit { key, variant: 0 }), 8);
         self.then(Action::Advance { ms: TERMS.in_flight_ms }, 0);
         let says = self.variant();
-        let late = Operation::CompleteRequest { ticket: 0, says };
+        let late = Operation::CompleteRequest { back: 0, says };
         let others = [
             Operation::Admit { key, variant: 0 },
             Operation::Sweep,
-            Operation::ReleaseRequest { ticket: 0 },
+            Operation::ReleaseRequest { back: 0 },
         ];
         let other = *self.random.pick(&others);
         self.meet(node, late, &[other]);
         self.then(ask(rival, Operation::Admit { key, variant: 0 }), 16);
-        self.then(ask(node, Operation::CompleteRequest { ticket: 1, says: 0 }), 12);
-        self.then(ask(node, Operation::CompleteRequest { ticket: 0, says: 1 }), 16);
+        self.then(ask(node, Operation::CompleteRequest { back: 1, says: 0 }), 12);
+        self.then(ask(node, Operation::CompleteRequest { back: 0, says: 1 }), 16);
         let (says, variant) = (self.small() % 2, self.small() % 2);
-        self.then(ask(rival, Operation::CompleteRequest { ticket: 0, says }), 8);
+        self.then(ask(rival, Operation::CompleteRequest { back: 0, says }), 8);
         self.then(ask(rival, Operation::Admit { key, variant }), 12);
-        self.then(ask(node, Operation::ReleaseRequest { ticket: 0 }), 8);
+        self.then(ask(node, Operation::ReleaseRequest { back: 0 }), 8);
     }
 
     /// A request is answered; it is repeated until its response expires, and after that.
@@ -198,7 +198,7 @@ impl Writer {
         let rival = node.wrapping_add(1);
         self.then(Action::Advance { ms: 2_000 }, 4);
         self.then(ask(node, Operation::Admit { key, variant: 0 }), 16);
-        self.then(ask(node, Operation::CompleteRequest { ticket: 0, says: 0 }), 16);
+        self.then(ask(node, Operation::CompleteRequest { back: 0, says: 0 }), 16);
         for other in [self.send(key, 0), Operation::Admit { key, variant: 1 }] {
             self.then(ask(rival, other), 12);
         }
@@ -211,11 +211,11 @@ impl Writer {
         for other in ask_again {
             self.then(ask(rival, other), 12);
         }
-        self.then(ask(node, Operation::CompleteRequest { ticket: 0, says: 0 }), 12);
+        self.then(ask(node, Operation::CompleteRequest { back: 0, says: 0 }), 12);
         if self.random.percent(60) {
             self.then(Action::Advance { ms: TERMS.tombstone_ms }, 4);
             self.then(ask(rival, Operation::Admit { key, variant: 1 }), 12);
-            self.then(ask(rival, Operation::CompleteRequest { ticket: 0, says: 1 }), 12);
+            self.then(ask(rival, Operation::CompleteRequest { back: 0, says: 1 }), 12);
         }
     }
 
@@ -257,8 +257,8 @@ impl Writer {
         self.then(Action::Advance { ms: 2_000 }, 4);
         self.then(ask(node, try_it), 30);
         self.then(Action::Advance { ms: 5_000 }, 8);
-        let kept = TERMS.replay_ms + TERMS.tombstone_ms;
-        self.then(Action::Advance { ms: kept - 8_000 }, 4);
+        let retained_ms = TERMS.replay_ms + TERMS.tombstone_ms;
+        self.then(Action::Advance { ms: retained_ms - 8_000 }, 4);
         self.then(ask(node, try_it), 30);
         self.then(Action::Advance { ms: 5_000 }, 20);
         self.then(ask(node, Operation::Sweep), 8);

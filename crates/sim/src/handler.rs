@@ -6,11 +6,11 @@ use windlass_core::{Command, FailureClass};
 use windlass_engine::Engine;
 use windlass_worker::{Context, Failure, WaitFor, Worker};
 
-use crate::coverage::Happening;
+use crate::coverage::CoverageEvent;
+use crate::messages::until;
 use crate::model::Fenced;
 use crate::requests;
 use crate::script::{Behavior, KINDS};
-use crate::waiting::until;
 use crate::watch::Watch;
 
 /// How often a hanging handler checks whether recovery has begun.
@@ -44,7 +44,7 @@ async fn attempt(
     match handled {
         Ok(()) => {
             let result = format!("{}/{}", fenced.0, fenced.1);
-            seen.model.give(fenced, Some(format!("\"{result}\"").into_bytes()));
+            seen.model.result_submitted(fenced, Some(format!("\"{result}\"").into_bytes()));
             Ok(result)
         }
         Err(failure) if failure.is_suspended() => Err(failure),
@@ -53,7 +53,7 @@ async fn attempt(
             Err(failure)
         }
         Err(failure) => {
-            seen.model.fails(fenced, failure.reason(), failure.retry());
+            seen.model.failure_submitted(fenced, failure.reason(), failure.retry());
             Err(failure)
         }
     }
@@ -76,7 +76,7 @@ fn start(context: &Context, input: Option<&str>, watch: &Watch, worker: &str) ->
     let attempt = context.attempt();
     let mut seen = watch.see();
     seen.note(format_args!("handler of {fenced:?} starts in {worker}: attempt {attempt}"));
-    seen.count(Happening::HandlerStarted);
+    seen.count(CoverageEvent::HandlerStarted);
     let judged = seen.model.started(&fenced, worker, attempt);
     seen.judge(judged);
     let left = context.lease_deadline().saturating_duration_since(Instant::now());
@@ -102,14 +102,14 @@ async fn act(behavior: Behavior, context: &Context, watch: &Watch) -> Result<(),
         }
         Behavior::Fail => Err(Failure::transient("transient failure")),
         Behavior::FailForGood => Err(Failure::permanent("permanent failure")),
-        Behavior::GiveUp => Err(Failure::non_retryable("non-retryable failure")),
+        Behavior::NonRetryable => Err(Failure::non_retryable("non-retryable failure")),
         Behavior::RetryAfter { ms } => {
             Err(Failure::retry_after("not yet", Duration::from_millis(ms)))
         }
         Behavior::Wait { .. } if context.resumption().is_some() => Ok(()),
         Behavior::Wait { condition, timeout } => {
             let suspend = until(context.fence(), condition, timeout);
-            watch.see().model.asked(&Command::Suspend(suspend.clone()));
+            watch.see().model.submitted(&Command::Suspend(suspend.clone()));
             let mut wait = WaitFor::from(suspend.condition);
             if let Some(SuspendTimeout { after_ms, then }) = suspend.timeout {
                 wait = wait.timeout(Duration::from_millis(after_ms), then);

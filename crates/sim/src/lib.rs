@@ -2,7 +2,7 @@
 //! simulated time.
 //!
 //! A seed becomes a [`Script`]: the commands of clients, the behaviour of handlers, crashes,
-//! stops and retirements of nodes, faults of the store, changes of clocks. One thread plays the
+//! stops and drains of nodes, faults of the store, changes of clocks. One thread plays the
 //! script and schedules all nodes, so that the same seed gives the same run. Engine,
 //! worker and core are the real ones; the store is the in-memory one. A separate model reads the
 //! log, the records and the answers, and reports which rule was broken.
@@ -20,13 +20,14 @@
 mod bank;
 mod client;
 mod clock;
+mod concurrency;
 mod coverage;
 mod driver;
 mod external_runtime;
-mod gates;
 mod generate;
 mod generate_requests;
 mod handler;
+mod messages;
 mod model;
 mod node;
 mod outage;
@@ -41,12 +42,11 @@ mod simulation;
 mod store;
 mod trace;
 mod violation;
-mod waiting;
 mod watch;
 mod workers;
 mod workflow;
 
-pub use coverage::{Coverage, Happening, REQUIRED};
+pub use coverage::{Coverage, CoverageEvent, REQUIRED};
 pub use external_runtime::ExternalOperation;
 pub use requests::{Handling, Holder};
 pub use runner::{Tally, Until, run_seeds};
@@ -56,4 +56,4 @@ pub use script::{
 };
 pub use simulation::{Report, Simulation};
 pub use violation::{Kind, Violation};
-pub use workflow::{Doing, Op, Plan, WorkflowOperation, WorkflowSpec};
+pub use workflow::{ActivityBehavior, Op, Plan, WorkflowOperation, WorkflowSpec};

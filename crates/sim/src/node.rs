@@ -11,7 +11,7 @@ use windlass_store::MemoryStore;
 use windlass_worker::WorkerHandle;
 
 use crate::clock::{Time, WallClock};
-use crate::coverage::Happening;
+use crate::coverage::CoverageEvent;
 use crate::handler::worker;
 use crate::script::{CAPABILITY, FAST_STRIDE, LANES, NodeSpec, Point, ProcessFault};
 use crate::store::SimStore;
@@ -46,7 +46,7 @@ struct Process {
     workers: Vec<WorkerHandle>,
     /// The time that passed while it was stopped; none while it runs.
     stopped: Option<Duration>,
-    retiring: Option<JoinHandle<()>>,
+    draining: Option<JoinHandle<()>>,
     reader: JoinHandle<()>,
 }
 
@@ -65,7 +65,7 @@ impl Node {
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        self.process.as_ref().is_some_and(|process| process.retiring.is_none())
+        self.process.as_ref().is_some_and(|process| process.draining.is_none())
     }
 
     /// The number of the present boot.
@@ -120,7 +120,7 @@ impl Node {
                 self.stop();
                 let mut seen = context.watch.see();
                 seen.note(format_args!("node {} is stopped", self.number));
-                seen.count(Happening::StopInBatch);
+                seen.count(CoverageEvent::StopInBatch);
             }
         }
     }
@@ -154,7 +154,7 @@ impl Node {
             store,
             workers: Vec::new(),
             stopped: None,
-            retiring: None,
+            draining: None,
             reader,
         };
         if self.spec.slots > 0 {
@@ -177,10 +177,10 @@ impl Node {
         let Some(process) = self.process.take() else { return };
         let mut seen = context.watch.see();
         seen.note(format_args!("node {} crashes", self.number));
-        seen.count(Happening::Crash);
+        seen.count(CoverageEvent::Crash);
         seen.crashed.insert(workflow_worker(self.number, self.boots));
         if process.store.untold.load(Ordering::Relaxed) {
-            seen.count(Happening::CrashAfterCommit);
+            seen.count(CoverageEvent::CrashAfterCommit);
         }
         drop(seen);
         let Process { runtime, .. } = process;
@@ -202,13 +202,13 @@ impl Node {
     }
 
     /// Drains the worker and shuts the engine down.
-    pub(crate) fn retire(&mut self, grace: Duration) {
-        let Some(process) = self.process.as_mut().filter(|process| process.retiring.is_none())
+    pub(crate) fn drain(&mut self, grace: Duration) {
+        let Some(process) = self.process.as_mut().filter(|process| process.draining.is_none())
         else {
             return;
         };
         let (engine, workers) = (process.engine.clone(), std::mem::take(&mut process.workers));
-        process.retiring = Some(process.runtime.spawn(async move {
+        process.draining = Some(process.runtime.spawn(async move {
             for worker in workers {
                 worker.drain(grace).await;
             }
@@ -217,10 +217,10 @@ impl Node {
         }));
     }
 
-    /// Whether a retiring process has ended; it is then removed.
+    /// Whether a draining process has ended; it is then removed.
     pub(crate) fn has_left(&mut self) -> bool {
         let over =
-            |process: &Process| process.retiring.as_ref().is_some_and(JoinHandle::is_finished);
+            |process: &Process| process.draining.as_ref().is_some_and(JoinHandle::is_finished);
         let left = self.process.as_ref().is_some_and(over);
         if left {
             self.process = None;
@@ -298,7 +298,7 @@ impl Process {
             claim.offer.capabilities.insert(SESSIONS.to_owned());
         }
         claim.session_idle_ms = u64::try_from(SESSION_IDLE.as_millis()).unwrap_or(u64::MAX);
-        watch.see().model.offered(&claim);
+        watch.see().model.claim_submitted(&claim);
         let _inside = self.runtime.enter();
         self.workers.push(worker.start().expect("its names are within their limits"));
     }

@@ -53,7 +53,7 @@ impl Outages {
         if loses_grants(seed) {
             let task = &mut tasks[PLAIN_TASK];
             (task.lane, task.start_ms, task.deadline_ms) = (0, 0, None);
-            (task.special, task.parent, task.gate) = (false, None, None);
+            (task.special, task.parent, task.limit_key) = (false, None, None);
             // The handler outlasts the outage, and the task survives every lost lease.
             (task.timeout_ms, task.behaviors) = (None, vec![Behavior::Hang { ms: 90_000 }]);
             (task.max_attempts, task.max_lost_leases) = (Some(9), 100);

@@ -6,7 +6,7 @@ use windlass_core::{Command, LaneState, TaskKey, Tenant};
 use windlass_engine::Engine;
 
 use crate::driver::{Driver, Unattended};
-use crate::external_runtime::{Guest, finish};
+use crate::external_runtime::{ExternalRuntimeWriter, finish};
 use crate::model::State;
 use crate::node::Node;
 use crate::requests::TERMS;
@@ -54,7 +54,7 @@ impl Driver<'_> {
         self.nodes[0].spawn(open_lanes(engine.clone(), self.context.watch.clone()));
         self.nodes[0].spawn(resume_all(engine.clone(), self.context.watch.clone()));
         self.nodes[0].spawn(tell_workflows(engine.clone(), self.context.watch.clone()));
-        if Guest::has_any(self.script.seed) {
+        if ExternalRuntimeWriter::has_any(self.script.seed) {
             self.nodes[0].spawn(finish(engine.clone(), self.context.watch.clone()));
         }
         self.settle(|driver| {
@@ -87,12 +87,12 @@ impl Driver<'_> {
 
     /// Advances the time past the retention of requests, and lets the sweep delete them.
     fn forget(&mut self) {
-        let kept = Duration::from_millis(TERMS.replay_ms + TERMS.tombstone_ms);
+        let retained = Duration::from_millis(TERMS.replay_ms + TERMS.tombstone_ms);
         for _ in 0..FORGET_STEPS {
             if self.is_broken() || self.has_forgotten().is_ok() {
                 return;
             }
-            self.pass(kept / 4);
+            self.pass(retained / 4);
             for _ in 0..ROUNDS_TO_SWEEP {
                 self.round(TURNS);
                 self.pass(LONGEST_STEP);
@@ -190,7 +190,7 @@ impl Driver<'_> {
         match self.open_calls().first() {
             Some(&at) => {
                 let call = &self.calls[at];
-                breach(Kind::Engine, format!("call {at} has no answer: {:?}", call.question))
+                breach(Kind::Engine, format!("call {at} has no answer: {:?}", call.request))
             }
             None => Ok(()),
         }
@@ -201,7 +201,7 @@ impl Driver<'_> {
 async fn open_lanes(engine: Engine, watch: Watch) {
     loop {
         // A limit of zero would block tasks forever; other limits must work as they are.
-        let shut = watch.see().model.shut_gates();
+        let shut = watch.see().model.lift_zero_quotas();
         drop(engine.submit_many(shut).await);
         for name in LANES {
             let (tenant, lane, state) = (Tenant::default(), name.into(), LaneState::Active);
@@ -256,7 +256,7 @@ async fn resume_all(engine: Engine, watch: Watch) {
             }
         }
         if !commands.is_empty() {
-            commands.iter().for_each(|command| watch.see().model.asked(command));
+            commands.iter().for_each(|command| watch.see().model.submitted(command));
             drop(engine.submit_many(commands).await);
         }
         tokio::time::sleep(OPEN_AGAIN).await;

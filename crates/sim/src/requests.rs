@@ -15,8 +15,8 @@ use windlass_engine::{
 
 use crate::bank::BankClient;
 use crate::client::{Client, Place};
-use crate::coverage::Happening;
-use crate::model::{AdmitRequest, Giver, Parent, Right, Since};
+use crate::coverage::CoverageEvent;
+use crate::model::{AdmitRequest, Parent, Responder, Right, Since};
 use crate::script::Operation;
 use crate::violation::{Kind, breach};
 use crate::watch::Watch;
@@ -58,7 +58,7 @@ const CALLS: [&str; 2] = ["charge", "refund"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     Lease(u8),
-    Ticket(u8),
+    Request(u8),
 }
 
 /// The behaviour of a request's handler.
@@ -162,13 +162,13 @@ impl Client<'_> {
                 let (fingerprint, rate_limit) = (asks(pick(BODIES, variant)), Some(GROWTH));
                 Admit { request, fingerprint, owner, ttls: TERMS, rate_limit }.into()
             }
-            Operation::CompleteRequest { ticket, says } => {
-                let (request, owner) = self.ticket(ticket)?;
+            Operation::CompleteRequest { back, says } => {
+                let (request, owner) = self.owned_request(back)?;
                 let answer = Payload::json(format!("\"{owner} says {says}\""));
                 CompleteRequest { request, owner, answer }.into()
             }
-            Operation::ReleaseRequest { ticket } => {
-                let (request, owner) = self.ticket(ticket)?;
+            Operation::ReleaseRequest { back } => {
+                let (request, owner) = self.owned_request(back)?;
                 ReleaseRequest { request, owner }.into()
             }
             Operation::ClaimEffect { by, name, variant } => {
@@ -203,8 +203,8 @@ impl Client<'_> {
             Holder::Lease(back) => {
                 Some((EffectOwner::Task(self.fence(back)?), PROVIDER.to_owned()))
             }
-            Holder::Ticket(back) => {
-                let (request, owner) = self.ticket(back)?;
+            Holder::Request(back) => {
+                let (request, owner) = self.owned_request(back)?;
                 let key = KEYS.iter().position(|key| *key == request.key.reveal())?;
                 Some((EffectOwner::Request { request, owner }, provider_of(key)))
             }
@@ -241,7 +241,7 @@ pub(crate) async fn call_for_task(
 struct Handler {
     watch: Watch,
     key: &'static str,
-    giver: Option<Giver>,
+    responder: Option<Responder>,
     /// The number of commits when it began.
     moment: u64,
     is_over: bool,
@@ -250,7 +250,7 @@ struct Handler {
 impl Drop for Handler {
     fn drop(&mut self) {
         if !self.is_over {
-            self.watch.see().model.gives_up(self.key, self.giver.take());
+            self.watch.see().model.release_submitted(self.key, self.responder.take());
         }
     }
 }
@@ -262,12 +262,12 @@ pub(crate) async fn send(engine: Engine, sent: Sent, place: Place, watch: Watch)
     let since = {
         let mut seen = watch.see();
         seen.note(format_args!("ask {} of node {}: {sent:?}", place.call, place.node));
-        seen.model.wants(name, None, fingerprint);
+        seen.model.admission_requested(name, None, fingerprint);
         seen.model.since(&place.workflow_worker())
     };
-    let begin = |giver, moment| {
+    let begin = |responder, moment| {
         let (watch, key) = (watch.clone(), name);
-        Handler { watch, key, giver, moment, is_over: false }
+        Handler { watch, key, responder, moment, is_over: false }
     };
     let mut whole = begin(None, since.moment);
     let admit = admit_request(name, fingerprint, since);
@@ -278,7 +278,7 @@ pub(crate) async fn send(engine: Engine, sent: Sent, place: Place, watch: Watch)
         .admit(&scope, name, &request, |context| {
             whole.is_over = true;
             let moment = watch.see().model.since(&place.workflow_worker()).moment;
-            handler = Some(begin(Some(Giver::Until(context.until())), moment));
+            handler = Some(begin(Some(Responder::Until(context.until())), moment));
             handle((engine.clone(), context), sent, place, watch.clone(), admit.clone())
         })
         .await;
@@ -304,7 +304,7 @@ async fn handle(
     let until = own.1.until();
     let handled = act(own, sent, place, &watch, admit).await;
     if handled.is_err() {
-        watch.see().model.gives_up(KEYS[sent.key], Some(Giver::Until(until)));
+        watch.see().model.release_submitted(KEYS[sent.key], Some(Responder::Until(until)));
     }
     handled
 }
@@ -342,41 +342,41 @@ async fn act(
         return Err("transient failure".to_owned());
     }
     let text = format!("answer of call {}", place.call);
-    let giver = Giver::Until(until);
-    watch.see().model.gives(KEYS[key], giver, &format!("\"{text}\""));
+    let responder = Responder::Until(until);
+    watch.see().model.response_submitted(KEYS[key], responder, &format!("\"{text}\""));
     Ok(text)
 }
 
-type Told = Result<windlass_engine::AdmittedResponse<String>, AdmitError<String>>;
+type AdmitResult = Result<windlass_engine::AdmittedResponse<String>, AdmitError<String>>;
 
 fn judge(
     watch: &Watch,
     place: Place,
     admit: &AdmitRequest<'_>,
     handler: Option<&Handler>,
-    answer: Told,
+    result: AdmitResult,
 ) {
     let mut seen = watch.see();
     let call = place.call;
-    let told = match &answer {
+    let code = match &result {
         Ok(admitted) if admitted.replayed => "replayed",
         Ok(_) => "first",
         Err(AdmitError::Failed(_)) => "failed",
         Err(AdmitError::Refused(error)) => error.code(),
     };
-    seen.note(format_args!("answer {call}, Send: {told}"));
+    seen.note(format_args!("answer {call}, Send: {code}"));
     if seen.breach().is_some() {
         return;
     }
-    seen.coverage.sent(told);
-    let judged = match answer {
+    seen.coverage.sent(code);
+    let judged = match result {
         Ok(admitted) => {
             let text = format!("\"{}\"", admitted.response);
             let own = format!("\"answer of call {call}\"");
             if admitted.replayed && seen.model.was_open(admit) {
-                seen.count(Happening::WaitedForAnswer);
+                seen.count(CoverageEvent::WaitedForAnswer);
             }
-            let judged = seen.model.answer_told(admit, &text);
+            let judged = seen.model.check_response(admit, &text);
             match admitted.replayed || text == own {
                 true => judged,
                 false => breach(Kind::Request, format!("call {call} did not produce {text}")),
@@ -384,9 +384,10 @@ fn judge(
         }
         Err(AdmitError::Refused(Error::Rejected(rejection))) => {
             let just = match (&rejection, handler) {
-                (Rejection::RequestLost, Some(Handler { giver: Some(giver), moment, .. })) => {
-                    seen.model.may_be_released(admit.key, *moment, giver)
-                }
+                (
+                    Rejection::RequestLost,
+                    Some(Handler { responder: Some(responder), moment, .. }),
+                ) => seen.model.may_be_released(admit.key, *moment, responder),
                 _ => seen.model.may_refuse_admit(admit, &rejection),
             };
             let what = format!("call {call} was rejected: {rejection:?}");

@@ -21,7 +21,7 @@ pub(crate) fn adopt(random: &mut Random, tasks: &mut [TaskSpec]) {
 
 /// A call with one operation to one node.
 pub(crate) fn ask(node: u8, operation: Operation) -> Action {
-    Action::Ask { node, also: None, patience: None, operations: vec![operation] }
+    Action::Ask { node, also: None, disconnect_after: None, operations: vec![operation] }
 }
 
 impl Writer {
@@ -53,7 +53,7 @@ impl Writer {
             4 | 7 if self.weights.workers > 0 => self.plan_grant(),
             5 if self.weights.workers > 0 => self.plan_death(),
             0 if self.weights.children > 0 => self.plan_last_two(),
-            2 | 3 if self.weights.gates > 0 => self.plan_gate(),
+            2 | 3 if self.weights.limits > 0 => self.plan_limit_race(),
             1 | 6 if self.weights.waits > 0 => self.plan_signal(),
             8..11 if self.weights.requests > 0 => self.plan_request(),
             _ => self.plan_race(),
@@ -71,7 +71,7 @@ impl Writer {
         }
         operations.push(Operation::DeleteTask { task: named, id: 0 });
         operations.push(Operation::Create { task: named, id: 0, variant: 0 });
-        self.then(Action::Ask { node, also: None, patience: None, operations }, 20);
+        self.then(Action::Ask { node, also: None, disconnect_after: None, operations }, 20);
         self.claim_all(node, lane);
     }
 
@@ -135,7 +135,7 @@ impl Writer {
         let operations =
             lanes.chain(own.iter().map(|child| Operation::DeleteTask { task: *child, id: 0 }));
         let operations = operations.collect();
-        self.then(Action::Ask { node: rival, also: None, patience: None, operations }, 8);
+        self.then(Action::Ask { node: rival, also: None, disconnect_after: None, operations }, 8);
         self.lease_of(rival, parent, 0);
         self.then(ask(rival, Operation::Spawn { lease: held }), 16);
         let wait = Operation::WaitChildren { lease: held };

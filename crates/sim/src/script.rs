@@ -72,7 +72,7 @@ pub struct TaskSpec {
     /// Its parent task.
     pub parent: Option<String>,
     /// Its concurrency key or session.
-    pub gate: Option<LimitKey>,
+    pub limit_key: Option<LimitKey>,
     /// What its handler does, attempt by attempt, in a cycle.
     pub behaviors: Vec<Behavior>,
 }
@@ -144,7 +144,7 @@ pub enum Behavior {
     },
     Fail,
     FailForGood,
-    GiveUp,
+    NonRetryable,
     RetryAfter {
         ms: u64,
     },
@@ -176,12 +176,12 @@ pub struct Step {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A client calls a node, perhaps a second node concurrently. With patience, it disconnects
-    /// after that many rounds.
+    /// A client calls a node, perhaps a second node concurrently. It disconnects after
+    /// `disconnect_after` rounds.
     Ask {
         node: u8,
         also: Option<u8>,
-        patience: Option<u8>,
+        disconnect_after: Option<u8>,
         operations: Vec<Operation>,
     },
     /// Repeats an earlier call exactly.
@@ -214,7 +214,7 @@ pub enum Action {
         fault: ProcessFault,
     },
     /// The worker drains and the engine shuts down.
-    Retire {
+    Drain {
         node: u8,
     },
     Fault {
@@ -417,13 +417,13 @@ pub enum Operation {
         key: u8,
         variant: u8,
     },
-    /// By the owner of `ticket` admissions ago.
+    /// By the owner of `back` admissions ago.
     CompleteRequest {
-        ticket: u8,
+        back: u8,
         says: u8,
     },
     ReleaseRequest {
-        ticket: u8,
+        back: u8,
     },
     ClaimEffect {
         by: Holder,

@@ -32,8 +32,8 @@ pub(crate) fn shrink(script: &Script, kind: Kind, run: impl Fn(&Script) -> Optio
 
 fn without(script: &Script, from: usize, size: usize) -> Script {
     let to = (from + size).min(script.steps.len());
-    let kept: Vec<Step> = [&script.steps[..from], &script.steps[to..]].concat();
-    Script { steps: kept, ..script.clone() }
+    let remaining: Vec<Step> = [&script.steps[..from], &script.steps[to..]].concat();
+    Script { steps: remaining, ..script.clone() }
 }
 
 #[cfg(test)]

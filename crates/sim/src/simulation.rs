@@ -73,8 +73,8 @@ impl Simulation {
 
     /// The trace, line by line, whether or not a rule is broken.
     pub fn trace(&self) -> Vec<String> {
-        let told = Self { in_words: true, ..self.clone() };
-        told.play().0
+        let described = Self { in_words: true, ..self.clone() };
+        described.play().0
     }
 
     fn play(&self) -> (Vec<String>, Result<Report, Breach>) {

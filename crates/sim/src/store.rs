@@ -14,7 +14,7 @@ use windlass_store::{
 };
 use windlass_store_test::{FaultStore, Random};
 
-use crate::coverage::Happening;
+use crate::coverage::CoverageEvent;
 use crate::node::SimContext;
 use crate::script::{Point, ProcessFault};
 use crate::watch::Watch;
@@ -101,8 +101,8 @@ impl SimStore {
         let mut seen = self.watch.see();
         for update in changes.updates.iter().filter(stale) {
             match update.row.key.table {
-                Table::Children => seen.count(Happening::FamilyRaced),
-                Table::ConcurrencyLimit => seen.count(Happening::GateRaced),
+                Table::Children => seen.count(CoverageEvent::FamilyRaced),
+                Table::ConcurrencyLimit => seen.count(CoverageEvent::LimitRaced),
                 _ => {}
             }
         }

@@ -24,7 +24,7 @@ pub enum Kind {
     /// A task was leased before one that precedes it.
     Order,
     /// A task was deleted before its retention ended.
-    Reaped,
+    DeletedEarly,
     /// A sequence number of the log that does not follow the one before it.
     LogGap,
     /// A record differs from the state that the log gives.
@@ -59,7 +59,7 @@ pub enum Kind {
     Waitpoint,
     /// More leases or starts than a limit or quota allows, a session with two owners, or a task
     /// that is blocked by a limit with capacity.
-    Gate,
+    ConcurrencyLimit,
     /// A worker lost its leases despite timely heartbeats, or kept them without heartbeats.
     Worker,
     /// A key with two owners, a response that is not the first, or one that was given too late.

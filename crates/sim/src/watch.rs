@@ -8,10 +8,10 @@ use windlass_engine::Error;
 use windlass_store::MemoryStore;
 
 use crate::bank::Bank;
-use crate::client::{brief, told};
-use crate::coverage::{Coverage, Happening};
+use crate::client::{brief, brief_result};
+use crate::coverage::{Coverage, CoverageEvent};
 use crate::external_runtime::is_external_runtime;
-use crate::model::{Asked, Fenced, Model, Since};
+use crate::model::{Fenced, Model, Since, Submission};
 use crate::script::Script;
 use crate::trace::Trace;
 use crate::violation::{Breach, Kind};
@@ -33,15 +33,15 @@ pub(crate) struct Seen {
     /// Tokens that a client received, the latest last.
     pub(crate) tokens: Vec<Token>,
     /// Admitted requests and their owners, the latest last.
-    pub(crate) tickets: Vec<(RequestKey, String)>,
+    pub(crate) owned_requests: Vec<(RequestKey, String)>,
     /// The external service of handlers.
     pub(crate) bank: Bank,
     /// The log events that a reader has read.
     pub(crate) shown: Vec<LogEvent>,
     /// The log itself.
     pub(crate) log: Vec<LogEvent>,
-    /// Nodes that were asked to retire, by number and boot.
-    pub(crate) retiring: BTreeSet<(usize, u64)>,
+    /// Nodes that were asked to drain, by number and boot.
+    pub(crate) draining: BTreeSet<(usize, u64)>,
     /// Running handlers, by their leases.
     pub(crate) running: BTreeSet<Fenced>,
     /// Set when all faults end: handlers succeed from then on.
@@ -58,11 +58,11 @@ impl Watch {
             leases: Vec::new(),
             crashed: BTreeSet::new(),
             tokens: Vec::new(),
-            tickets: Vec::new(),
+            owned_requests: Vec::new(),
             bank: Bank::new(script.seed),
             shown: Vec::new(),
             log: Vec::new(),
-            retiring: BTreeSet::new(),
+            draining: BTreeSet::new(),
             running: BTreeSet::new(),
             recovered: false,
             breach: None,
@@ -84,8 +84,8 @@ impl Seen {
         self.trace.note(line);
     }
 
-    pub(crate) fn count(&mut self, happening: Happening) {
-        self.coverage.count(happening);
+    pub(crate) fn count(&mut self, event: CoverageEvent) {
+        self.coverage.count(event);
     }
 
     /// Stores the first broken rule.
@@ -125,14 +125,14 @@ impl Seen {
         let judged = judged.and_then(|()| model.observe_workflows(memory, changes, view.1, worker));
         self.judge(judged);
         for _ in 0..self.model.take_deaths() {
-            self.count(Happening::WorkerDied);
+            self.count(CoverageEvent::WorkerDied);
         }
         for _ in 0..self.model.take_unheld() {
-            self.count(Happening::LeaseNotHeld);
+            self.count(CoverageEvent::LeaseNotHeld);
         }
         self.count_met();
         if self.model.full_lanes() > before {
-            self.count(Happening::LaneFull);
+            self.count(CoverageEvent::LaneFull);
         }
     }
 
@@ -143,28 +143,28 @@ impl Seen {
         if !is_replaying {
             return;
         }
-        self.count(Happening::WorkflowReplayed);
+        self.count(CoverageEvent::WorkflowReplayed);
         if others > 0 {
-            self.count(Happening::InMemoryTwice);
+            self.count(CoverageEvent::InMemoryTwice);
         }
         let had = self.model.workflows.in_memory_of(&id.into());
         if had.is_some_and(|worker| self.crashed.contains(worker.as_str())) {
-            self.count(Happening::ReplayedAfterCrash);
+            self.count(CoverageEvent::ReplayedAfterCrash);
         }
     }
 
     pub(crate) fn count_met(&mut self) {
-        for happening in self.model.take_met() {
-            self.count(happening);
+        for event in self.model.take_met() {
+            self.count(event);
         }
     }
 
-    pub(crate) fn asked(&mut self, call: usize, node: usize, command: &Command) {
+    pub(crate) fn submitted(&mut self, call: usize, node: usize, command: &Command) {
         self.note(format_args!("ask {call} of node {node}: {}", brief(command)));
         if is_external_runtime(command) {
-            self.model.external_runtime.asked(command);
+            self.model.external_runtime.submitted(command);
         } else if !is_of_workflows(command) {
-            self.model.asked(command);
+            self.model.submitted(command);
         }
     }
 
@@ -175,7 +175,7 @@ impl Seen {
         since: Since,
         answer: &Result<Outcome, Error>,
     ) {
-        self.note(format_args!("answer {call}, {}: {}", command.name(), told(answer)));
+        self.note(format_args!("answer {call}, {}: {}", command.name(), brief_result(answer)));
         if self.breach.is_some() {
             return;
         }
@@ -191,11 +191,11 @@ impl Seen {
             self.judge(judged);
             return;
         }
-        let asked = Asked { command, seq, at, moment };
-        if self.model.was_settled(&asked) && answer.is_ok() {
-            self.coverage.count(Happening::SettleRepeated);
+        let submission = Submission { command, seq, at, moment };
+        if self.model.was_settled(&submission) && answer.is_ok() {
+            self.coverage.count(CoverageEvent::SettleRepeated);
         }
-        let judged = self.model.answered(&asked, answer);
+        let judged = self.model.answered(&submission, answer);
         self.judge(judged);
         self.count_met();
         match answer {
@@ -204,7 +204,7 @@ impl Seen {
             }
             Ok(Outcome::Admitted { .. }) => {
                 if let Command::Admit(Admit { request, owner, .. }) = command {
-                    self.tickets.push((request.clone(), owner.clone()));
+                    self.owned_requests.push((request.clone(), owner.clone()));
                 }
             }
             Ok(Outcome::WaitpointCreated(made)) => self.tokens.push(made.token.clone()),

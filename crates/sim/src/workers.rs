@@ -105,7 +105,7 @@ impl Writer {
         let mut operations: Vec<Operation> = lanes.collect();
         operations.push(Operation::DeleteTask { task, id: 0 });
         operations.push(Operation::Create { task, id: 0, variant: 0 });
-        self.then(Action::Ask { node, also: None, patience: None, operations }, 4);
+        self.then(Action::Ask { node, also: None, disconnect_after: None, operations }, 4);
     }
 
     /// A task is granted to one worker, which claims it while it is granted to another, revoked,

@@ -20,16 +20,16 @@ pub(crate) const MAX_NOTIFICATION_BYTES: usize = 7_900;
 /// The origin of every notice: another handle.
 const OTHER_HANDLE: u64 = 1;
 
-/// Listens until the store is dropped; signals `begun` once it listens.
+/// Listens until the store is dropped; signals `started` once it listens.
 pub(crate) async fn listen(
     link: Link,
     shared: Arc<Shared>,
     notices: broadcast::Sender<(u64, Notification)>,
-    begun: oneshot::Sender<()>,
+    started: oneshot::Sender<()>,
 ) {
-    let mut begun = Some(begun);
+    let mut started = Some(started);
     loop {
-        let ended = hear(&link, &shared, &notices, &mut begun).await;
+        let ended = hear(&link, &shared, &notices, &mut started).await;
         tracing::warn!(?ended, "the listening connection is lost or timed out");
         // No notifications arrive meanwhile: waiting claims must check.
         tell_anything(&shared, &notices);
@@ -41,18 +41,18 @@ async fn hear(
     link: &Link,
     shared: &Shared,
     notices: &broadcast::Sender<(u64, Notification)>,
-    begun: &mut Option<oneshot::Sender<()>>,
+    started: &mut Option<oneshot::Sender<()>>,
 ) -> Result<(), Error> {
     let Ok(connected) = timeout(shared.options.patience, link.connect()).await else {
         return Ok(());
     };
     let (client, mut connection) = connected?;
-    let (told, mut payloads) = mpsc::unbounded_channel();
+    let (sender, mut payloads) = mpsc::unbounded_channel();
     let driver = async move {
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
             if let AsyncMessage::Notification(notification) = message? {
                 // The listener may have ended.
-                let _ = told.send(notification.payload().to_owned());
+                let _ = sender.send(notification.payload().to_owned());
             }
         }
         Ok::<(), Error>(())
@@ -66,9 +66,9 @@ async fn hear(
         };
         let Ok(looked) = shared.options.in_time(begin).await else { return Ok(()) };
         looked?;
-        match begun.take() {
+        match started.take() {
             // On open, no record was read before.
-            Some(begun) => drop(begun.send(())),
+            Some(started) => drop(started.send(())),
             // Notifications sent meanwhile are lost, and the clock does not show all of them.
             None => tell_anything(shared, notices),
         }

@@ -17,9 +17,6 @@ pub const FORMAT: i64 = MIGRATIONS.len() as i64;
 /// Each migration raises the format by one.
 pub const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_initial.sql")];
 
-/// The lowest format that a program must support to open tables that this program creates.
-const LOWEST_COMPATIBLE: i64 = 1;
-
 /// How long to wait for another process that creates the tables.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -70,33 +67,30 @@ async fn durability(client: &Client) -> Result<String, StoreError> {
 
 /// The format of the tables; none if they do not exist.
 ///
-/// Refuses the tables of a version before the first release: their format numbers mean other
-/// tables. Their `meta` has a column that released formats do not have.
+/// Refuses the tables of an unreleased version: their format numbers mean other tables. Their
+/// `meta` has no column `lowest_compatible`.
 pub async fn read_format(client: &Client, schema: &str) -> Result<Option<i64>, StoreError> {
     let meta = format!(r#""{schema}".meta"#);
     if !ask::<bool>(client, "SELECT to_regclass($1) IS NOT NULL", &[(&meta, Type::TEXT)]).await? {
         return Ok(None);
     }
     let found = ask(client, &format!("SELECT format FROM {meta}"), &[]).await?;
-    let is_unreleased = "SELECT count(*) > 0 FROM pg_attribute \
-        WHERE attrelid = to_regclass($1) AND attname = 'lowest'";
-    if ask::<bool>(client, is_unreleased, &[(&meta, Type::TEXT)]).await? {
-        return Err(StoreError::Unreleased { found });
+    let lowest = format!("SELECT (to_jsonb(m) ->> 'lowest_compatible')::bigint FROM {meta} AS m");
+    match ask::<Option<i64>>(client, &lowest, &[]).await? {
+        None => Err(StoreError::Unreleased { found }),
+        Some(lowest) if lowest > FORMAT => {
+            Err(StoreError::Incompatible { found, supported: FORMAT })
+        }
+        Some(_) => Ok(Some(found)),
     }
-    let lowest_compatible = format!("SELECT lowest_compatible FROM {meta}");
-    if ask::<i64>(client, &lowest_compatible, &[]).await? > FORMAT {
-        return Err(StoreError::Incompatible { found, supported: FORMAT });
-    }
-    Ok(Some(found))
 }
 
 /// Creates or migrates the tables under an advisory lock; waiting processes hold no snapshot.
 async fn make(client: &Client, schema: &str, migrations: &[&str]) -> Result<(), StoreError> {
-    let lock = lock(client, "tables", schema).await?;
     let give_up_at = Instant::now() + PATIENCE;
     loop {
         client.batch_execute("BEGIN; SET LOCAL lock_timeout = '5s'").await.map_err(translate)?;
-        let made = try_make(client, schema, lock, migrations).await;
+        let made = try_make(client, schema, migrations).await;
         let end = if matches!(made, Ok(true)) { "COMMIT" } else { "ROLLBACK" };
         client.batch_execute(end).await.map_err(translate)?;
         if made? {
@@ -110,25 +104,19 @@ async fn make(client: &Client, schema: &str, migrations: &[&str]) -> Result<(), 
 }
 
 /// Returns false if another process holds the lock, or changed the tables meanwhile.
-async fn try_make(
-    client: &Client,
-    schema: &str,
-    lock: i64,
-    migrations: &[&str],
-) -> Result<bool, StoreError> {
+async fn try_make(client: &Client, schema: &str, all: &[&str]) -> Result<bool, StoreError> {
+    let lock = lock(client, "tables", schema).await?;
     let text = "SELECT pg_try_advisory_xact_lock($1)";
     if !ask::<bool>(client, text, &[(&lock, Type::INT8)]).await? {
         return Ok(false);
     }
-    let (found, to) = (read_format(client, schema).await?, migrations.len());
+    let (found, to) = (read_format(client, schema).await?, all.len());
     let done = usize::try_from(found.unwrap_or(0)).unwrap_or(usize::MAX);
     let mut script =
         format!(r#"CREATE SCHEMA IF NOT EXISTS "{schema}"; SET LOCAL search_path = "{schema}";"#);
-    script.extend(migrations.iter().skip(done).copied());
+    script.extend(all.iter().skip(done).copied());
     script += &match (found, uuid::Uuid::now_v7()) {
-        (None, incarnation) => {
-            format!("INSERT INTO meta VALUES (1, {to}, {LOWEST_COMPATIBLE}, '{incarnation}');")
-        }
+        (None, incarnation) => format!("INSERT INTO meta VALUES (1, {to}, 1, '{incarnation}');"),
         (Some(_), _) => format!("UPDATE meta SET format = greatest(format, {to});"),
     };
     match client.batch_execute(&script).await.map_err(translate) {
@@ -156,7 +144,7 @@ mod tests {
         let server = Server::start();
         make(&client(&server).await, "windlass", &MIGRATIONS[..1]).await.unwrap();
         let meta = server.sql(FORMATS);
-        assert!(meta.starts_with(&format!("1|{LOWEST_COMPATIBLE}|")), "{meta}");
+        assert!(meta.starts_with("1|1|"), "{meta}");
         (server, meta)
     }
 

@@ -81,7 +81,7 @@ impl Session {
 
     /// Sends all statements in order without waiting for each reply; returns their results. If
     /// sending fails, later statements are not sent.
-    pub(crate) async fn send_all(
+    pub(crate) async fn send(
         &self,
         statements: &[Statement<'_>],
     ) -> Result<Vec<Result<Vec<Row>, Error>>, Error> {
@@ -123,6 +123,6 @@ impl Session {
 
     /// Sends all statements in one round trip; fails with the first error.
     pub(crate) async fn all(&self, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, Error> {
-        self.send_all(statements).await?.into_iter().collect()
+        self.send(statements).await?.into_iter().collect()
     }
 }

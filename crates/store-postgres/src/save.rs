@@ -37,10 +37,9 @@ pub(crate) fn commit<'c>(
         add("lock_log", vec![Param::Int(seal.log_lock)]);
         let at = || Param::Int(seal.at.micros());
         let (channel, notification) = (Param::Text(seal.channel), Param::Text(seal.notification));
-        let inserted =
-            Param::Ints(changes.inserts.iter().map(|row| Some(row.key.hash64())).collect());
+        let keys = Param::Ints(changes.inserts.iter().map(|row| Some(row.key.hash64())).collect());
         let (last_deletion, follows) = (Param::Int(seal.last_deletion), Param::Int(seal.follows));
-        add("seal", vec![at(), channel, notification, last_deletion, inserted, follows]);
+        add("seal", vec![at(), channel, notification, last_deletion, keys, follows]);
         if !changes.deletes.is_empty() {
             let deleted = changes.deletes.iter().map(|(key, _)| Some(key.hash64())).collect();
             add("record_deletion", vec![at(), Param::Ints(deleted)]);

@@ -105,8 +105,8 @@ impl PostgresStore {
             pool,
         });
         let (sender, notices) = broadcast::channel(256);
-        let (begun, listening) = oneshot::channel();
-        let listener = tokio::spawn(listen::listen(link, shared.clone(), sender, begun));
+        let (started, listening) = oneshot::channel();
+        let listener = tokio::spawn(listen::listen(link, shared.clone(), sender, started));
         // Without a listener, polling has to suffice.
         let _ = timeout(shared.options.patience, listening).await;
         Ok(Self { shared, notices, listener })

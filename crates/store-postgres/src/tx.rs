@@ -41,16 +41,8 @@ impl PostgresTx {
         let session = shared.session().await?;
         let (now, session) = (Timestamp::default(), Some(session));
         let (id, lowest) = (CommitId::default(), LowWatermarks::default());
-        let mut tx = Self {
-            shared,
-            session,
-            now,
-            id,
-            last_deletion: 0,
-            locks: false,
-            waited: false,
-            lowest,
-        };
+        let (last_deletion, locks, waited) = (0, false, false);
+        let mut tx = Self { shared, session, now, id, last_deletion, locks, waited, lowest };
         let start = Statement::plain(tx.shared.sql().named("start"));
         let mut statements = vec![Statement::plain("BEGIN"), tx.shared.settings(), start];
         if tx.session()?.is_due_for_plans() {
@@ -72,12 +64,11 @@ impl PostgresTx {
         self.session.as_ref().ok_or_else(|| unavailable(DecodeError::Ended))
     }
 
-    async fn send_all(&mut self, statements: &[Statement<'_>]) -> Result<(), StoreError> {
-        let Ok(results) = self.shared.options.in_time(self.session()?.send_all(statements)).await
-        else {
+    async fn send(&mut self, statements: &[Statement<'_>]) -> Result<(), StoreError> {
+        let Ok(sent) = self.shared.options.in_time(self.session()?.send(statements)).await else {
             return Err(StoreError::OutcomeUnknown(self.id.clone()));
         };
-        let results = results.map_err(translate)?;
+        let results = sent.map_err(translate)?;
         // A failed transaction releases rows that others skipped: its rollback notifies them.
         if results.iter().all(Result::is_ok) {
             self.session = None;
@@ -133,7 +124,7 @@ impl Tx for PostgresTx {
             follows: self.now.max(changes.at).micros().saturating_add(shared.options.most_behind()),
         };
         let statements = save::commit(shared.sql(), &changes, &seal);
-        let results = self.send_all(&statements).await;
+        let results = self.send(&statements).await;
         // Concurrent scans could not see these rows yet, so their hints must not win.
         shared.hints.lower(&notification.lowest);
         results?;

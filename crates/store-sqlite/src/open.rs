@@ -20,9 +20,6 @@ pub const FORMAT: i64 = MIGRATIONS.len() as i64;
 /// Each migration raises the format by one.
 pub const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_initial.sql")];
 
-/// The lowest format that a program must support to open a database that this program creates.
-const LOWEST_COMPATIBLE: i64 = 1;
-
 const DURABLE: &str = "wal, synchronous=FULL";
 
 /// Larger than the default 4 KiB: bodies stay in one page, and the B-trees stay flat.
@@ -139,21 +136,15 @@ fn format(conn: &Connection, path: &Path) -> Result<Option<i64>, SqliteError> {
     if meta == 0 {
         return Err(corrupt(path, DecodeError::Foreign).into());
     }
-    refuse_unreleased(conn)?;
+    // Formats of unreleased versions have other tables under the same numbers.
+    if conn.column_exists(None, "meta", "lowest")? {
+        let found = conn.query_row("SELECT format FROM meta", [], |row| row.get(0))?;
+        return Err(StoreError::Unreleased { found }.into());
+    }
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
     let (format, lowest_compatible) = conn.query_row(sql::META, [], read)?;
     supported(format, lowest_compatible)?;
     Ok(Some(format))
-}
-
-/// Refuses a database of a version before the first release: its format numbers mean other tables.
-/// Its `meta` has a column that released formats do not have.
-fn refuse_unreleased(conn: &Connection) -> Result<(), SqliteError> {
-    if conn.query_row(sql::IS_UNRELEASED, [], |row| row.get(0))? {
-        let found = conn.query_row("SELECT format FROM meta", [], |row| row.get(0))?;
-        return Err(StoreError::Unreleased { found }.into());
-    }
-    Ok(())
 }
 
 /// Whether this program supports a database with this format.
@@ -195,16 +186,15 @@ fn migrate(
     options: &Options,
     migrations: &[&str],
 ) -> Result<(), SqliteError> {
-    let to = migrations.len() as i64;
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let applied = format(&tx, path)?.unwrap_or(0);
+    let (applied, to) = (format(&tx, path)?.unwrap_or(0), migrations.len() as i64);
     for migration in migrations.iter().skip(usize::try_from(applied).unwrap_or(usize::MAX)) {
         tx.execute_batch(migration)?;
         options.hit("sqlite.migrate.step")?;
     }
     if applied == 0 {
-        let insert = "INSERT INTO meta VALUES (1, ?, ?, ?, 0, 0)";
-        tx.execute(insert, (to, LOWEST_COMPATIBLE, Uuid::now_v7().to_string()))?;
+        let meta = (to, Uuid::now_v7().to_string());
+        tx.execute("INSERT INTO meta VALUES (1, ?, 1, ?, 0, 0)", meta)?;
     }
     tx.execute("UPDATE meta SET format = max(format, ?)", [to])?;
     options.hit("sqlite.migrate.before")?;
@@ -268,7 +258,7 @@ mod tests {
     fn first() -> Connection {
         let mut conn = Connection::open_in_memory().unwrap();
         migrate(&mut conn, Path::new(""), &Options::default(), &MIGRATIONS[..1]).unwrap();
-        assert_eq!(formats(&conn), (1, LOWEST_COMPATIBLE));
+        assert_eq!(formats(&conn), (1, 1));
         conn
     }
 
@@ -280,7 +270,7 @@ mod tests {
         for _ in 0..2 {
             let migrations = [MIGRATIONS[0], LATER];
             migrate(&mut conn, path, &Options::default(), &migrations).unwrap();
-            assert_eq!(formats(&conn), (2, LOWEST_COMPATIBLE));
+            assert_eq!(formats(&conn), (2, 1));
             conn.execute("INSERT INTO later VALUES (1)", []).unwrap();
         }
         let after: String =
@@ -302,7 +292,7 @@ mod tests {
             let failpoints = Failpoints::new(full);
             let options = Options { failpoints, ..Options::default() };
             migrate(&mut conn, Path::new(""), &options, migrations).unwrap_err();
-            assert_eq!((formats(&conn), tables(&conn)), ((1, LOWEST_COMPATIBLE), before));
+            assert_eq!((formats(&conn), tables(&conn)), ((1, 1), before));
         }
     }
 }

@@ -6,21 +6,15 @@ use std::sync::LazyLock;
 use windlass_core::{IndexSpec, Range, Scan, Table, TableSpec, Value};
 use windlass_store::{Count, Query};
 
-/// The commit mark: the time, the last sequence number of the log, and the batch number of this
-/// handle.
+/// The commit mark: time, last sequence number of the log, and batch number of this handle.
 pub(crate) const SET_CLOCK: &str = "UPDATE meta SET clock = max(clock, ?), last_seq = ?";
 pub(crate) const SET_BATCH: &str = "INSERT INTO writer (id, batch, at, reopened) \
     VALUES (?, ?, ?, 0) ON CONFLICT (id) DO UPDATE SET batch = excluded.batch, at = excluded.at";
 
-pub(crate) const META: &str =
-    "SELECT format, lowest_compatible, clock, last_seq FROM meta WHERE id = 1";
-/// Whether the table `meta` is that of an unreleased version.
-pub(crate) const IS_UNRELEASED: &str =
-    "SELECT count(*) > 0 FROM pragma_table_info('meta') WHERE name = 'lowest'";
+pub(crate) const META: &str = "SELECT format, lowest_compatible, clock, last_seq FROM meta";
 pub(crate) const LOG: &str = "SELECT incarnation, last_seq FROM meta WHERE id = 1";
 pub(crate) const RENEW: &str = "UPDATE meta SET incarnation = ? WHERE id = 1";
 pub(crate) const DATA_VERSION: &str = "PRAGMA data_version";
-
 pub(crate) const LOG_HEAD: &str = "SELECT seq, at FROM event ORDER BY seq LIMIT ?";
 pub(crate) const APPEND: &str = "INSERT INTO event \
     (seq, at, tenant, lane, task, kind, category, name, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";

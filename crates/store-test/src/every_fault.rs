@@ -13,7 +13,7 @@ use windlass_store::{ManualClock, Store, StoreError};
 use crate::factory::Factory;
 use crate::fault::{Call, CrashPoint, Failure, FaultStore};
 use crate::fixture::START;
-use crate::runner::{Answer, Order, attempt};
+use crate::runner::{CommandResult, Order, attempt};
 use crate::snapshot::Snapshot;
 
 /// Attempts of the test client; no run needs nearly as many.
@@ -88,7 +88,7 @@ impl Trial {
 
     /// Plays the script like a retrying client: commands that the store failed are retried, and
     /// unknown outcomes are looked up first.
-    async fn play(&self) -> (Vec<Answer>, Snapshot) {
+    async fn play(&self) -> (Vec<CommandResult>, Snapshot) {
         let mut answers = Vec::new();
         let bulk = Create { tenant: Tenant::default(), tasks: vec![task("a"), task("b")] };
         answers.push(self.ask(&bulk.into()).await);
@@ -107,7 +107,7 @@ impl Trial {
         (answers, snapshot)
     }
 
-    async fn ask(&self, command: &Command) -> Answer {
+    async fn ask(&self, command: &Command) -> CommandResult {
         let commands = std::slice::from_ref(command);
         for _ in 0..MOST_TRIES {
             match attempt(&self.store, commands, Order::Strict, &Hints::default()).await {
@@ -139,7 +139,7 @@ fn task(id: &str) -> NewTask {
     new
 }
 
-fn leased(answer: &Answer) -> Vec<Arc<Task>> {
+fn leased(answer: &CommandResult) -> Vec<Arc<Task>> {
     match answer {
         Ok(Outcome::Claimed(tasks)) => tasks.clone(),
         other => panic!("unexpected outcome of a claim: {other:?}"),

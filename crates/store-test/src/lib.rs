@@ -41,5 +41,5 @@ pub use factory::{Factory, MemoryFactory};
 pub use fault::{Call, CrashPoint, Failure, FaultStore, Pause};
 pub use log_fold::LogFold;
 pub use random::Random;
-pub use runner::{Answer, Batch, Order, execute, execute_batch};
+pub use runner::{Batch, CommandResult, Order, execute, execute_batch};
 pub use snapshot::Snapshot;

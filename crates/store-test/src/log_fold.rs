@@ -77,11 +77,11 @@ impl LogFold {
     fn apply(&mut self, key: &TaskKey, at: Timestamp, change: &Change) -> Result<(), String> {
         let known = self.tasks.entry(key.clone()).or_default();
         let before = known.clone();
-        let told = || format!("{} {} at {at} after {before:?}", key.id, change.name());
+        let context = || format!("{} {} at {at} after {before:?}", key.id, change.name());
         if at < before.at {
-            return Err(format!("time decreases: {}", told()));
+            return Err(format!("time decreases: {}", context()));
         }
-        let phase = known.next(change).ok_or_else(told)?;
+        let phase = known.next(change).ok_or_else(context)?;
         if phase == Phase::Absent || *change == Change::Created {
             *known = Folded::default();
         }
@@ -156,7 +156,7 @@ impl Folded {
                 self.lost = Some(*epoch);
                 self.held(*epoch).map(|_| Phase::Ready)
             }
-            Change::RetryScheduled { .. } | Change::Delayed { .. } => {
+            Change::RetryScheduled { .. } | Change::Snoozed { .. } => {
                 self.attempts = None;
                 let late = self.phase == Phase::Ready && self.lost.take().is_some();
                 // A suspension may fail by its timeout.

@@ -7,7 +7,7 @@ use windlass_core::{
 use windlass_store::{CommitId, Store, StoreError};
 
 /// The result of a command.
-pub type Answer = Result<Outcome, Rejection>;
+pub type CommandResult = Result<Outcome, Rejection>;
 
 /// Rounds after which a batch does not converge.
 const MOST_ROUNDS: usize = 64;
@@ -29,14 +29,14 @@ pub enum Order {
 pub struct Batch {
     pub now: Timestamp,
     /// In the order of the commands.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<CommandResult>,
     pub changes: ChangeSet,
     /// Hints for the next batch.
     pub hints: Hints,
 }
 
 /// Decides and commits one command in its own batch; retries after a conflict.
-pub async fn execute(store: &dyn Store, command: &Command) -> Result<Answer, StoreError> {
+pub async fn execute(store: &dyn Store, command: &Command) -> Result<CommandResult, StoreError> {
     let commands = std::slice::from_ref(command);
     let batch = execute_batch(store, commands, Order::Strict, &Hints::default()).await?;
     Ok(batch.answers.into_iter().next().expect("a batch has a result for each command"))
@@ -107,7 +107,7 @@ struct Deciding<'c> {
     world: World,
     commands: &'c [Command],
     order: Order,
-    answers: Vec<Option<Answer>>,
+    answers: Vec<Option<CommandResult>>,
     rounds: usize,
 }
 

@@ -26,14 +26,14 @@ pub struct MemoryStore {
 
 #[derive(Debug)]
 struct Shared {
-    kept: Mutex<Kept>,
+    state: Mutex<State>,
     incarnation: String,
     handles: AtomicU64,
     notices: broadcast::Sender<(u64, Notification)>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct State {
     tables: ReferenceTables,
     last_commit_at: Timestamp,
     pace: MonotonicTime,
@@ -52,7 +52,7 @@ impl MemoryStore {
 
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let shared = Shared {
-            kept: Mutex::default(),
+            state: Mutex::default(),
             incarnation: uuid::Uuid::now_v7().to_string(),
             handles: AtomicU64::new(1),
             notices: broadcast::Sender::new(1_024),
@@ -82,8 +82,8 @@ impl MemoryStore {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().expect("no code panics while holding the records")
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while holding the records")
     }
 }
 
@@ -91,9 +91,9 @@ impl Shared {
 impl Store for MemoryStore {
     async fn begin(&self) -> Result<Box<dyn Tx>, StoreError> {
         let now = {
-            let mut kept = self.shared.lock();
-            let last = kept.last_commit_at;
-            kept.pace.now(&*self.clock, last)
+            let mut state = self.shared.lock();
+            let last = state.last_commit_at;
+            state.pace.now(&*self.clock, last)
         };
         let (shared, handle) = (self.shared.clone(), self.handle);
         Ok(Box::new(MemoryTx { shared, now, handle, commits: self.commits.clone() }))
@@ -104,16 +104,16 @@ impl Store for MemoryStore {
     }
 
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
-        let kept = self.shared.lock();
-        let rows = kept.tables.rows().filter(|row| matches(row, query));
+        let state = self.shared.lock();
+        let rows = state.tables.rows().filter(|row| matches(row, query));
         Ok(rows.take(query.limit).map(stored).collect())
     }
 
     async fn count(&self, count: &Count) -> Result<Vec<(Vec<Value>, u64)>, StoreError> {
-        let kept = self.shared.lock();
+        let state = self.shared.lock();
         let spec = count.table.spec();
         let mut counts = BTreeMap::new();
-        for row in kept.tables.rows().filter(|row| counts_in(row, count)) {
+        for row in state.tables.rows().filter(|row| counts_in(row, count)) {
             let kind = count.by.iter().map(|column| spec.value(row, column).clone());
             *counts.entry(kind.collect()).or_default() += 1;
         }
@@ -121,8 +121,8 @@ impl Store for MemoryStore {
     }
 
     async fn payloads(&self, keys: &[PayloadKey]) -> Result<Vec<Option<Payload>>, StoreError> {
-        let kept = self.shared.lock();
-        Ok(keys.iter().map(|key| kept.tables.payload(key).cloned()).collect())
+        let state = self.shared.lock();
+        Ok(keys.iter().map(|key| state.tables.payload(key).cloned()).collect())
     }
 
     async fn events(&self, after: u64, limit: usize) -> Result<Vec<LogEvent>, StoreError> {
@@ -164,23 +164,23 @@ impl Tx for MemoryTx {
     }
 
     async fn load(&mut self, wanted: Arc<LoadRequest>) -> Result<Loaded, StoreError> {
-        let kept = self.shared.lock();
-        Ok(Loaded { as_of: kept.last_commit_at, ..kept.tables.load(&wanted) })
+        let state = self.shared.lock();
+        Ok(Loaded { as_of: state.last_commit_at, ..state.tables.load(&wanted) })
     }
 
     async fn commit(self: Box<Self>, changes: Arc<ChangeSet>) -> Result<(), StoreError> {
-        let mut kept = self.shared.lock();
+        let mut state = self.shared.lock();
         // A key that was inserted and deleted since this batch began looks as if it had never
         // existed. So inserts conflict with any commit since then.
-        if !changes.inserts.is_empty() && self.now <= kept.last_commit_at {
+        if !changes.inserts.is_empty() && self.now <= state.last_commit_at {
             return Err(StoreError::Conflict);
         }
-        kept.tables.commit(&changes).map_err(|_| StoreError::Conflict)?;
+        state.tables.commit(&changes).map_err(|_| StoreError::Conflict)?;
         if changes.is_empty() {
             return Ok(());
         }
-        kept.last_commit_at = kept.last_commit_at.max(self.now).max(changes.commit_time);
-        drop(kept);
+        state.last_commit_at = state.last_commit_at.max(self.now).max(changes.commit_time);
+        drop(state);
         self.commits.fetch_add(1, Ordering::Relaxed);
         // Without a receiver no other engine shares the store.
         let _ = self.shared.notices.send((self.handle, Notification::of(&changes)));

@@ -19,24 +19,24 @@ const MOST_RECENT: usize = 64;
 const MOST: usize = 10_000;
 
 /// An index, and the values of the columns that identify a queue in it.
-type Queue = (Index, Vec<Value>);
+type QueueKey = (Index, Vec<Value>);
 
 /// For each queue that a batch touched, the lowest position that it read or wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LowWatermarks(BTreeMap<Queue, Vec<Value>>);
+pub struct LowWatermarks(BTreeMap<QueueKey, Vec<Value>>);
 
 /// Known head positions of queues. A hint may be wrong until the next full scan, a few seconds
 /// later.
 #[derive(Debug, Default)]
-pub struct ScanHints(Mutex<BTreeMap<Queue, Known>>);
+pub struct ScanHints(Mutex<BTreeMap<QueueKey, QueueHint>>);
 
 #[derive(Debug)]
-struct Known {
+struct QueueHint {
     start: Option<Vec<Value>>,
     /// When the next full scan is due.
     good_until: Option<Instant>,
     /// Number of updates received for this queue.
-    told: u64,
+    updates: u64,
     /// The latest updates.
     recent: VecDeque<Vec<Value>>,
 }
@@ -45,23 +45,23 @@ struct Known {
 #[derive(Debug)]
 pub struct HintProbe {
     /// None for a scan of a later page, or of an index without queues.
-    queue: Option<Queue>,
+    queue: Option<QueueKey>,
     /// Where to start; none for the head.
     pub start: Option<Vec<Value>>,
-    told: u64,
-    begun: Instant,
+    updates: u64,
+    began_at: Instant,
 }
 
 /// The queue of a position, if the index consists of queues.
-fn queue(index: Index, position: &[Value]) -> Option<Queue> {
+fn queue(index: Index, position: &[Value]) -> Option<QueueKey> {
     Some((index, position.get(..index.queue_columns()?)?.to_vec()))
 }
 
 impl LowWatermarks {
     pub fn note(&mut self, index: Index, position: Vec<Value>) {
         let Some(queue) = queue(index, &position) else { return };
-        let known = self.0.entry(queue).or_insert_with(|| position.clone());
-        *known = position.min(std::mem::take(known));
+        let lowest = self.0.entry(queue).or_insert_with(|| position.clone());
+        *lowest = position.min(std::mem::take(lowest));
     }
 
     /// Notes the first positions of these pages.
@@ -98,40 +98,44 @@ impl LowWatermarks {
 }
 
 impl ScanHints {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Queue, Known>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<QueueKey, QueueHint>> {
         self.0.lock().expect("no code panics while holding the hints")
     }
 
     /// The start position for a scan.
     pub fn probe(&self, scan: &Scan) -> HintProbe {
-        let begun = Instant::now();
+        let began_at = Instant::now();
         let queue = queue(scan.range.index, &scan.range.prefix).filter(|_| scan.after.is_none());
-        let Some(queue) = queue else { return HintProbe { queue, start: None, told: 0, begun } };
+        let Some(queue) = queue else {
+            return HintProbe { queue, start: None, updates: 0, began_at };
+        };
         let mut all = self.lock();
         if all.len() > MOST {
             all.clear();
         }
-        let fresh = Known { start: None, good_until: None, told: 0, recent: VecDeque::new() };
-        let known = all.entry(queue.clone()).or_insert(fresh);
-        let recent = known.good_until.is_some_and(|until| begun < until);
-        let start = known.start.clone().filter(|_| recent);
-        HintProbe { start, told: known.told, queue: Some(queue), begun }
+        let fresh =
+            QueueHint { start: None, good_until: None, updates: 0, recent: VecDeque::new() };
+        let hint = all.entry(queue.clone()).or_insert(fresh);
+        let recent = hint.good_until.is_some_and(|until| began_at < until);
+        let start = hint.start.clone().filter(|_| recent);
+        HintProbe { start, updates: hint.updates, queue: Some(queue), began_at }
     }
 
     /// Updates the hint from the result of a scan.
     pub fn learn(&self, probe: HintProbe, page: &[PageRow]) {
         let mut all = self.lock();
-        let Some(known) = probe.queue.and_then(|queue| all.get_mut(&queue)) else { return };
+        let Some(hint) = probe.queue.and_then(|queue| all.get_mut(&queue)) else { return };
         // Fails if the hints were dropped meanwhile.
-        let told = known.told.checked_sub(probe.told).and_then(|told| usize::try_from(told).ok());
-        let Some(told) = told.filter(|told| *told <= known.recent.len()) else { return };
+        let missed =
+            hint.updates.checked_sub(probe.updates).and_then(|missed| usize::try_from(missed).ok());
+        let Some(missed) = missed.filter(|missed| *missed <= hint.recent.len()) else { return };
         if probe.start.is_none() {
-            let took = probe.begun.elapsed();
-            known.good_until = Some(probe.begun + LOOK_AT_ALL.max(PART_OF_TIME * took));
+            let took = probe.began_at.elapsed();
+            hint.good_until = Some(probe.began_at + LOOK_AT_ALL.max(PART_OF_TIME * took));
         }
         if let Some(first) = page.first() {
-            let told = known.recent.iter().rev().take(told);
-            known.start = told.chain([&first.position]).min().cloned();
+            let updates = hint.recent.iter().rev().take(missed);
+            hint.start = updates.chain([&first.position]).min().cloned();
         }
     }
 
@@ -139,13 +143,13 @@ impl ScanHints {
     pub fn lower(&self, lowest: &LowWatermarks) {
         let mut all = self.lock();
         for (queue, position) in &lowest.0 {
-            if let Some(known) = all.get_mut(queue) {
-                known.told += 1;
-                known.recent.push_back(position.clone());
-                if known.recent.len() > MOST_RECENT {
-                    known.recent.pop_front();
+            if let Some(hint) = all.get_mut(queue) {
+                hint.updates += 1;
+                hint.recent.push_back(position.clone());
+                if hint.recent.len() > MOST_RECENT {
+                    hint.recent.pop_front();
                 }
-                known.start = known.start.take().map(|start| start.min(position.clone()));
+                hint.start = hint.start.take().map(|start| start.min(position.clone()));
             }
         }
     }
@@ -184,7 +188,7 @@ mod tests {
         start
     }
 
-    fn told(hints: &ScanHints, lane: &str, ready_at: i64) {
+    fn lower(hints: &ScanHints, lane: &str, ready_at: i64) {
         let mut lowest = LowWatermarks::default();
         lowest.note(Index::TaskReady, at(lane, ready_at));
         hints.lower(&LowWatermarks::decode(&lowest.encode()).unwrap());
@@ -205,10 +209,10 @@ mod tests {
     fn an_insert_before_the_hint_lowers_it() {
         let hints = ScanHints::default();
         look(&hints, &page("a", 50));
-        told(&hints, "b", 10);
-        told(&hints, "a", 60);
+        lower(&hints, "b", 10);
+        lower(&hints, "a", 60);
         assert_eq!(look(&hints, &page("a", 50)), Some(at("a", 50)));
-        told(&hints, "a", 20);
+        lower(&hints, "a", 20);
         assert_eq!(look(&hints, &page("a", 20)), Some(at("a", 20)));
     }
 
@@ -216,10 +220,10 @@ mod tests {
     fn an_update_during_a_scan_is_not_lost() {
         let hints = ScanHints::default();
         look(&hints, &page("a", 10));
-        let begun = hints.probe(&scan("a"));
-        told(&hints, "a", 20);
-        told(&hints, "a", 90);
-        hints.learn(begun, &page("a", 50));
+        let probe = hints.probe(&scan("a"));
+        lower(&hints, "a", 20);
+        lower(&hints, "a", 90);
+        hints.learn(probe, &page("a", 50));
         assert_eq!(look(&hints, &page("a", 50)), Some(at("a", 20)));
         assert_eq!(look(&hints, &page("a", 50)), Some(at("a", 50)), "the updates are consumed");
     }
@@ -228,17 +232,17 @@ mod tests {
     fn too_many_updates_during_a_scan_discard_its_result() {
         let hints = ScanHints::default();
         look(&hints, &page("a", 10));
-        let begun = hints.probe(&scan("a"));
+        let probe = hints.probe(&scan("a"));
         for nth in 0..=MOST_RECENT as i64 {
-            told(&hints, "a", 20 + nth);
+            lower(&hints, "a", 20 + nth);
         }
-        hints.learn(begun, &page("a", 50));
+        hints.learn(probe, &page("a", 50));
         assert_eq!(look(&hints, &page("a", 20)), Some(at("a", 10)));
-        let begun = hints.probe(&scan("a"));
-        told(&hints, "a", 5);
+        let probe = hints.probe(&scan("a"));
+        lower(&hints, "a", 5);
         hints.forget();
         look(&hints, &page("a", 10));
-        hints.learn(begun, &page("a", 50));
+        hints.learn(probe, &page("a", 50));
         assert_eq!(look(&hints, &[]), Some(at("a", 10)), "the scan predates the hints");
     }
 

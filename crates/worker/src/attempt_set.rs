@@ -21,7 +21,7 @@ impl AttemptSet {
     /// Starts an attempt, unless all are aborted.
     pub(crate) fn spawn(&self, attempt: impl Future<Output = ()> + Send + 'static) {
         if let Some(attempts) = &mut *self.lock() {
-            reap(attempts);
+            remove_ended(attempts);
             attempts.spawn(attempt);
         }
     }
@@ -30,9 +30,9 @@ impl AttemptSet {
         self.lock().as_ref().is_none_or(JoinSet::is_empty)
     }
 
-    /// Reaps the attempts that have ended.
-    pub(crate) fn reap(&self) {
-        self.lock().iter_mut().for_each(reap);
+    /// Removes the attempts that have ended.
+    pub(crate) fn remove_ended(&self) {
+        self.lock().iter_mut().for_each(remove_ended);
     }
 
     /// Waits for all attempts, also for those that start meanwhile.
@@ -55,7 +55,7 @@ impl AttemptSet {
     }
 }
 
-fn reap(attempts: &mut JoinSet<()>) {
+fn remove_ended(attempts: &mut JoinSet<()>) {
     while let Some(ended) = attempts.try_join_next() {
         report(ended);
     }

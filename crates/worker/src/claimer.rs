@@ -111,7 +111,7 @@ impl Claimer {
             if !self.state.attempts.is_empty() {
                 busy_at = Instant::now();
             }
-            self.state.attempts.reap();
+            self.state.attempts.remove_ended();
         }
     }
 

@@ -66,7 +66,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a lane uncounts a lease that ends",
         file: "crates/core/src/primitive/transition.rs",
-        from: "gate.running = gate.running.saturating_sub(1);",
+        from: "concurrency.running = concurrency.running.saturating_sub(1);",
         to: "",
     },
     Mutation {
@@ -144,7 +144,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "an ended task stays for its retention time",
         file: "crates/core/src/task/record.rs",
-        from: "return Some(at.plus_ms(kept_ms))",
+        from: "return Some(at.plus_ms(retention_ms))",
         to: "return Some(*at)",
     },
     Mutation {
@@ -180,7 +180,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a used waitpoint rejects a second message",
         file: "crates/core/src/command/complete_waitpoint.rs",
-        from: "if matches!(waitpoint.state, WaitpointState::Used { .. }) {",
+        from: "if matches!(waitpoint.state, WaitpointState::Completed { .. }) {",
         to: "if false {",
     },
     Mutation {

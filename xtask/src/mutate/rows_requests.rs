@@ -94,7 +94,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a repeated call is looked up before it is made again",
         file: "crates/engine/src/effect_call.rs",
-        from: "let found = if known && !self.is_idempotent {",
+        from: "let found = if existed && !self.is_idempotent {",
         to: "let found = if false {",
     },
 ];

@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use duroxide::provider_validation as of;
 use duroxide::provider_validations::ProviderFactory as _;
 
-use crate::ground::{Factory, Ground};
+use crate::test_database::{Factory, TestDatabase};
 
 /// How many functions the suite has.
 const FUNCTIONS: usize = 233;
@@ -45,7 +45,7 @@ macro_rules! suite {
                 $(
                     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                     async fn $function() {
-                        let factory = Factory::new(Ground::sqlite());
+                        let factory = Factory::new(TestDatabase::sqlite());
                         call!($how, of::$module::$function, factory);
                         factory.close().await;
                     }
@@ -59,10 +59,10 @@ macro_rules! suite {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $module() {
-                    let ground = Ground::postgres();
+                    let database = TestDatabase::postgres();
                     let mut failed: Vec<&str> = Vec::new();
                     $(
-                        let factory = Factory::new(ground.clone());
+                        let factory = Factory::new(database.clone());
                         let function = async { call!($how, of::$module::$function, factory) };
                         if caught(function).await.is_err() {
                             failed.push(stringify!($function));

@@ -32,13 +32,13 @@ pub(crate) async fn push(storage: &Storage, settings: &Settings) -> Result<Vec<D
 }
 
 async fn one_by_one(storage: &Storage, settings: &Settings) -> Result<Vec<Duration>, Failure> {
-    let (taken, jobs) = (Arc::new(AtomicU64::new(0)), settings.jobs);
+    let (pushed, jobs) = (Arc::new(AtomicU64::new(0)), settings.jobs);
     let producers: Vec<_> = (0..settings.concurrency)
         .map(|_| {
-            let (mut storage, taken) = (storage.clone(), taken.clone());
+            let (mut storage, pushed) = (storage.clone(), pushed.clone());
             tokio::spawn(async move {
                 let mut latencies = Vec::new();
-                while taken.fetch_add(1, Ordering::Relaxed) < jobs {
+                while pushed.fetch_add(1, Ordering::Relaxed) < jobs {
                     let started = Instant::now();
                     storage.push(mail()).await?;
                     latencies.push(started.elapsed());

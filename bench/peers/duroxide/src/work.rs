@@ -31,16 +31,16 @@ pub(crate) struct Work {
 }
 
 /// Removes a flag from the arguments and returns whether it was given.
-pub(crate) fn take(args: &mut Vec<String>, word: &str) -> bool {
-    let found = args.iter().position(|arg| arg == word);
+pub(crate) fn take(args: &mut Vec<String>, option: &str) -> bool {
+    let found = args.iter().position(|arg| arg == option);
     found.map(|at| args.remove(at)).is_some()
 }
 
-fn number(args: &mut Vec<String>, word: &str, otherwise: usize) -> Result<usize, Failure> {
-    let Some(at) = args.iter().position(|arg| arg == word) else { return Ok(otherwise) };
+fn number(args: &mut Vec<String>, option: &str, otherwise: usize) -> Result<usize, Failure> {
+    let Some(at) = args.iter().position(|arg| arg == option) else { return Ok(otherwise) };
     args.remove(at);
     if at == args.len() {
-        return Err(format!("{word} needs a number").into());
+        return Err(format!("{option} needs a number").into());
     }
     Ok(args.remove(at).parse()?)
 }

@@ -38,7 +38,7 @@ pub(crate) fn details(entry: &LogEvent) -> String {
             format!("{}: {}; next attempt at {}", class.as_str(), one_line(&reason), later(at))
         }
         Change::Failed { class, reason } => format!("{}: {}", class.as_str(), one_line(&reason)),
-        Change::Delayed { until } => format!("until {}", later(until)),
+        Change::Snoozed { until } => format!("until {}", later(until)),
         Change::Cancelled { reason } => one_line(&reason),
         Change::LeaseExpired { lost_leases, cause, .. } => match cause {
             LeaseLoss::Expired => format!("lost lease {lost_leases}"),
@@ -171,8 +171,8 @@ mod tests {
             ("created", r#"{"change":"created"}"#, ""),
             ("claimed", r#"{"change":"claimed","epoch":1,"worker":"w"}"#, "by w"),
             (
-                "delayed",
-                r#"{"change":"delayed","until":61000000}"#,
+                "snoozed",
+                r#"{"change":"snoozed","until":61000000}"#,
                 "until 1970-01-01T00:01:01.000Z (1m later)",
             ),
             ("failed", r#"{"change":"failed","class":"crash","reason":"a\nb"}"#, "crash: a b"),
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn timestamps_are_written_out() {
-        let json = entry_json(&entry("delayed", r#"{"change":"delayed","until":0}"#), "i");
+        let json = entry_json(&entry("snoozed", r#"{"change":"snoozed","until":0}"#), "i");
         assert_eq!(json["details"], json!({ "until": "1970-01-01T00:00:00.000Z" }));
         assert_eq!(json["cursor"], "i:7");
         assert_eq!(entry_json(&entry("x", "no json"), "i")["details"], json!({}));

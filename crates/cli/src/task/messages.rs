@@ -57,7 +57,7 @@ fn described(received: &ReceivedMessage) -> Value {
         "name": message.name,
         "source": message.source,
         "waitpoint": message.waitpoint,
-        "posted_at": time(message.posted_at),
+        "sent_at": time(message.sent_at),
         "visible_at": time(message.visible_at),
         "resumed_attempt": message.consumed_by.is_some(),
         "payload": received.payload.as_ref().map(payload_json),
@@ -77,7 +77,7 @@ fn row(received: &ReceivedMessage, now: Timestamp) -> [String; 6] {
         message.seq.to_string(),
         printable(&message.name),
         printable(&message.source),
-        duration::distance(message.posted_at, now),
+        duration::distance(message.sent_at, now),
         state,
         received.payload.as_ref().map(brief).unwrap_or_default(),
     ]

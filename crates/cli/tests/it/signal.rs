@@ -83,10 +83,10 @@ async fn a_waitpoint_accepts_one_message_with_its_token() {
     let again = command.env("WINDLASS_TOKEN", token.trim()).output().unwrap();
     assert_eq!(again.status.code(), Some(3));
     let complaint = String::from_utf8(again.stderr).unwrap();
-    assert!(complaint.contains("[waitpoint_used]"), "{complaint}");
+    assert!(complaint.contains("[waitpoint_completed]"), "{complaint}");
 
     let listed = store.one("waitpoint list --task t");
-    assert_eq!((&listed["state"], &listed["message"]), (&"used".into(), &1.into()));
+    assert_eq!((&listed["state"], &listed["message"]), (&"completed".into(), &1.into()));
     let mac = token.trim().rsplit('.').next().unwrap();
     let all = [
         store.ok("waitpoint list"),

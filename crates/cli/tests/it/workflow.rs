@@ -151,7 +151,7 @@ fn has_a_history(store: &TestStore) {
     }
     let rows = store.json("workflow history o");
     assert_eq!(rows.len(), 3);
-    assert_eq!(rows[0]["made"][0]["activity"]["input"]["json"], 500);
+    assert_eq!(rows[0]["commands"][0]["activity"]["input"]["json"], 500);
     assert_eq!(store.run("workflow history o --execution 1").code, 4);
     let checked = store.ok("workflow replay-check o");
     assert_eq!(checked, "execution 0: 3 turns, well formed\n");
@@ -339,8 +339,8 @@ async fn an_invalid_history_is_reported() {
     let engine = store.application().await;
     let task = claim(&engine, "w", "orders").await;
     for (turn, row) in [
-        "{\"at\":5,\"made\":[{\"activity\":{\"step\":1,\"name\":\"charge\"}}]}",
-        "{\"at\":4,\"arrived\":[{\"report\":{\"step\":9,\"outcome\":\"expired\"}}]}",
+        "{\"at\":5,\"commands\":[{\"activity\":{\"step\":1,\"name\":\"charge\"}}]}",
+        "{\"at\":4,\"inputs\":[{\"step_completion\":{\"step\":9,\"outcome\":\"expired\"}}]}",
     ]
     .into_iter()
     .enumerate()

@@ -35,7 +35,7 @@ impl AbandonTurn {
             return Ok(Outcome::Settled(Settled::Released));
         }
         let lease = match &current.lifecycle {
-            // Also when it has expired: no other worker has claimed it.
+            // The lease may have expired: no other worker has claimed the workflow since.
             Lifecycle::Active(lease) if own => lease.clone(),
             _ => require_lease(world, &self.fence)?.1,
         };

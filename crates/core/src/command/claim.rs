@@ -162,8 +162,9 @@ impl Claim {
         }
         self.count_leases(world, &lane, tasks.len());
         let metered = quotas.count_claimed(world, tasks.len())?;
-        let gated = lane.concurrency.is_some();
-        let lease = |task: &Arc<Task>| self.lease(world, (**task).clone(), gated, metered, false);
+        let has_limit = lane.concurrency.is_some();
+        let lease =
+            |task: &Arc<Task>| self.lease(world, (**task).clone(), has_limit, metered, false);
         let leased: Vec<Arc<Task>> = tasks.iter().map(lease).collect();
         world.for_each_collecting(&leased, |world, task| {
             on_lease(world, task, self.session_idle_ms)
@@ -241,9 +242,9 @@ impl Claim {
         if leased == 0 {
             return;
         }
-        if let Some(mut gate) = lane.concurrency {
-            gate.running += u32::try_from(leased).expect("a claim is limited");
-            world.put::<Lane>(Lane { concurrency: Some(gate), ..lane.clone() });
+        if let Some(mut concurrency) = lane.concurrency {
+            concurrency.running += u32::try_from(leased).expect("a claim is limited");
+            world.put::<Lane>(Lane { concurrency: Some(concurrency), ..lane.clone() });
         }
     }
 
@@ -286,7 +287,7 @@ impl Claim {
         &self,
         world: &mut World,
         mut task: Task,
-        gated: bool,
+        has_limit: bool,
         metered: CountedByQuota,
         eager: bool,
     ) -> Arc<Task> {
@@ -300,7 +301,7 @@ impl Claim {
             expires_at,
             run: paused.map(|paused| paused.to_active(now)),
             resumed: paused.is_some(),
-            counted_by_lane_limit: gated,
+            counted_by_lane_limit: has_limit,
             counted_by_quota: metered,
             in_flight: Vec::new(),
             registered: self.registered,

@@ -25,13 +25,13 @@ impl ClearSticky {
             limits::TASK_ID.check(id.as_str())?;
             world.prefetch(TaskKey::new(&self.tenant, id).row_key());
         }
-        let unstuck =
-            world.for_each_collecting(&self.workflows, |world, id| self.unstick(world, id))?;
-        let workflows = unstuck.into_iter().filter(|unstuck| *unstuck).count();
+        let cleared =
+            world.for_each_collecting(&self.workflows, |world, id| self.clear(world, id))?;
+        let workflows = cleared.into_iter().filter(|cleared| *cleared).count();
         Ok(Outcome::StickyCleared { workflows })
     }
 
-    fn unstick(&self, world: &mut World, id: &TaskId) -> Result<bool, Halt> {
+    fn clear(&self, world: &mut World, id: &TaskId) -> Result<bool, Halt> {
         let current = world.get::<Task>(&TaskKey::new(&self.tenant, id).row_key());
         let Some(current) = unless_quarantined(current)?.flatten() else { return Ok(false) };
         let sticky = current.workflow.as_ref().and_then(|workflow| workflow.sticky.as_ref());
@@ -44,13 +44,11 @@ impl ClearSticky {
             workflow.sticky = None;
         }
         match &current.lifecycle {
-            Lifecycle::Granted { readiness: turn, worker, until: Some(_) }
-                if *worker == self.worker =>
-            {
+            Lifecycle::Granted { readiness, worker, until: Some(_) } if *worker == self.worker => {
                 if !are_related_records_readable(world, &current)? {
                     return Ok(false);
                 }
-                task.lifecycle = Lifecycle::Waiting(turn.clone());
+                task.lifecycle = Lifecycle::Waiting(readiness.clone());
                 let change = Change::GrantReleased { worker: worker.clone() };
                 world.emit(Event::of_task(&task, world.now(), change));
                 transition_to(world, task)?;
@@ -68,7 +66,7 @@ mod tests {
     use crate::payload::Payload;
     use crate::testing::{Stage, check_task, claim, fence, lane, message};
 
-    fn unstick(worker: &str, workflows: &[&str]) -> ClearSticky {
+    fn clear(worker: &str, workflows: &[&str]) -> ClearSticky {
         let workflows = workflows.iter().map(TaskId::new).collect();
         ClearSticky { tenant: Tenant::default(), worker: worker.into(), workflows }
     }
@@ -95,7 +93,7 @@ mod tests {
             resumable |         | resumable e1 a1 | cleared 0 |
             waiting_children |  | waiting_children e1 a1 | cleared 0 |
             ",
-            |args| unstick(&args.text("worker", "w"), &["t"]),
+            |args| clear(&args.text("worker", "w"), &["t"]),
         );
     }
 
@@ -136,8 +134,8 @@ mod tests {
                 stage.must(SendMessages::one(message("go")));
                 assert_eq!(taken_by(&mut stage, "v"), 0, "it is granted to w");
             }
-            assert_eq!(stage.must(unstick("w", &["t"])), Outcome::StickyCleared { workflows: 1 });
-            assert_eq!(stage.must(unstick("w", &["t"])), Outcome::StickyCleared { workflows: 0 });
+            assert_eq!(stage.must(clear("w", &["t"])), Outcome::StickyCleared { workflows: 1 });
+            assert_eq!(stage.must(clear("w", &["t"])), Outcome::StickyCleared { workflows: 0 });
             if !mail_first {
                 stage.must(SendMessages::one(message("go")));
             }
@@ -148,7 +146,7 @@ mod tests {
     #[test]
     fn workflows_sticky_to_another_worker_are_unchanged() {
         let mut stage = stuck();
-        stage.must(unstick("v", &["t", "other"]));
+        stage.must(clear("v", &["t", "other"]));
         stage.must(SendMessages::one(message("go")));
         assert_eq!((taken_by(&mut stage, "v"), taken_by(&mut stage, "w")), (0, 1));
     }

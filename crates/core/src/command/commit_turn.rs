@@ -4,7 +4,9 @@ use crate::children::Children;
 use crate::code_version::CodeVersion;
 use crate::command::runtime_metadata::RuntimeMetadata;
 use crate::command::send_messages::prefetch_message;
-use crate::command::workflow_command::{Started, WorkflowCommand, make, note, send_message, start};
+use crate::command::workflow_command::{
+    Started, WorkflowCommand, make, send_message, set_property, start,
+};
 use crate::command::{Claim, Create, Outcome, Transition};
 use crate::digest::{Digest, Digester};
 use crate::event::{AfterTurn, Change, Event};
@@ -306,7 +308,7 @@ impl CommitTurn {
                 send_message(world, workflow, message, *on_reject)
             }
             WorkflowCommand::SetProperty { name, text } => {
-                note(world, workflow, name, text.as_deref())
+                set_property(world, workflow, name, text.as_deref())
             }
         }
     }
@@ -1172,12 +1174,12 @@ mod tests {
         for _ in 0..limits::MAILBOX_MESSAGES {
             stage.must(SendMessages::one(NewMessage::new("full", "hello", "t")));
         }
-        let early = NewMessage {
+        let buffered = NewMessage {
             if_absent: IfAbsent::Buffer { ttl_ms: 60_000 },
             ..NewMessage::new("later", "hello", "t")
         };
         let to = ["full", "over", "missing"].map(|to| NewMessage::new(to, "hello", "t"));
-        let commands = to.into_iter().chain([early]).zip(0..);
+        let commands = to.into_iter().chain([buffered]).zip(0..);
         let commands = commands
             .map(|(message, step)| WorkflowCommand::Send {
                 message,
@@ -1221,8 +1223,8 @@ mod tests {
         assert_eq!(state(&stage), "resumable");
         let result = messages(&stage)[0].payload_key().unwrap();
         stage.must(crate::testing::claim());
-        let early = stage.run(DeleteTask { task: key("child") });
-        assert_eq!(early, Err(Rejection::ParentOpen), "its parent has not read it");
+        let rejected = stage.run(DeleteTask { task: key("child") });
+        assert_eq!(rejected, Err(Rejection::ParentOpen), "its parent has not read it");
         let taken = vec![Message::of_step(0)];
         stage.must(CommitTurn { taken, next_step: 1, ..turn(2, 1, TurnEnd::Complete(None)) });
         assert_eq!(
@@ -1238,7 +1240,7 @@ mod tests {
     fn notes_and_posts() {
         let mut stage = started();
         stage.must(Create::one(NewTask::new("u", "k")));
-        let note = |name: &str, text: Option<&str>| WorkflowCommand::SetProperty {
+        let property = |name: &str, text: Option<&str>| WorkflowCommand::SetProperty {
             name: name.into(),
             text: text.map(str::to_owned),
         };
@@ -1246,18 +1248,18 @@ mod tests {
             on_reject: OnReject::FailStep { step },
             message: NewMessage::new(to, "hello", "t"),
         };
-        let early = NewMessage {
+        let buffered = NewMessage {
             if_absent: IfAbsent::Buffer { ttl_ms: 60_000 },
             ..NewMessage::new("later", "hello", "t")
         };
         let commands = vec![
-            note("", Some("half way")),
-            note("a", Some("1")),
-            note("b", None),
+            property("", Some("half way")),
+            property("a", Some("1")),
+            property("b", None),
             post(0, "u"),
             post(1, "t"),
             post(2, "missing"),
-            WorkflowCommand::Send { message: early, on_reject: OnReject::FailStep { step: 3 } },
+            WorkflowCommand::Send { message: buffered, on_reject: OnReject::FailStep { step: 3 } },
         ];
         assert!(lease_kept(&stage.must(CommitTurn {
             commands,
@@ -1280,7 +1282,7 @@ mod tests {
         assert_eq!(messages(&stage).len(), 4);
         let before = stage.tables.clone();
         let long = "x".repeat(64 * 1_024 + 1);
-        let commands = vec![note("a", Some(&long))];
+        let commands = vec![property("a", Some(&long))];
         let refused =
             stage.run(CommitTurn { commands, next_step: 4, ..turn(1, 1, TurnEnd::AwaitMessages) });
         assert_eq!(refused.unwrap_err().code(), "invalid");

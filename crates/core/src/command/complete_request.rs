@@ -22,7 +22,7 @@ impl CompleteRequest {
         limits::OWNER.check(&self.owner)?;
         self.answer.check()?;
         let now = world.now();
-        let digest = Payload::digest(Some(&self.answer), Digester::new("answer")).finish();
+        let digest = Payload::digest(Some(&self.answer), Digester::new("response")).finish();
         let admission = world.get::<Admission>(&self.request.row_key())?;
         let own = admission.filter(|admission| admission.is_owned_by(&self.owner));
         let state = own.as_ref().and_then(|own| own.request(now)).zip(own.as_ref());

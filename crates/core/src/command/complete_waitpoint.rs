@@ -36,14 +36,14 @@ impl CompleteWaitpoint {
         if let Some(first) = sent_before(world, &key, Some(&task), &message, through)? {
             return Ok(Outcome::Sent(vec![first]));
         }
-        if matches!(waitpoint.state, WaitpointState::Used { .. }) {
-            return Err(Rejection::WaitpointUsed.into());
+        if matches!(waitpoint.state, WaitpointState::Completed { .. }) {
+            return Err(Rejection::WaitpointCompleted.into());
         }
         if waitpoint.expires_at <= world.now() {
             return Err(Rejection::TokenExpired.into());
         }
         let sent = deliver(world, &task, &message, through)?;
-        let state = WaitpointState::Used { seq: sent.seq };
+        let state = WaitpointState::Completed { seq: sent.seq };
         world.put::<Waitpoint>(Waitpoint { state, ..waitpoint });
         Ok(Outcome::Sent(vec![sent]))
     }
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(message.waitpoint, Some("p1".into()));
         let waitpoint = Waitpoint::key_of(&Tenant::default(), &"p1".into());
         let waitpoint = stage.record::<Waitpoint>(&waitpoint).unwrap();
-        assert_eq!(waitpoint.state, WaitpointState::Used { seq: 1 });
+        assert_eq!(waitpoint.state, WaitpointState::Completed { seq: 1 });
     }
 
     #[test]
@@ -185,8 +185,12 @@ mod tests {
             |key: &str| CompleteWaitpoint { idempotency: idempotency(key), ..complete(&token) };
         assert_eq!(code(&mut stage, keyed("k")), Ok((1, false, false)));
         assert_eq!(code(&mut stage, keyed("k")), Ok((1, true, false)), "a repeat of the first");
-        assert_eq!(code(&mut stage, keyed("other")), Err("waitpoint_used"));
-        assert_eq!(code(&mut stage, complete(&token)), Err("waitpoint_used"), "a replayed token");
+        assert_eq!(code(&mut stage, keyed("other")), Err("waitpoint_completed"));
+        assert_eq!(
+            code(&mut stage, complete(&token)),
+            Err("waitpoint_completed"),
+            "a replayed token"
+        );
         let otherwise = CompleteWaitpoint { name: "reject".into(), ..keyed("k") };
         assert_eq!(code(&mut stage, otherwise), Err("conflict"));
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
@@ -283,19 +287,19 @@ mod tests {
         let refused = stage.run(complete(&Token::new("wl1.k1.p1.1.00")));
         let answer = stage.run(complete(&token));
         let mac = token.reveal().rsplit('.').next().unwrap().to_owned();
-        let told = format!(
+        let printed = format!(
             "{made:?} {refused:?} {answer:?} {:?} {:?}",
             complete(&token),
             rotation("k1", "07")
         );
-        let kept: String = stage.tables.rows().map(|row| format!("{row:?}")).collect();
+        let stored: String = stage.tables.rows().map(|row| format!("{row:?}")).collect();
         let events: String =
             stage.tables.events_after(0).map(|logged| format!("{logged:?}")).collect();
-        for text in [&told, &kept, &events] {
+        for text in [&printed, &stored, &events] {
             assert!(!text.contains(&mac) && !text.contains("wl1."), "{text}");
         }
         let secret = "07".repeat(32);
-        assert!(!told.contains(&secret) && !events.contains(&secret));
+        assert!(!printed.contains(&secret) && !events.contains(&secret));
     }
 
     fn claim_of_nothing() -> crate::command::Claim {

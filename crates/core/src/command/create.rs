@@ -145,8 +145,8 @@ impl Create {
         if new.workflow.is_some() {
             world.prefetch(Mailbox::key_of(&self.tenant, &new.id));
         }
-        if let Some(gate) = &new.limit_key {
-            world.prefetch(gate.row_key(&self.tenant));
+        if let Some(limit_key) = &new.limit_key {
+            world.prefetch(limit_key.row_key(&self.tenant));
         }
     }
 
@@ -349,8 +349,8 @@ impl NewTask {
             None if self.step.is_some() => return Err(Rejection::ParentNotFound),
             None => {}
         }
-        if let Some(gate) = &self.limit_key {
-            gate.check()?;
+        if let Some(limit_key) = &self.limit_key {
+            limit_key.check()?;
         }
         self.check_workflow()
     }

@@ -27,15 +27,15 @@ impl Grant {
         let now = world.now();
         let task = require_task(world, &self.task)?;
         let mut until = now.plus_ms(self.ttl_ms);
-        let turn = match &task.lifecycle {
-            Lifecycle::Waiting(turn) => turn,
-            Lifecycle::Granted { readiness: turn, worker, until: Some(granted_until) }
+        let readiness = match &task.lifecycle {
+            Lifecycle::Waiting(readiness) => readiness,
+            Lifecycle::Granted { readiness, worker, until: Some(granted_until) }
                 if *worker == self.worker || *granted_until <= now =>
             {
                 if *worker == self.worker {
                     until = until.max(*granted_until);
                 }
-                turn
+                readiness
             }
             Lifecycle::Granted { worker, .. } => {
                 return Err(Rejection::GrantedToOther { worker: worker.clone() }.into());
@@ -49,10 +49,10 @@ impl Grant {
         if lane.is_some_and(|lane| !lane.state.leases_tasks()) {
             return Err(Rejection::LanePaused { lane: task.lane.clone() }.into());
         }
-        let (turn, worker) = (turn.clone(), self.worker.clone());
+        let (readiness, worker) = (readiness.clone(), self.worker.clone());
         let change = Change::Granted { worker: worker.clone(), until };
         world.emit(Event::of_task(&task, now, change));
-        let lifecycle = Lifecycle::Granted { readiness: turn, worker, until: Some(until) };
+        let lifecycle = Lifecycle::Granted { readiness, worker, until: Some(until) };
         transition_to(world, Task { lifecycle, ..(*task).clone() })?;
         Ok(Outcome::Granted { until })
     }

@@ -25,10 +25,10 @@ impl LimitLane {
         let (tenant, lane, limit) = (self.tenant.clone(), self.lane.clone(), self.limit);
         let current = world.get::<Lane>(&Lane::key_of(&tenant, &lane))?;
         let current = current.ok_or(Rejection::LaneNotFound)?;
-        if current.concurrency.and_then(|gate| gate.limit) == limit {
+        if current.concurrency.and_then(|concurrency| concurrency.limit) == limit {
             return Ok(Outcome::LaneChanged);
         }
-        let running = current.concurrency.map_or(0, |gate| gate.running);
+        let running = current.concurrency.map_or(0, |concurrency| concurrency.running);
         world.put::<Lane>(Lane {
             concurrency: Some(LaneLimit { limit, running }),
             ..(*current).clone()
@@ -74,7 +74,9 @@ mod tests {
         for id in ["a", "b", "c"] {
             stage.must(Create::one(new_task(id)));
         }
-        let running = |stage: &Stage| stage.lane().unwrap().concurrency.map(|gate| gate.running);
+        let running = |stage: &Stage| {
+            stage.lane().unwrap().concurrency.map(|concurrency| concurrency.running)
+        };
         stage.must(limit(Some(1)));
         stage.must(claim());
         stage.must(limit(None));

@@ -299,7 +299,7 @@ impl Command {
             Command::Sweep(sweep) => sweep.page as usize,
             Command::SendMessages(send) => 2 * send.messages.len(),
             Command::TakeMessages(take) => take.seqs.len(),
-            Command::ClearSticky(unstick) => unstick.workflows.len(),
+            Command::ClearSticky(clear) => clear.workflows.len(),
             Command::CommitTurn(turn) => turn.rows(),
             Command::CompleteAndCommitTurn(complete_and_commit) => {
                 2 + complete_and_commit.turn.rows()
@@ -319,7 +319,7 @@ impl Command {
             Command::CompleteAndCommitTurn(complete_and_commit) => {
                 complete_and_commit.complete.bytes() + complete_and_commit.turn.bytes()
             }
-            Command::CompleteRequest(answer) => answer.answer.bytes.len(),
+            Command::CompleteRequest(complete) => complete.answer.bytes.len(),
             Command::SettleEffect(settle) => settle.answer.bytes.len(),
             Command::Complete(complete) => complete.bytes(),
             Command::SendMessages(send) => {

@@ -79,8 +79,8 @@ mod tests {
         let (tenant, scope) = (Tenant::default(), QuotaScope::Session("s".into()));
         stage.must(SetQuota { tenant, scope, limit: Some(2), rate: None });
         for id in ["a", "b", "c"] {
-            let gate = Some(LimitKey::Session("s".into()));
-            stage.must(Create::one(NewTask { limit_key: gate, ..new_task(id) }));
+            let limit_key = Some(LimitKey::Session("s".into()));
+            stage.must(Create::one(NewTask { limit_key, ..new_task(id) }));
         }
         stage.must(session_claim("w"));
         stage.must(release());
@@ -96,9 +96,9 @@ mod tests {
     fn a_live_affinity_lock_is_not_released() {
         for (ms, next) in [(59_999, "w"), (60_000, "v")] {
             let mut stage = Stage::new();
-            let gate = Some(LimitKey::Affinity("s".into()));
+            let limit_key = Some(LimitKey::Affinity("s".into()));
             for id in ["a", "b"] {
-                stage.must(Create::one(NewTask { limit_key: gate.clone(), ..new_task(id) }));
+                stage.must(Create::one(NewTask { limit_key: limit_key.clone(), ..new_task(id) }));
             }
             stage.must(session_claim("w"));
             stage.later(ms);
@@ -114,8 +114,8 @@ mod tests {
     fn running_tasks_continue_at_the_previous_owner() {
         let mut stage = Stage::new();
         for id in ["a", "b"] {
-            let gate = Some(LimitKey::Session("s".into()));
-            stage.must(Create::one(NewTask { limit_key: gate, ..new_task(id) }));
+            let limit_key = Some(LimitKey::Session("s".into()));
+            stage.must(Create::one(NewTask { limit_key, ..new_task(id) }));
         }
         stage.must(session_claim("w"));
         assert_eq!(stage.must(release()), Outcome::SessionReleased { running: 1 });
@@ -125,6 +125,6 @@ mod tests {
         assert_eq!(tasks[0].id, "b".into());
         let named = ReleaseSession { session: String::new(), ..release() };
         assert_eq!(stage.run(named).unwrap_err().code(), "invalid");
-        assert_eq!(stage.gates()[0].kind, LimitKind::Session);
+        assert_eq!(stage.limits()[0].kind, LimitKind::Session);
     }
 }

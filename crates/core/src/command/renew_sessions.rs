@@ -184,15 +184,15 @@ mod tests {
         let late = stage.task("late").unwrap().fence();
         stage.must(Complete { fence: late, result: None });
         stage.must(Sweep::default());
-        assert_eq!(stage.gates().len(), 1, "also when its lock has expired");
+        assert_eq!(stage.limits().len(), 1, "also when its lock has expired");
         stage.must(forget);
-        assert!(stage.gates().is_empty());
+        assert!(stage.limits().is_empty());
         stage.must(of("b"));
         assert_eq!(stage.task("b").unwrap().lifecycle.public(), PublicState::Waiting);
         claims(&mut stage, "w");
         stage.must(Complete { fence: stage.task("b").unwrap().fence(), result: None });
         stage.later(3_602_000);
         stage.must(Sweep::default());
-        assert!(stage.gates().is_empty(), "the sweep deletes it");
+        assert!(stage.limits().is_empty(), "the sweep deletes it");
     }
 }

@@ -9,7 +9,7 @@ use crate::world::World;
 #[derive(Clone, Debug)]
 pub struct Resume {
     pub task: TaskKey,
-    /// The operator.
+    /// The operator who resumes it.
     pub by: String,
 }
 

@@ -28,8 +28,8 @@ impl Revoke {
                 task.snooze(now, now);
                 lease.worker.clone()
             }
-            Lifecycle::Granted { readiness: turn, worker, until: Some(_) } => {
-                task.lifecycle = Lifecycle::Waiting(turn.clone());
+            Lifecycle::Granted { readiness, worker, until: Some(_) } => {
+                task.lifecycle = Lifecycle::Waiting(readiness.clone());
                 worker.clone()
             }
             other if other.ended_at().is_some() => {

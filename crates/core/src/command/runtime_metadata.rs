@@ -31,8 +31,8 @@ impl RuntimeMetadata {
     }
 
     /// The workflow in the execution of this turn.
-    pub(super) fn prepare(&self, world: &mut World, known: &Task) -> Result<Task, Halt> {
-        let mut task = known.clone();
+    pub(super) fn prepare(&self, world: &mut World, current: &Task) -> Result<Task, Halt> {
+        let mut task = current.clone();
         if self.execution < task.generation {
             return Err(Rejection::GenerationMismatch { current: task.generation }.into());
         }

@@ -360,8 +360,8 @@ mod tests {
         let mut stage = Stage::with_task("waiting");
         let payload = Some(Payload::json("1"));
         stage.must(SendMessages::one(NewMessage { payload: payload.clone(), ..message("go") }));
-        let kept = stage.message(1).unwrap().payload_key().unwrap();
-        assert_eq!(stage.tables.payload(&kept), payload.as_ref());
+        let payload_key = stage.message(1).unwrap().payload_key().unwrap();
+        assert_eq!(stage.tables.payload(&payload_key), payload.as_ref());
         stage.must(Claim { begin: false, ..claim() });
         stage.must(Cancel { task: key("t"), reason: "stop".into() });
         stage.must(DeleteTask { task: key("t") });

@@ -83,23 +83,23 @@ impl SetQuota {
         let lane = self.lane(world)?;
         let current = world.get::<ConcurrencyLimit>(&key)?;
         let fresh = || ConcurrencyLimit::new(&self.tenant, kind, name);
-        let mut gate = current.map_or_else(fresh, |current| (*current).clone());
-        let (limit, rate) = (gate.limit.filter(|_| gate.configured), gate.rate);
+        let mut quota = current.map_or_else(fresh, |current| (*current).clone());
+        let (limit, rate) = (quota.limit.filter(|_| quota.configured), quota.rate);
         if (limit, rate) == (self.limit, self.rate) {
             return Ok(Outcome::QuotaSet);
         }
-        gate.set(self.limit, self.rate);
-        let metered = gate.configured;
+        quota.set(self.limit, self.rate);
+        let metered = quota.configured;
         if let Some(lane) = lane.filter(|lane| lane.has_quota != metered) {
             world.put::<Lane>(Lane { has_quota: metered, ..lane });
         }
         self.log_change(world);
         match self.scope.limit_key() {
             Some(key) => {
-                world.put::<ConcurrencyLimit>(gate);
+                world.put::<ConcurrencyLimit>(quota);
                 rebalance_limit(world, &self.tenant, &key)?;
             }
-            None => wake_starved(world, gate)?,
+            None => wake_starved(world, quota)?,
         }
         Ok(Outcome::QuotaSet)
     }
@@ -142,7 +142,7 @@ impl SetQuota {
 mod tests {
     use super::*;
     use crate::command::{Cancel, Claim, Complete, Create, NewTask, Sweep};
-    use crate::testing::{Stage, check_gate, check_lane, claim, fence_of, key, lane, new_task};
+    use crate::testing::{Stage, check_lane, check_limit, claim, fence_of, key, lane, new_task};
     use crate::time::Timestamp;
 
     fn quota(scope: QuotaScope, limit: Option<u32>, rate: Option<(u32, u64)>) -> SetQuota {
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn table() {
-        check_gate(
+        check_limit(
             "
             absent  | to=5   | 0+0/5 behind 0   | set       | quota_set
             absent  |        | absent           | set       |
@@ -226,17 +226,17 @@ mod tests {
             let mut stage = with_tasks(5);
             stage.must(quota(scope.clone(), Some(2), None));
             assert_eq!((taken(&mut stage, 10), taken(&mut stage, 10)), (2, 0), "{scope:?}");
-            assert_eq!(stage.gates()[0].starved_lanes.len(), 1);
+            assert_eq!(stage.limits()[0].starved_lanes.len(), 1);
             stage.must(Complete { fence: fence_of("0", 1), result: None });
-            assert!(stage.gates()[0].starved_lanes.is_empty(), "they were woken");
+            assert!(stage.limits()[0].starved_lanes.is_empty(), "they were woken");
             assert_eq!(taken(&mut stage, 10), 1);
             stage.must(quota(scope.clone(), None, None));
             assert_eq!(taken(&mut stage, 10), 2, "a removed quota blocks no claim");
             for id in ["1", "2"] {
-                assert_eq!(stage.gates().len(), 1, "its leases are still counted");
+                assert_eq!(stage.limits().len(), 1, "its leases are still counted");
                 stage.must(Cancel { task: key(id), reason: String::new() });
             }
-            assert_eq!(stage.gates(), [], "{scope:?}");
+            assert_eq!(stage.limits(), [], "{scope:?}");
         }
     }
 
@@ -248,7 +248,7 @@ mod tests {
             assert_eq!((taken(&mut stage, 2), taken(&mut stage, 2)), (2, 1), "{scope:?}");
             stage.later(10_000);
             assert_eq!(taken(&mut stage, 10), 0, "a slice expires as a whole");
-            let due_at = stage.gates()[0].due_at.expect("a claim waits for it");
+            let due_at = stage.limits()[0].due_at.expect("a claim waits for it");
             assert!(stage.now < due_at && due_at <= stage.now.plus_ms(10_000 / 32 + 1));
             stage.now = due_at;
             stage.must(Sweep::default());
@@ -267,7 +267,7 @@ mod tests {
             stage.must(Create::one(NewTask { lane: at.clone(), ..new_task(&format!("at{n}")) }));
             stage.must(Claim { lanes: vec![at], ..claim() });
         }
-        assert!(stage.gates()[0].starved_lanes.len() <= 256);
+        assert!(stage.limits()[0].starved_lanes.len() <= 256);
         let mut world = World::new(stage.now, crate::world::Hints::default());
         let complete = Complete { fence: fence_of("0", 1), result: None }.into();
         while crate::command::decide(&mut world, &complete) == crate::Decided::Parked {
@@ -308,7 +308,7 @@ mod tests {
 
     /// The admitted tasks of the limit, and when the sweep checks it.
     fn admitted(stage: &Stage) -> (u32, Option<Timestamp>) {
-        (stage.gates()[0].admitted, stage.gates()[0].due_at)
+        (stage.limits()[0].admitted, stage.limits()[0].due_at)
     }
 
     #[test]
@@ -370,21 +370,21 @@ mod tests {
                 starts: u32::try_from(1 + dice(5)).expect("it is small"),
                 window_ms: [100, 101, 999, 5_000][usize::try_from(dice(4)).expect("it is small")],
             };
-            let mut gate = ConcurrencyLimit::new(&Tenant::default(), LimitKind::Tenant, "");
-            gate.set(None, Some(rate));
+            let mut quota = ConcurrencyLimit::new(&Tenant::default(), LimitKind::Tenant, "");
+            quota.set(None, Some(rate));
             let mut now = Timestamp::from_micros(i64::try_from(dice(1 << 40)).expect("it fits"));
             let mut starts: Vec<Timestamp> = Vec::new();
             for _ in 0..300 {
                 now = Timestamp::from_micros(now.micros() + dice(rate.window_ms * 700) as i64);
-                let count = gate.available(now).min(u32::try_from(dice(4)).expect("it is small"));
-                gate.charge(count, now);
+                let count = quota.available(now).min(u32::try_from(dice(4)).expect("it is small"));
+                quota.charge(count, now);
                 starts.extend(std::iter::repeat_n(now, count as usize));
                 let within = starts.iter().filter(|at| now < at.plus_ms(rate.window_ms)).count();
                 assert!(within <= rate.starts as usize, "seed {seed}: {rate:?} at {now:?}");
-                assert!(gate.starts.len() <= 34, "{:?}", gate.starts);
-                if gate.available(now) == 0 {
-                    let opens_at = gate.opens_at(now).expect("time frees it");
-                    assert!(gate.available(opens_at) > 0 && now < opens_at);
+                assert!(quota.starts.len() <= 34, "{:?}", quota.starts);
+                if quota.available(now) == 0 {
+                    let opens_at = quota.opens_at(now).expect("time frees it");
+                    assert!(quota.available(opens_at) > 0 && now < opens_at);
                     let latest = now.plus_ms(rate.window_ms + rate.window_ms / 32 + 1);
                     assert!(opens_at <= latest, "seed {seed}: too late by more than a slice");
                 }

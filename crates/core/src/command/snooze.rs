@@ -21,7 +21,7 @@ impl Snooze {
         settle(world, &self.fence, digest, LateSettle::Never, |_, task, now| {
             let until = now.plus_ms(self.delay_ms);
             task.snooze(until, now);
-            (Settled::DelayedUntil(until), Change::Delayed { until })
+            (Settled::SnoozedUntil(until), Change::Snoozed { until })
         })
     }
 }
@@ -62,9 +62,9 @@ mod tests {
             waiting   |           | waiting e0 a0   | ! stale_fence       |
             delayed   |           | delayed e0 a0   | ! stale_fence       |
             granted   |           | granted e0 a0   | ! stale_fence       |
-            claimed   |           | delayed e1 a0   | delayed +5000       | delayed
-            active    |           | delayed e1 a0   | delayed +5000       | delayed
-            active    | ms=0      | waiting e1 a0   | delayed +0          | delayed
+            claimed   |           | delayed e1 a0   | delayed +5000       | snoozed
+            active    |           | delayed e1 a0   | delayed +5000       | snoozed
+            active    | ms=0      | waiting e1 a0   | delayed +0          | snoozed
             active    | epoch=2   | active e1 a1    | ! stale_fence       |
             active    | ms=999999999999 | active e1 a1 | ! invalid        |
             lapsed    |           | active e1 a1    | ! lease_expired     |

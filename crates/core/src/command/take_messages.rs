@@ -23,8 +23,8 @@ impl TakeMessages {
         for &seq in &self.seqs {
             world.prefetch(key(seq));
         }
-        let known = existing(world, &task.tenant, &task.id)?;
-        let (mut mailbox, mut taken) = ((*known).clone(), 0);
+        let current = existing(world, &task.tenant, &task.id)?;
+        let (mut mailbox, mut taken) = ((*current).clone(), 0);
         for &seq in &self.seqs {
             let message = world.get::<Message>(&key(seq))?;
             let message = message.filter(|message| message.buffered_until.is_none());

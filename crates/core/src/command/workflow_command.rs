@@ -151,9 +151,9 @@ pub(super) fn send_message(
 }
 
 /// Writes or deletes a published property of a workflow.
-pub(super) fn note(
+pub(super) fn set_property(
     world: &mut World,
-    known: &Task,
+    task: &Task,
     name: &str,
     text: Option<&str>,
 ) -> Result<(), Halt> {
@@ -162,7 +162,7 @@ pub(super) fn note(
     if name != WorkflowProperty::STATUS {
         limits::PROPERTY_NAME.check(name)?;
     }
-    let key = WorkflowProperty::key_of(&known.tenant, &known.id, name);
+    let key = WorkflowProperty::key_of(&task.tenant, &task.id, name);
     let before = world.get::<WorkflowProperty>(&key)?;
     if before.is_none() && text.is_none() {
         return Ok(());
@@ -171,14 +171,14 @@ pub(super) fn note(
     let next = before.map_or(0, |before| before.revision + 1);
     let change = next.max(world.now().micros().unsigned_abs());
     if name == WorkflowProperty::STATUS {
-        world.emit(Event::of_task(known, world.now(), Change::StatusChanged { number: change }));
+        world.emit(Event::of_task(task, world.now(), Change::StatusChanged { number: change }));
     }
     let Some(text) = text else {
         world.remove(&key);
         return Ok(());
     };
     limit.check_prose(text)?;
-    let (tenant, task) = (known.tenant.clone(), known.id.clone());
+    let (tenant, task) = (task.tenant.clone(), task.id.clone());
     let (name, text) = (name.to_owned(), text.to_owned());
     world.put::<WorkflowProperty>(WorkflowProperty { tenant, task, name, text, revision: change });
     Ok(())

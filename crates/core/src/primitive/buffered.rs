@@ -215,7 +215,7 @@ mod tests {
 
     const TTL_MS: u64 = 60_000;
 
-    fn early(name: &str) -> NewMessage {
+    fn buffered(name: &str) -> NewMessage {
         let payload = Some(Payload::json("1"));
         NewMessage { if_absent: IfAbsent::Buffer { ttl_ms: TTL_MS }, payload, ..message(name) }
     }
@@ -246,9 +246,9 @@ mod tests {
     #[test]
     fn a_workflow_receives_messages_buffered_before_its_start() {
         let mut stage = Stage::new();
-        let first = send(&mut stage, early("go")).unwrap();
+        let first = send(&mut stage, buffered("go")).unwrap();
         assert_eq!((first.seq, first.buffered), (1, true));
-        send(&mut stage, NewMessage { visible: Start::After { ms: 30_000 }, ..early("later") })
+        send(&mut stage, NewMessage { visible: Start::After { ms: 30_000 }, ..buffered("later") })
             .unwrap();
         assert_eq!(in_all(&stage), Some((2, 2)));
         stage.must(workflow());
@@ -260,15 +260,15 @@ mod tests {
         assert_eq!((go.due_at, go.buffered_until), (None, None));
         assert_eq!((later.due_at, later.buffered_until), (Some(later.visible_at), None));
         assert!(stage.tables.payload(&go.payload_key().unwrap()).is_some());
-        let next = send(&mut stage, early("go")).unwrap();
+        let next = send(&mut stage, buffered("go")).unwrap();
         assert_eq!((next.seq, next.buffered), (3, false));
     }
 
     #[test]
     fn expired_buffered_messages_are_deleted_completely() {
         let mut stage = Stage::new();
-        send(&mut stage, early("go")).unwrap();
-        send(&mut stage, early("go")).unwrap();
+        send(&mut stage, buffered("go")).unwrap();
+        send(&mut stage, buffered("go")).unwrap();
         for (ms, left) in [(1_000, 2), (TTL_MS - 1_001, 2), (1, 0)] {
             stage.later(ms);
             stage.must(Sweep::default());
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn a_post_and_a_start_may_commit_concurrently() {
         let mut stage = Stage::new();
-        send(&mut stage, early("go")).unwrap();
+        send(&mut stage, buffered("go")).unwrap();
         let rows: Vec<_> = stage.tables.rows().cloned().collect();
         let mut beside = Stage::new();
         beside.must(workflow());
@@ -298,8 +298,8 @@ mod tests {
     #[test]
     fn a_page_of_buffered_messages_is_delivered_once() {
         let mut stage = Stage::new();
-        send(&mut stage, early("a")).unwrap();
-        send(&mut stage, early("b")).unwrap();
+        send(&mut stage, buffered("a")).unwrap();
+        send(&mut stage, buffered("b")).unwrap();
         let rows: Vec<_> = stage.tables.rows().cloned().collect();
         let mut beside = Stage::new();
         beside.must(workflow());
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn a_plain_task_receives_buffered_messages_with_its_first_message() {
         let mut stage = Stage::new();
-        send(&mut stage, early("go")).unwrap();
+        send(&mut stage, buffered("go")).unwrap();
         stage.must(Create::one(new_task("t")));
         assert!(!stage.task("t").unwrap().has_mailbox);
         send(&mut stage, message("more")).unwrap();
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn buffered_messages_expire_for_a_plain_task_without_mail() {
         let mut stage = Stage::new();
-        send(&mut stage, early("go")).unwrap();
+        send(&mut stage, buffered("go")).unwrap();
         stage.must(Create::one(new_task("t")));
         stage.later(TTL_MS);
         stage.must(Sweep::default());
@@ -341,7 +341,7 @@ mod tests {
     fn keyed(ttl_ms: Option<u64>) -> NewMessage {
         let idempotency = Some(IdempotencyWindow { key: "k".into(), window_ms: 100 * TTL_MS });
         let if_absent = ttl_ms.map_or(IfAbsent::Reject, |ttl_ms| IfAbsent::Buffer { ttl_ms });
-        NewMessage { idempotency, if_absent, ..early("go") }
+        NewMessage { idempotency, if_absent, ..buffered("go") }
     }
 
     /// Runs one step. The result of a message is its number, with `=` for a duplicate.
@@ -470,10 +470,10 @@ mod tests {
     fn buffered_messages_are_limited_per_id_and_per_tenant() {
         let mut stage = Stage::new();
         for _ in 0..limits::BUFFERED_MESSAGES_PER_ID {
-            send(&mut stage, early("go")).unwrap();
+            send(&mut stage, buffered("go")).unwrap();
         }
-        assert_eq!(send(&mut stage, early("go")), Err("mailbox_full"));
-        let to = |n: u32| NewMessage { task: format!("u{}", n / 100).into(), ..early("go") };
+        assert_eq!(send(&mut stage, buffered("go")), Err("mailbox_full"));
+        let to = |n: u32| NewMessage { task: format!("u{}", n / 100).into(), ..buffered("go") };
         for n in limits::BUFFERED_MESSAGES_PER_ID..limits::TENANT_BUFFERED_MESSAGES {
             send(&mut stage, to(n)).unwrap();
         }

@@ -63,12 +63,12 @@ impl ConcurrencyLimit {
     }
 
     /// The state of an admitted task: in the queue of its lane, or granted to the owner.
-    fn admitted_state(&self, turn: Readiness, now: Timestamp) -> Lifecycle {
+    fn admitted_state(&self, readiness: Readiness, now: Timestamp) -> Lifecycle {
         match self.owner(now) {
             Some(owner) => {
-                Lifecycle::Granted { readiness: turn, worker: owner.worker.clone(), until: None }
+                Lifecycle::Granted { readiness, worker: owner.worker.clone(), until: None }
             }
-            None => Lifecycle::Waiting(turn),
+            None => Lifecycle::Waiting(readiness),
         }
     }
 
@@ -153,12 +153,15 @@ pub(super) fn on_transition(
     {
         limit.on_lease_end(lease, lost_lease(before, task), now);
     }
-    if let Lifecycle::Waiting(turn) = &task.lifecycle {
+    if let Lifecycle::Waiting(readiness) = &task.lifecycle {
         let admitted =
             was == Some(Counter::Admitted) || limit.waiting == 0 && limit.available(now) > 0;
-        let turn = turn.clone();
-        task.lifecycle =
-            if admitted { limit.admitted_state(turn, now) } else { Lifecycle::Blocked(turn) };
+        let readiness = readiness.clone();
+        task.lifecycle = if admitted {
+            limit.admitted_state(readiness, now)
+        } else {
+            Lifecycle::Blocked(readiness)
+        };
         if let Lifecycle::Granted { worker, .. } = &task.lifecycle {
             let change = Change::SessionGranted { worker: worker.clone() };
             world.emit(Event::of_task(task, now, change));
@@ -241,8 +244,8 @@ fn admit_next(
     }
     let next = next_admissible(world, &limit.tenant, key, wanted)?;
     for task in &next {
-        let Lifecycle::Blocked(turn) = &task.lifecycle else { continue };
-        let lifecycle = limit.admitted_state(turn.clone(), now);
+        let Lifecycle::Blocked(readiness) = &task.lifecycle else { continue };
+        let lifecycle = limit.admitted_state(readiness.clone(), now);
         let change = match &lifecycle {
             Lifecycle::Granted { worker, .. } => Change::SessionGranted { worker: worker.clone() },
             _ => Change::Unblocked,
@@ -304,12 +307,12 @@ fn revoke_admission(
     )?;
     let mut revoked = 0;
     for task in admitted.iter().skip(skipped as usize) {
-        let (Lifecycle::Waiting(turn) | Lifecycle::Granted { readiness: turn, until: None, .. }) =
+        let (Lifecycle::Waiting(readiness) | Lifecycle::Granted { readiness, until: None, .. }) =
             &task.lifecycle
         else {
             continue;
         };
-        let lifecycle = Lifecycle::Blocked(turn.clone());
+        let lifecycle = Lifecycle::Blocked(readiness.clone());
         limit.uncount(Some(Counter::Admitted));
         limit.count(Some(Counter::Waiting));
         revoked += 1;
@@ -334,14 +337,14 @@ fn reassign_admitted(
     let now = world.now();
     let admitted = TaskList::LimitAdmitted(key).range(&limit.tenant);
     for task in scan_readable(world, &admitted, limit.admitted)? {
-        let (change, turn) = match &task.lifecycle {
-            Lifecycle::Granted { readiness: turn, worker, until: None } => {
-                (Change::GrantReleased { worker: worker.clone() }, turn)
+        let (change, readiness) = match &task.lifecycle {
+            Lifecycle::Granted { readiness, worker, until: None } => {
+                (Change::GrantReleased { worker: worker.clone() }, readiness)
             }
-            Lifecycle::Waiting(turn) => (Change::Unblocked, turn),
+            Lifecycle::Waiting(readiness) => (Change::Unblocked, readiness),
             _ => continue,
         };
-        let lifecycle = limit.admitted_state(turn.clone(), now);
+        let lifecycle = limit.admitted_state(readiness.clone(), now);
         let change = match &lifecycle {
             same if *same == task.lifecycle => continue,
             Lifecycle::Granted { worker, .. } => Change::SessionGranted { worker: worker.clone() },
@@ -509,7 +512,7 @@ mod tests {
             assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), [next]);
         }
         stage.must(complete("a", 1));
-        assert_eq!(stage.gates(), [], "an unused limit is deleted");
+        assert_eq!(stage.limits(), [], "an unused limit is deleted");
     }
 
     /// The end of a lease frees a slot; the end of a blocked task does not.
@@ -550,9 +553,9 @@ mod tests {
             stage.later(1);
             end(&mut stage);
             assert_eq!(state(&stage, "c"), PublicState::Waiting, "{what}");
-            let gate = &stage.gates()[0];
+            let limit = &stage.limits()[0];
             let left = u64::from(what == "release" || what.starts_with("expiry"));
-            assert_eq!((gate.running, gate.admitted, gate.waiting), (0, 1, left), "{what}");
+            assert_eq!((limit.running, limit.admitted, limit.waiting), (0, 1, left), "{what}");
         }
     }
 
@@ -579,7 +582,7 @@ mod tests {
         assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["a", "b"]);
         stage.must(complete("a", 1));
         assert_eq!(state(&stage, "c"), PublicState::Blocked, "its start still counts");
-        let due_at = stage.gates()[0].due_at.expect("it is due");
+        let due_at = stage.limits()[0].due_at.expect("it is due");
         stage.now = due_at;
         let Outcome::Swept { swept: 1, .. } = stage.must(Sweep::default()) else { panic!() };
         assert_eq!(ids(stage.must(claim())), ["c"]);
@@ -605,7 +608,7 @@ mod tests {
         stage.must(complete("c", 1));
         stage.later(60_000);
         stage.must(Sweep::default());
-        assert_eq!(stage.gates(), []);
+        assert_eq!(stage.limits(), []);
     }
 
     #[test]
@@ -622,7 +625,7 @@ mod tests {
         stage.must(Sweep::default());
         let taken = ids(stage.must(Claim { limit: 9, ..session_claim("v") }));
         assert_eq!(taken, ["c", "d", "a"], "both leases of w expired");
-        assert_eq!(stage.gates()[0].owner.as_ref().unwrap().worker, "v".into());
+        assert_eq!(stage.limits()[0].owner.as_ref().unwrap().worker, "v".into());
     }
 
     #[test]
@@ -703,9 +706,9 @@ mod tests {
         stage.must(complete("a", 1));
         assert_eq!(ids(stage.must(claim())), ["d"]);
         stage.must(complete("d", 1));
-        let gate = &stage.gates()[0];
-        assert_eq!((gate.waiting, gate.running, gate.admitted), (2, 0, 0));
-        assert_eq!(gate.due_at, Some(stage.now.plus_ms(RECHECK_MS)), "not immediately");
+        let limit = &stage.limits()[0];
+        assert_eq!((limit.waiting, limit.running, limit.admitted), (2, 0, 0));
+        assert_eq!(limit.due_at, Some(stage.now.plus_ms(RECHECK_MS)), "not immediately");
     }
 
     #[test]
@@ -759,7 +762,7 @@ mod tests {
         let Outcome::Claimed(tasks) = stage.must(claim()) else { panic!() };
         assert_eq!((tasks[0].id.as_str(), tasks[0].attempts), ("a", 1), "its attempt continues");
         stage.must(complete("a", 2));
-        assert_eq!(stage.gates(), []);
+        assert_eq!(stage.limits(), []);
     }
 
     /// The end of a child resumes its parent while the rate limit allows another start.
@@ -776,8 +779,8 @@ mod tests {
         stage.must(WaitChildren { fence: fence_of("a", 1) });
         stage.later(20_000);
         stage.must(Cancel { task: key("b"), reason: String::new() });
-        let gate = &stage.gates()[0];
-        assert_eq!((gate.running, gate.admitted, gate.waiting), (0, 1, 1));
+        let limit = &stage.limits()[0];
+        assert_eq!((limit.running, limit.admitted, limit.waiting), (0, 1, 1));
         assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["c"]);
         stage.must(complete("c", 1));
         stage.later(20_000);

@@ -14,12 +14,12 @@ use crate::world::{Halt, World};
 /// The mailbox of a task, with its buffered messages delivered. Sets `has_mailbox`: the first
 /// caller writes the task, so that the absence of a mailbox is checked by the version of the task.
 pub(crate) fn open(world: &mut World, task: &mut Task) -> Result<Mailbox, Halt> {
-    let known = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
+    let mailbox = world.get::<Mailbox>(&Mailbox::key_of(&task.tenant, &task.id))?;
     task.has_mailbox = true;
-    match known {
+    match mailbox {
         None => Ok(Mailbox::empty(&task.tenant, &task.id)),
-        Some(known) if known.buffered > 0 => deliver_buffered(world, task, &known),
-        Some(known) => Ok((*known).clone()),
+        Some(mailbox) if mailbox.buffered > 0 => deliver_buffered(world, task, &mailbox),
+        Some(mailbox) => Ok((*mailbox).clone()),
     }
 }
 
@@ -31,8 +31,8 @@ pub(crate) fn existing(
     tenant: &Tenant,
     task: &TaskId,
 ) -> Result<Arc<Mailbox>, Halt> {
-    if let Some(known) = world.get::<Mailbox>(&Mailbox::key_of(tenant, task))? {
-        return Ok(known);
+    if let Some(mailbox) = world.get::<Mailbox>(&Mailbox::key_of(tenant, task))? {
+        return Ok(mailbox);
     }
     let missed = Arc::new(Mailbox::empty(tenant, task));
     world.put::<Mailbox>(missed.clone());
@@ -41,7 +41,7 @@ pub(crate) fn existing(
 
 /// Prefetches the records for the next `count` deliveries to a task, to load them together.
 pub(crate) fn prefetch(world: &mut World, task: &Task, mailbox: Option<&Mailbox>, count: u64) {
-    let held = mailbox.map_or(0, |known| known.messages);
+    let held = mailbox.map_or(0, |mailbox| mailbox.messages);
     if matches!(task.lifecycle, Lifecycle::Suspended(_)) {
         let more = usize::try_from(count).unwrap_or(usize::MAX);
         let messages = Message::of_task(&task.tenant, &task.id);
@@ -116,7 +116,7 @@ pub(super) fn append(
         name: new.name.clone(),
         source: new.source.clone(),
         waitpoint: waitpoint.cloned(),
-        posted_at: now,
+        sent_at: now,
         visible_at,
         bytes: new.payload.as_ref().map(|_| new.bytes()),
         consumed_by: None,
@@ -146,10 +146,10 @@ pub(super) fn emit_signaled(world: &mut World, task: &Task, message: &Message) {
 pub(crate) fn post_internal(world: &mut World, task: &Task, message: Message) -> Result<(), Halt> {
     let mut mailbox = open(world, &mut task.clone())?;
     world.assume_absent(Message::key_of(&task.tenant, &task.id, message.seq));
-    if let Some(known) = world.get::<Task>(&task.task_key().row_key())?
-        && !known.has_mailbox
+    if let Some(current) = world.get::<Task>(&task.task_key().row_key())?
+        && !current.has_mailbox
     {
-        world.put::<Task>(Task { has_mailbox: true, ..(*known).clone() });
+        world.put::<Task>(Task { has_mailbox: true, ..(*current).clone() });
     }
     if !message.is_of_step() {
         mailbox.next_seq = mailbox.next_seq.max(message.seq + 1);

@@ -40,18 +40,20 @@ pub(crate) fn reserve_message(
     fingerprint: Digest,
     IdempotencyWindow { key, window_ms }: &IdempotencyWindow,
 ) -> Result<Option<EarlierMessage>, Halt> {
-    let known = world.get::<Admission>(&message_admission(tenant, id, key))?;
+    let admission = world.get::<Admission>(&message_admission(tenant, id, key))?;
     let (now, task_created_at) = (world.now(), task.map(|task| task.created_at));
-    let is_taken = |known: &Admission| {
-        let receiver = known.task_created_at;
-        now < known.expires_at && (receiver.is_none() || receiver == task_created_at)
+    let is_taken = |admission: &Admission| {
+        let receiver = admission.task_created_at;
+        now < admission.expires_at && (receiver.is_none() || receiver == task_created_at)
     };
-    if let Some(known) = known.filter(|known| is_taken(known)) {
-        if known.fingerprint != fingerprint {
+    if let Some(admission) = admission.filter(|admission| is_taken(admission)) {
+        if admission.fingerprint != fingerprint {
             return Err(Rejection::Conflict.into());
         }
-        let Produced::Message(seq) = known.produced else { return Err(Rejection::Conflict.into()) };
-        return Ok(Some(EarlierMessage { seq, is_buffered: known.task_created_at.is_none() }));
+        let Produced::Message(seq) = admission.produced else {
+            return Err(Rejection::Conflict.into());
+        };
+        return Ok(Some(EarlierMessage { seq, is_buffered: admission.task_created_at.is_none() }));
     }
     let mailbox = world.get::<Mailbox>(&Mailbox::key_of(tenant, id))?;
     let next = mailbox.map_or(Mailbox::FIRST, |mailbox| mailbox.next_seq);
@@ -70,8 +72,8 @@ pub(crate) fn reserve_message(
 
 /// Prefetches the records that [`hand_over_key`] needs.
 pub(crate) fn prefetch_key(world: &mut World, message: &Message) {
-    if let Some(kept) = &message.buffered_key {
-        world.prefetch(message_admission(&message.tenant, &message.task, &kept.key));
+    if let Some(buffered_key) = &message.buffered_key {
+        world.prefetch(message_admission(&message.tenant, &message.task, &buffered_key.key));
     }
 }
 
@@ -84,21 +86,22 @@ pub(crate) fn hand_over_key(
     message: &Message,
     task_created_at: Option<Timestamp>,
 ) -> Result<(), Halt> {
-    let Some(kept) = &message.buffered_key else { return Ok(()) };
-    let row_key = message_admission(&message.tenant, &message.task, &kept.key);
-    let known = unless_quarantined(world.get::<Admission>(&row_key))?;
-    let Some(known) = known else { return Ok(()) };
+    let Some(buffered_key) = &message.buffered_key else { return Ok(()) };
+    let row_key = message_admission(&message.tenant, &message.task, &buffered_key.key);
+    let admission = unless_quarantined(world.get::<Admission>(&row_key))?;
+    let Some(admission) = admission else { return Ok(()) };
     let produced = Produced::Message(message.seq);
-    match (known, task_created_at) {
-        (Some(known), _) if known.task_created_at.is_some() || known.produced != produced => {}
-        (Some(known), Some(_)) => {
-            world.put::<Admission>(Admission { task_created_at, ..(*known).clone() });
+    match (admission, task_created_at) {
+        (Some(admission), _)
+            if admission.task_created_at.is_some() || admission.produced != produced => {}
+        (Some(admission), Some(_)) => {
+            world.put::<Admission>(Admission { task_created_at, ..(*admission).clone() });
         }
         (Some(_), None) => world.remove(&row_key),
-        (None, _) if world.now() < kept.expires_at => world.put::<Admission>(Admission {
+        (None, _) if world.now() < buffered_key.expires_at => world.put::<Admission>(Admission {
             tenant: message.tenant.clone(),
             scope: scope_of(&message.task),
-            key: kept.key.clone(),
+            key: buffered_key.key.clone(),
             fingerprint: Digester::new("message").finish(),
             produced,
             task_created_at,

@@ -56,8 +56,8 @@ pub(crate) fn redeliver(
     }
     world.for_each_collecting(received, |world, seq| {
         let key = Message::key_of(&task.tenant, &task.id, *seq);
-        let Some(known) = world.get::<Message>(&key)? else { return Ok(()) };
-        let mut message = (*known).clone();
+        let Some(stored) = world.get::<Message>(&key)? else { return Ok(()) };
+        let mut message = (*stored).clone();
         message.delivery_count = message.delivery_count.saturating_add(u32::from(counts));
         if let Some(delay_ms) = delay_ms.filter(|delay_ms| *delay_ms > 0) {
             message.visible_at = now.plus_ms(delay_ms);
@@ -68,7 +68,7 @@ pub(crate) fn redeliver(
                 world.put::<Mailbox>(mailbox);
             }
         }
-        if message != *known {
+        if message != *stored {
             world.put::<Message>(message);
         }
         Ok(())

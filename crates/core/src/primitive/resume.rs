@@ -122,13 +122,13 @@ pub(crate) fn make_turn_ready(
     paused: SuspendedAttempt,
 ) -> Result<(), Halt> {
     let now = world.now();
-    let turn = Readiness { ready_at: now, lost_epoch: None, suspended_attempt: Some(paused) };
+    let readiness = Readiness { ready_at: now, lost_epoch: None, suspended_attempt: Some(paused) };
     let sticky = task.workflow.as_ref().and_then(|workflow| workflow.sticky.clone());
     task.lifecycle = match sticky {
         Some(Sticky { worker, ttl_ms }) => {
-            Lifecycle::Granted { readiness: turn, worker, until: Some(now.plus_ms(ttl_ms)) }
+            Lifecycle::Granted { readiness, worker, until: Some(now.plus_ms(ttl_ms)) }
         }
-        None => Lifecycle::Waiting(turn),
+        None => Lifecycle::Waiting(readiness),
     };
     transition_to(world, task)
 }

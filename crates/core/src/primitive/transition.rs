@@ -76,8 +76,8 @@ pub(crate) fn prefetch_related_records(world: &mut World, task: &Task) {
     }
     world.prefetch(Lane::key_of(&task.tenant, &task.lane));
     world.prefetch(ReadyRoute::key_of(&task.tenant, &task.lane, &task.route));
-    let gate = task.limit_key.iter().map(|key| key.row_key(&task.tenant));
-    for key in gate.chain(quota::keys_counting(task)) {
+    let limits = task.limit_key.iter().map(|key| key.row_key(&task.tenant));
+    for key in limits.chain(quota::keys_counting(task)) {
         world.prefetch(key);
     }
 }
@@ -94,8 +94,8 @@ pub(crate) fn are_related_records_readable(world: &mut World, task: &Task) -> Re
     if task.lifecycle.ended_at().is_some() {
         return Ok(true);
     }
-    let gate = task.limit_key.iter().map(|key| key.row_key(&task.tenant));
-    for key in gate.chain(quota::keys_counting(task)) {
+    let limits = task.limit_key.iter().map(|key| key.row_key(&task.tenant));
+    for key in limits.chain(quota::keys_counting(task)) {
         if unless_quarantined(world.get::<ConcurrencyLimit>(&key))?.is_none() {
             return Ok(false);
         }
@@ -120,8 +120,8 @@ pub(crate) fn end_lease(world: &mut World, task: &Task) -> Result<(), Halt> {
         return Ok(());
     }
     let mut lane = lane(world, task)?;
-    if let Some(gate) = &mut lane.concurrency {
-        gate.running = gate.running.saturating_sub(1);
+    if let Some(concurrency) = &mut lane.concurrency {
+        concurrency.running = concurrency.running.saturating_sub(1);
         world.put::<Lane>(lane);
         world.wake(Wake { tenant: task.tenant.clone(), lane: task.lane.clone(), route: None });
     }

@@ -80,7 +80,7 @@ pub(crate) fn create_waitpoint(
 fn is_usable(world: &mut World, waitpoint: &Waitpoint) -> Result<bool, Halt> {
     match waitpoint.state {
         WaitpointState::Pending | WaitpointState::Active => Ok(world.now() < waitpoint.expires_at),
-        WaitpointState::Used { seq } => {
+        WaitpointState::Completed { seq } => {
             let key = Message::key_of(&waitpoint.tenant, &waitpoint.task, seq);
             Ok(world.get::<Message>(&key)?.is_some())
         }

@@ -197,7 +197,7 @@ mod tests {
                 name: parts.next().unwrap().into(),
                 source: parts.next().unwrap_or("s").into(),
                 waitpoint: parts.next().map(WaitpointId::from),
-                posted_at: Timestamp::default(),
+                sent_at: Timestamp::default(),
                 visible_at: Timestamp::default(),
                 bytes: None,
                 consumed_by: None,

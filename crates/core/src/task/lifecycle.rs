@@ -180,7 +180,7 @@ pub enum Settled {
     Completed,
     RetryAt(Timestamp),
     Failed,
-    DelayedUntil(Timestamp),
+    SnoozedUntil(Timestamp),
     Released,
     Cancelled,
     Suspended,

@@ -203,8 +203,8 @@ impl Task {
             | Lifecycle::Failed { at, .. }
             | Lifecycle::Cancelled { at, .. }
             | Lifecycle::Expired { at } => {
-                let kept_ms = if self.is_activity() { 0 } else { self.policy.retention_ms };
-                return Some(at.plus_ms(kept_ms));
+                let retention_ms = if self.is_activity() { 0 } else { self.policy.retention_ms };
+                return Some(at.plus_ms(retention_ms));
             }
         };
         own.into_iter().chain(self.deadline).min()

@@ -7,12 +7,12 @@ use crate::time::Timestamp;
 
 impl Stage {
     /// Running, admitted, the limit, the most starts per window, and those that wait.
-    pub(super) fn gate_after(&self) -> String {
-        let gates = self.gates();
-        let Some(gate) = gates.first() else { return "absent".into() };
-        let limit = gate.limit.map_or("-".into(), |limit| limit.to_string());
-        let rate = gate.rate.map_or(String::new(), |rate| format!(" {}r", rate.starts));
-        format!("{}+{}/{limit}{rate} behind {}", gate.running, gate.admitted, gate.waiting)
+    pub(super) fn limit_after(&self) -> String {
+        let records = self.limits();
+        let Some(record) = records.first() else { return "absent".into() };
+        let limit = record.limit.map_or("-".into(), |limit| limit.to_string());
+        let rate = record.rate.map_or(String::new(), |rate| format!(" {}r", rate.starts));
+        format!("{}+{}/{limit}{rate} behind {}", record.running, record.admitted, record.waiting)
     }
 
     pub(crate) fn task_after(&self) -> String {
@@ -35,11 +35,11 @@ impl Stage {
         match self.lane() {
             None => "absent".into(),
             Some(lane) => {
-                let gate = lane.concurrency.map(|gate| {
-                    let limit = gate.limit.map_or("-".into(), |limit| limit.to_string());
-                    format!(" {}/{limit}", gate.running)
+                let limit = lane.concurrency.map(|concurrency| {
+                    let limit = concurrency.limit.map_or("-".into(), |limit| limit.to_string());
+                    format!(" {}/{limit}", concurrency.running)
                 });
-                format!("{}{}", lane.state.as_str(), gate.unwrap_or_default())
+                format!("{}{}", lane.state.as_str(), limit.unwrap_or_default())
             }
         }
     }
@@ -70,7 +70,7 @@ impl Stage {
             Ok(Outcome::ProgressReported) => "progressed".into(),
             Ok(Outcome::Begun(run)) => format!("attempt {}", run.attempt),
             Ok(Outcome::Settled(Settled::RetryAt(at))) => format!("retry {}", plus(*at)),
-            Ok(Outcome::Settled(Settled::DelayedUntil(at))) => format!("delayed {}", plus(*at)),
+            Ok(Outcome::Settled(Settled::SnoozedUntil(at))) => format!("delayed {}", plus(*at)),
             Ok(Outcome::Settled(settled)) => format!("{settled:?}").to_lowercase(),
             Ok(Outcome::Cancelled) => "cancelled".into(),
             Ok(Outcome::PriorityChanged) => "changed".into(),

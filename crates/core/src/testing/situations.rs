@@ -187,9 +187,9 @@ impl Stage {
 
     /// A stage on which one task of key `k` runs and three follow: without a limit, with a limit of
     /// three, or with one start in ten seconds.
-    pub(crate) fn with_gate(state: &str) -> Self {
+    pub(crate) fn with_limit(state: &str) -> Self {
         let mut stage = Self::new();
-        let gate = Some(LimitKey::Concurrency("k".into()));
+        let limit_key = Some(LimitKey::Concurrency("k".into()));
         let rate = Rate { starts: 1, window_ms: 10_000 };
         let (limit, rate) = match state {
             "absent" => return stage,
@@ -201,7 +201,7 @@ impl Stage {
         let scope = QuotaScope::Concurrency("k".into());
         stage.must(SetQuota { tenant: Tenant::default(), scope, limit, rate });
         for id in ["t", "u", "v", "w"] {
-            stage.must(Create::one(NewTask { limit_key: gate.clone(), ..new_task(id) }));
+            stage.must(Create::one(NewTask { limit_key: limit_key.clone(), ..new_task(id) }));
         }
         stage.must(claim());
         stage

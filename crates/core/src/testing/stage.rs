@@ -48,7 +48,7 @@ impl Stage {
         self.record(&crate::lane::Lane::key_of(&Tenant::default(), &lane()))
     }
 
-    pub(crate) fn gates(&self) -> Vec<ConcurrencyLimit> {
+    pub(crate) fn limits(&self) -> Vec<ConcurrencyLimit> {
         let rows = self.tables.rows().filter(|row| row.key.table == ConcurrencyLimit::TABLE);
         let read = |row: &Row| {
             read_row::<ConcurrencyLimit>(row.schema, &row.body).expect("it can be read")

@@ -33,7 +33,7 @@ pub(crate) const NODE_STATES: &[&str] = &["absent", "registered", "late", "gone"
 pub(crate) const WORKER_STATES: &[&str] =
     &["absent", "registered", "late", "overdue", "missed", "silent", "dying", "retired", "dead"];
 /// The states that every table about concurrency limits must have a row for.
-pub(crate) const GATE_STATES: &[&str] = &["absent", "full", "wide", "rated"];
+pub(crate) const LIMIT_STATES: &[&str] = &["absent", "full", "wide", "rated"];
 
 /// The states that every table about durable subscriptions must have a row for.
 pub(crate) const BOOKMARK_STATES: &[&str] = &["absent", "there", "foreign"];

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use crate::command::Command;
 use crate::task::Fence;
-use crate::testing::{GATE_STATES, LANE_STATES, NODE_STATES, Stage, TASK_STATES, fence, new_task};
+use crate::testing::{LANE_STATES, LIMIT_STATES, NODE_STATES, Stage, TASK_STATES, fence, new_task};
 
 /// The second column of a row: words, and words with a value.
 pub(crate) struct Args(BTreeMap<String, String>);
@@ -78,10 +78,10 @@ pub(crate) fn check_node<C: Into<Command>>(table: &str, command: impl Fn(&Args) 
     check(table, NODE_STATES, |state, _| Stage::with_node(state), command, Stage::node_after);
 }
 
-/// Rows of `gate state | arguments | state after | answer | events`.
+/// Rows of `limit state | arguments | state after | answer | events`.
 #[track_caller]
-pub(crate) fn check_gate<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
-    check(table, GATE_STATES, |state, _| Stage::with_gate(state), command, Stage::gate_after);
+pub(crate) fn check_limit<C: Into<Command>>(table: &str, command: impl Fn(&Args) -> C) {
+    check(table, LIMIT_STATES, |state, _| Stage::with_limit(state), command, Stage::limit_after);
 }
 
 #[track_caller]

@@ -86,7 +86,7 @@ pub struct World {
     stale_absences: BTreeSet<RowKey>,
     undo_log: UndoLog,
     events: Vec<Event>,
-    /// In order. An entry without a payload drops the key.
+    /// Payload writes, in order. An entry without a payload drops the key.
     payloads: Vec<(PayloadKey, Option<Payload>)>,
     wakes: Vec<PendingWake>,
     trim_through: Option<u64>,

@@ -14,7 +14,7 @@ pub(crate) const START: Timestamp = Timestamp::from_millis(1_000_000);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// A command is decided only after all those before it.
-    Kept,
+    Fixed,
     /// A command is decided once its rows are loaded; a parked command is overtaken.
     Free,
 }
@@ -48,7 +48,7 @@ pub(crate) fn run(
         assert!(rounds <= MOST_ROUNDS, "{commands:?} does not converge");
         let (mut waits, mut picked) = (false, false);
         for (at, command) in commands.iter().enumerate().filter(|(at, _)| !decided.contains(at)) {
-            if waits && order == Order::Kept {
+            if waits && order == Order::Fixed {
                 probe(&mut world, command);
             } else if let Decided::Ready(answer) = decide(&mut world, command) {
                 answers[at] = Some(answer);
@@ -77,7 +77,7 @@ pub(crate) fn commit(
     now: Timestamp,
     commands: &[Command],
 ) -> Vec<Result<Outcome, Rejection>> {
-    let batch = run(tables, now, Hints::default(), commands, Order::Kept);
+    let batch = run(tables, now, Hints::default(), commands, Order::Fixed);
     tables.commit(&batch.changes).expect("only this test writes to the reference tables");
     batch.answers
 }

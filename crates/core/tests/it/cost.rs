@@ -128,13 +128,17 @@ fn with_sessions() -> Claim {
 #[test]
 fn tasks_behind_a_concurrency_limit_are_not_loaded() {
     let first: Vec<String> = (0..5).map(|n| format!("{n:05}")).collect();
-    for gate in [LimitKey::Concurrency("k".into()), LimitKey::Session("s".into())] {
-        let mut tables = crowd(|new| new.limit_key = Some(gate.clone()));
+    for limit_key in [LimitKey::Concurrency("k".into()), LimitKey::Session("s".into())] {
+        let mut tables = crowd(|new| new.limit_key = Some(limit_key.clone()));
         let other = Claim { worker: "owner".into(), limit: 1, ..with_sessions() };
         tables.execute(START, &other.into()).expect("it takes the only one that may run");
-        assert_eq!(tasks_loaded(&tables, &with_sessions().into()), (0, vec![]), "{gate:?}");
+        assert_eq!(tasks_loaded(&tables, &with_sessions().into()), (0, vec![]), "{limit_key:?}");
         five_more(&mut tables, "l");
-        assert_eq!(tasks_loaded(&tables, &with_sessions().into()), (5, first.clone()), "{gate:?}");
+        assert_eq!(
+            tasks_loaded(&tables, &with_sessions().into()),
+            (5, first.clone()),
+            "{limit_key:?}"
+        );
     }
 }
 

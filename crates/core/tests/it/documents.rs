@@ -49,8 +49,8 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 
 /// The anchor that a heading gets.
 fn anchor(heading: &str) -> String {
-    let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-    kept.collect::<String>().to_lowercase().replace(' ', "-")
+    let characters = heading.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    characters.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
 fn anchors(text: &str) -> BTreeSet<String> {

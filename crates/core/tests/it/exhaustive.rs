@@ -216,7 +216,7 @@ const PARKED: Scope = Scope {
 
 /// A parent and its children with one concurrency key, which admits one task at a time: a waiting
 /// parent does not block its children.
-const GATED_FAMILY: Scope = Scope {
+const LIMITED_FAMILY: Scope = Scope {
     start: &[Act::CreateKeyed("a"), Act::Claim, Act::CreateKeyedChild("b", "a")],
     alphabet: &[
         Act::CreateKeyedChild("c", "a"),
@@ -364,7 +364,7 @@ const QUOTAS: Scope = Scope {
 };
 
 /// Nodes that act under the same concurrency limit at once.
-const GATE_RACES: Scope = Scope {
+const LIMIT_RACES: Scope = Scope {
     start: &[Act::CreateKeyed("a"), Act::CreateKeyed("b"), Act::Claim],
     alphabet: &[
         Act::Claim,
@@ -769,8 +769,8 @@ fn parked_parents() {
 }
 
 #[test]
-fn gated_families() {
-    check("gated_families", &GATED_FAMILY);
+fn limited_families() {
+    check("limited_families", &LIMITED_FAMILY);
 }
 
 #[test]
@@ -804,8 +804,8 @@ fn quotas() {
 }
 
 #[test]
-fn gate_races() {
-    check("gate_races", &GATE_RACES);
+fn limit_races() {
+    check("limit_races", &LIMIT_RACES);
 }
 
 #[test]

@@ -250,10 +250,10 @@ impl Act {
                 RotateKey { tenant, id: id.into(), secret, grace_ms: 0, seed: false }.into()
             }
             Act::Sweep | Act::After(_) => Sweep::default().into(),
-            Act::CreateKeyed(id) => gated(id, LimitKey::Concurrency("k".into())),
+            Act::CreateKeyed(id) => create_limited(id, LimitKey::Concurrency("k".into())),
             Act::CreateKeyedChild(id, parent) => {
-                let gate = Some(LimitKey::Concurrency("k".into()));
-                Create::one(NewTask { limit_key: gate, ..child(id, parent) }).into()
+                let limit_key = Some(LimitKey::Concurrency("k".into()));
+                Create::one(NewTask { limit_key, ..child(id, parent) }).into()
             }
             Act::CreateKeyedDated(id) => {
                 let mut new = new_task(id);
@@ -261,7 +261,7 @@ impl Act {
                 new.deadline_ms = Some(LEASE_MS / 2);
                 Create::one(new).into()
             }
-            Act::CreateInSession(id) => gated(id, LimitKey::Session("s".into())),
+            Act::CreateInSession(id) => create_limited(id, LimitKey::Session("s".into())),
             Act::ClaimAs(worker) => {
                 let mut claim = Claim { lease_ms: LEASE_MS, worker: worker.into(), ..claim(1) };
                 claim.offer.capabilities.insert(SESSIONS.to_owned());
@@ -389,9 +389,9 @@ fn last_of(fences: &[Fence], id: &str) -> Option<Fence> {
     fences.iter().rfind(|fence| fence.task.id.as_str() == id).cloned()
 }
 
-fn gated(id: &str, gate: LimitKey) -> Command {
+fn create_limited(id: &str, limit_key: LimitKey) -> Command {
     let mut new = new_task(id);
-    new.limit_key = Some(gate);
+    new.limit_key = Some(limit_key);
     Create::one(new).into()
 }
 
@@ -486,8 +486,8 @@ impl Node {
         } else {
             let mut tables = self.view.tables.clone();
             // No invariant reads the log, so it is dropped.
-            let kept = ChangeSet { events: Vec::new(), ..changes.clone() };
-            tables.commit(&kept).expect("conflicts are handled before");
+            let without_events = ChangeSet { events: Vec::new(), ..changes.clone() };
+            tables.commit(&without_events).expect("conflicts are handled before");
             View::new(tables, self.view.now)
         };
         let (before, after, ghost) = (&self.view, &view, &self.ghost);
@@ -532,13 +532,14 @@ impl Scope {
             first = first.step(act, &mut found).expect("the start of a scope breaks nothing");
         }
         let acts = self.acts();
-        let mut known = BTreeSet::from([first.print()]);
+        let mut visited = BTreeSet::from([first.print()]);
         let mut layer = vec![first];
         for _ in 0..self.depth {
             let mut next = Vec::new();
             for (node, &act) in layer.iter().flat_map(|n| acts.iter().map(move |a| (n, a))) {
                 let reached = node.step(act, &mut found);
-                let Some(reached) = reached.filter(|reached| known.insert(reached.print())) else {
+                let Some(reached) = reached.filter(|reached| visited.insert(reached.print()))
+                else {
                     continue;
                 };
                 if found.note(&reached.path, reached.view.broken()) {
@@ -547,7 +548,7 @@ impl Scope {
             }
             layer = next;
         }
-        found.states = known.len();
+        found.states = visited.len();
         found
     }
 

@@ -119,7 +119,7 @@ fn number_of_settled(settled: &Settled) -> usize {
         Settled::Completed => 0,
         Settled::RetryAt(_) => 1,
         Settled::Failed => 2,
-        Settled::DelayedUntil(_) => 3,
+        Settled::SnoozedUntil(_) => 3,
         Settled::Released => 4,
         Settled::Cancelled => 5,
         Settled::Suspended => 6,
@@ -155,7 +155,7 @@ fn number_of_change(change: &Change) -> usize {
         Change::Completed { .. } => 4,
         Change::RetryScheduled { .. } => 5,
         Change::Failed { .. } => 6,
-        Change::Delayed { .. } => 7,
+        Change::Snoozed { .. } => 7,
         Change::Released { .. } => 8,
         Change::Cancelled { .. } => 9,
         Change::Promoted => 10,
@@ -338,8 +338,8 @@ fn a_body_without_defaulted_fields_is_read() {
     let unsaid =
         line.replace(r#""policy":{"max_lost_leases":1,"max_replays":1,"retention_ms":1},"#, "");
     let policy = read_row::<Task>(1, &unsaid).unwrap().policy.clone();
-    let kept = (policy.max_lost_leases, policy.max_replays, policy.retention_ms);
-    assert_eq!(kept, (100, 100, 604_800_000), "the defaults of this version");
+    let defaults = (policy.max_lost_leases, policy.max_replays, policy.retention_ms);
+    assert_eq!(defaults, (100, 100, 604_800_000), "the defaults of this version");
 }
 
 /// The shape of the tables is in migrations that are never edited.
@@ -409,7 +409,7 @@ fn tables_have_the_columns_that_migrations_name() {
     }
 }
 
-/// Reference tables that holds the one task `t`.
+/// Reference tables that hold the one task `t`.
 fn with_task(new: NewTask) -> ReferenceTables {
     let mut tables = ReferenceTables::default();
     tables.execute(Timestamp::from_millis(1), &Create::one(new).into()).expect("it is the first");

@@ -22,7 +22,7 @@ pub(crate) struct View {
     pub(crate) lanes: BTreeMap<LaneName, Lane>,
     pub(crate) queues: Vec<ReadyRoute>,
     pub(crate) children: BTreeMap<TaskId, Children>,
-    pub(crate) gates: Vec<ConcurrencyLimit>,
+    pub(crate) limits: Vec<ConcurrencyLimit>,
     pub(crate) workers: BTreeMap<WorkerId, Worker>,
 }
 
@@ -41,11 +41,11 @@ pub(crate) const ALWAYS: &[Invariant] = &[
     ("children are counted", children_are_counted),
     ("a task waiting for children has one", a_task_waiting_for_children_has_one),
     ("an open child has its parent", an_open_child_has_its_parent),
-    ("a limit counts its tasks", crate::gates::a_limit_counts_its_tasks),
-    ("a quota counts its leases", crate::gates::a_quota_counts_its_leases),
-    ("waiting tasks are admitted", crate::gates::waiting_tasks_are_admitted),
-    ("a session runs at its owner", crate::gates::a_session_runs_at_its_owner),
-    ("no unused limit remains", crate::gates::no_unused_limit_remains),
+    ("a limit counts its tasks", crate::limits::a_limit_counts_its_tasks),
+    ("a quota counts its leases", crate::limits::a_quota_counts_its_leases),
+    ("waiting tasks are admitted", crate::limits::waiting_tasks_are_admitted),
+    ("a session runs at its owner", crate::limits::a_session_runs_at_its_owner),
+    ("no unused limit remains", crate::limits::no_unused_limit_remains),
     ("a mailbox counts what it holds", mail::a_mailbox_counts_what_it_holds),
     ("buffered messages are counted", mail::buffered_messages_are_counted),
     ("messages have their payloads", mail::messages_have_their_payloads),
@@ -104,7 +104,7 @@ impl View {
     pub(crate) fn new(tables: ReferenceTables, now: Timestamp) -> Self {
         let mut children = BTreeMap::new();
         let (mut tasks, mut lanes) = (BTreeMap::new(), BTreeMap::new());
-        let (mut queues, mut gates) = (Vec::new(), Vec::new());
+        let (mut queues, mut limits) = (Vec::new(), Vec::new());
         let mut workers = BTreeMap::new();
         for row in tables.rows() {
             match any(row) {
@@ -114,7 +114,7 @@ impl View {
                 AnyRecord::Children(found) => {
                     children.insert(found.parent.clone(), (*found).clone());
                 }
-                AnyRecord::ConcurrencyLimit(gate) => gates.push((*gate).clone()),
+                AnyRecord::ConcurrencyLimit(limit) => limits.push((*limit).clone()),
                 AnyRecord::Worker(worker) => {
                     workers.insert(worker.id.clone(), (*worker).clone());
                 }
@@ -132,24 +132,26 @@ impl View {
                 | AnyRecord::WorkflowProperty(_) => {}
             }
         }
-        Self { tables, now, tasks, lanes, queues, children, gates, workers }
+        Self { tables, now, tasks, lanes, queues, children, limits, workers }
     }
 
     /// Whether a claim with all capabilities could lease this task.
     pub(crate) fn is_claimable(&self, task: &Task) -> bool {
         self.is_offered(task)
-            && self.lanes.get(&task.lane).is_some_and(|lane| crate::gates::left_of(self, lane) > 0)
+            && self.lanes.get(&task.lane).is_some_and(|lane| crate::limits::left_of(self, lane) > 0)
     }
 
     /// Whether a claim may be waiting for it.
     pub(crate) fn is_awaited(&self, task: &Task) -> bool {
-        let refused = |lane: &Lane| crate::gates::has_refused(self, lane);
+        let refused = |lane: &Lane| crate::limits::has_refused(self, lane);
         !self.is_offered(task) || self.lanes.get(&task.lane).is_none_or(refused)
     }
 
     /// Whether only quotas can keep it from a claim with all capabilities.
     fn is_offered(&self, task: &Task) -> bool {
-        let open = |gate: LaneLimit| gate.limit.is_none_or(|limit| gate.running < limit);
+        let open = |concurrency: LaneLimit| {
+            concurrency.limit.is_none_or(|limit| concurrency.running < limit)
+        };
         matches!(task.lifecycle, Lifecycle::Waiting(_) | Lifecycle::Granted { .. })
             && self
                 .lanes
@@ -189,13 +191,15 @@ fn a_lane_counts_its_queues(view: &View) -> Held {
 
 fn a_lane_limit_counts_its_leases(view: &View) -> Held {
     view.lanes.values().try_for_each(|lane| {
-        let Some(gate) = lane.concurrency else { return Ok(()) };
+        let Some(concurrency) = lane.concurrency else { return Ok(()) };
         let counted = |task: &&Task| match &task.lifecycle {
             Lifecycle::Active(lease) => task.lane == lane.name && lease.counted_by_lane_limit,
             _ => false,
         };
         let leased = view.tasks.values().filter(counted).count();
-        ensure(gate.running as usize == leased, || format!("{gate:?} with {leased} leases"))
+        ensure(concurrency.running as usize == leased, || {
+            format!("{concurrency:?} with {leased} leases")
+        })
     })
 }
 
@@ -253,19 +257,21 @@ fn a_waiting_task_says_why(view: &View) -> Held {
     offer.capabilities.insert(SESSIONS.to_owned());
     for lane in view.lanes.values() {
         let offers = Some(std::slice::from_ref(&offer));
-        let around = WhyContext { lane: Some(lane), gates: &view.gates, offers, now: view.now };
+        let context = WhyContext { lane: Some(lane), limits: &view.limits, offers, now: view.now };
         let alive = |task: &&Task| task.deadline.is_none_or(|deadline| view.now < deadline);
         let in_line = view.tasks.values().filter(|task| task.lane == lane.name).filter(alive);
-        let in_line = in_line.filter(|task| why(task, &around) == Why::Queued).count();
+        let in_line = in_line.filter(|task| why(task, &context) == Why::Queued).count();
         let lanes = vec![lane.name.clone()];
         let claim = Claim { lanes, offer: offer.clone(), limit: 1_000, ..Claim::new("why") };
         let (answer, _) = view.tables.attempt(view.now, &claim.into());
         let Ok(Outcome::Claimed(tasks)) = answer else { return Err(format!("{answer:?}")) };
         let free = lane
             .concurrency
-            .and_then(|gate| Some(gate.limit?.saturating_sub(gate.running) as usize))
+            .and_then(|concurrency| {
+                Some(concurrency.limit?.saturating_sub(concurrency.running) as usize)
+            })
             .unwrap_or(usize::MAX);
-        let expected = in_line.min(free).min(crate::gates::left_of(view, lane));
+        let expected = in_line.min(free).min(crate::limits::left_of(view, lane));
         ensure(tasks.len() == expected, || format!("{in_line} queued, got {}", tasks.len()))?;
     }
     Ok(())
@@ -279,15 +285,16 @@ fn payloads_have_an_owner(view: &View) -> Held {
     }
     let (answers, rest): (Vec<_>, Vec<_>) =
         view.tables.payloads().map(|(key, _)| key).partition(|key| requests::is_answer(key));
-    let kept = requests::answers(view);
-    ensure(answers.len() == kept, || format!("{answers:?} of {kept} answers"))?;
+    let expected = requests::answers(view);
+    ensure(answers.len() == expected, || format!("{answers:?} of {expected} answers"))?;
     // The result of an activity stays with the message that reports its end.
     let carried: Vec<_> = mail::all::<Message>(view).iter().map(Message::payload_key).collect();
     let mut rest = rest.into_iter().filter(|key| !carried.contains(&Some((*key).clone())));
     rest.try_for_each(|key| {
         // The payload of a buffered message may exist before its task: see below.
-        let known = view.tasks.contains_key(&key.task) || key.slot.as_str().starts_with("message/");
-        ensure(known, || format!("{key:?} was left behind"))
+        let has_owner =
+            view.tasks.contains_key(&key.task) || key.slot.as_str().starts_with("message/");
+        ensure(has_owner, || format!("{key:?} was left behind"))
     })
 }
 

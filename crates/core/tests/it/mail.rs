@@ -43,9 +43,9 @@ pub(crate) fn a_mailbox_counts_what_it_holds(view: &View) -> Held {
     }
     let with_mail: BTreeSet<&TaskId> =
         view.tasks.values().filter(|task| task.has_mailbox).map(|task| &task.id).collect();
-    let early = mailboxes.iter().filter(|mailbox| mailbox.buffered > 0);
-    let early: BTreeSet<&TaskId> = early.map(|mailbox| &mailbox.task).collect();
-    let owned: BTreeSet<&TaskId> = owners.difference(&early).copied().collect();
+    let buffered = mailboxes.iter().filter(|mailbox| mailbox.buffered > 0);
+    let buffered: BTreeSet<&TaskId> = buffered.map(|mailbox| &mailbox.task).collect();
+    let owned: BTreeSet<&TaskId> = owners.difference(&buffered).copied().collect();
     ensure(with_mail == owned, || format!("{with_mail:?} have mail, {owned:?} have a mailbox"))
 }
 
@@ -55,15 +55,15 @@ fn counts_buffered(mailbox: &Mailbox) -> bool {
 }
 
 pub(crate) fn buffered_messages_are_counted(view: &View) -> Held {
-    let kept: Vec<Message> = all::<Message>(view)
+    let messages: Vec<Message> = all::<Message>(view)
         .into_iter()
         .filter(|message| message.buffered_until.is_some())
         .collect();
-    let bytes: u64 = kept.iter().filter_map(|message| message.bytes).sum();
+    let bytes: u64 = messages.iter().filter_map(|message| message.bytes).sum();
     let counted = all::<Mailbox>(view).into_iter().find(counts_buffered);
     let counted = counted.map_or((0, 0), |all| (all.messages as usize, all.bytes));
-    ensure(counted == (kept.len(), bytes), || format!("{counted:?} for {kept:?}"))?;
-    kept.iter().try_for_each(|message| {
+    ensure(counted == (messages.len(), bytes), || format!("{counted:?} for {messages:?}"))?;
+    messages.iter().try_for_each(|message| {
         let in_time = message.due_at.is_some_and(|due_at| Some(due_at) <= message.buffered_until);
         ensure(in_time, || format!("{message:?} is swept too late"))
     })
@@ -91,7 +91,7 @@ pub(crate) fn a_waitpoint_has_at_most_one_message(view: &View) -> Held {
     all::<Waitpoint>(view).iter().try_for_each(|waitpoint| {
         let mut through = messages.iter().filter(|m| m.waitpoint.as_ref() == Some(&waitpoint.id));
         let fits = match waitpoint.state {
-            WaitpointState::Used { seq } => through.all(|message| message.seq == seq),
+            WaitpointState::Completed { seq } => through.all(|message| message.seq == seq),
             WaitpointState::Pending | WaitpointState::Active => through.next().is_none(),
         };
         ensure(fits, || format!("{waitpoint:?} with {messages:?}"))

@@ -387,7 +387,7 @@ fn compared(order: Order, payload_odds: u64) -> usize {
 
 #[test]
 fn batches_in_order_equal_their_commands() {
-    let compared = compared(Order::Kept, 0);
+    let compared = compared(Order::Fixed, 0);
     assert!(compared > ALL_BATCHES - 10, "only {compared} of {ALL_BATCHES} batches were compared");
 }
 
@@ -399,6 +399,6 @@ fn batches_out_of_order_equal_their_commands_as_decided() {
 
 #[test]
 fn batches_with_payloads_equal_their_commands() {
-    let compared = compared(Order::Kept, 2);
+    let compared = compared(Order::Fixed, 2);
     assert!(compared > ALL_BATCHES - 10, "only {compared} of {ALL_BATCHES} batches were compared");
 }

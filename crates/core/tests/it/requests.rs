@@ -33,7 +33,7 @@ pub(crate) fn answers(view: &View) -> usize {
 }
 
 pub(crate) fn is_answer(key: &PayloadKey) -> bool {
-    ["answer", "effect"].contains(&key.slot.as_str())
+    ["response", "effect"].contains(&key.slot.as_str())
 }
 
 fn same(one: &Admission, other: &Admission) -> bool {
@@ -64,17 +64,17 @@ pub(crate) fn one_owner_is_admitted_at_a_time(step: &Step<'_>) -> Held {
         return Ok(());
     };
     let now = step.after.now;
-    let known =
-        admissions(step.before).find(|known| known.key == request.key && known.request.is_some());
-    let Some(known) = known else { return Ok(()) };
-    let is_free = match state(&known) {
-        Some(RequestState::InFlight) => known.is_owned_by(owner) || known.expires_at <= now,
+    let admission = admissions(step.before)
+        .find(|admission| admission.key == request.key && admission.request.is_some());
+    let Some(admission) = admission else { return Ok(()) };
+    let is_free = match state(&admission) {
+        Some(RequestState::InFlight) => admission.is_owned_by(owner) || admission.expires_at <= now,
         Some(RequestState::Completed { .. } | RequestState::Expired) => {
-            known.request.as_ref().is_some_and(|request| request.tombstone_until <= now)
+            admission.request.as_ref().is_some_and(|request| request.tombstone_until <= now)
         }
         None => true,
     };
-    ensure(is_free, || format!("{owner} was admitted beside {known:?}"))
+    ensure(is_free, || format!("{owner} was admitted beside {admission:?}"))
 }
 
 /// An effect has one request id, for as long as it is retained.

@@ -46,7 +46,7 @@ fn run(tables: &ReferenceTables, hints: Hints, commands: &[Command], order: Orde
 
 /// The hints that a batch of claims leaves behind.
 fn learned(tables: &ReferenceTables) -> Hints {
-    run(tables, Hints::default(), &[claim(1).into()], Order::Kept).hints
+    run(tables, Hints::default(), &[claim(1).into()], Order::Fixed).hints
 }
 
 /// Rows of (routes, limit of the lane, whether the routes were guessed) -> most rounds.
@@ -63,7 +63,7 @@ fn claims_of_one_batch_do_not_race_for_one_candidate() {
         (2, Some(50), true, 2),
     ];
     for (routes, most, guessed, rounds) in rows {
-        for order in [Order::Kept, Order::Free] {
+        for order in [Order::Fixed, Order::Free] {
             let row = format!("{routes} routes, {most:?}, guessed {guessed}, {order:?}");
             let mut tables = filled(300, routes);
             if let Some(most) = most {
@@ -90,7 +90,7 @@ fn claims_over_two_lanes_do_not_race_either() {
     tables.execute(START, &create.into()).expect("a fixture is accepted");
     let mut both = claim(1);
     both.lanes.push("other".into());
-    for order in [Order::Kept, Order::Free] {
+    for order in [Order::Fixed, Order::Free] {
         let batch = run(&tables, Hints::default(), &vec![both.clone().into(); 250], order);
         let ids: BTreeSet<String> = batch.answers.iter().flat_map(claimed).collect();
         assert_eq!(ids.len(), 250, "{order:?}");
@@ -112,7 +112,7 @@ fn the_order_is_right_across_pages() {
     for routes in [1, 3] {
         let tables = filled(1_000, routes);
         let commands: Vec<Command> = vec![claim(50).into(); 10];
-        let batch = run(&tables, Hints::default(), &commands, Order::Kept);
+        let batch = run(&tables, Hints::default(), &commands, Order::Fixed);
         let found: Vec<String> = batch.answers.iter().flat_map(claimed).collect();
         assert_eq!(found, in_order(1_000, &BTreeSet::new(), &[])[..500], "{routes} routes");
     }
@@ -136,7 +136,7 @@ fn a_scan_trusts_only_what_was_loaded() {
     });
     let claims = std::iter::repeat_n(Command::from(claim(7)), 60);
     let commands: Vec<Command> = cancels.chain(creates).chain(claims).collect();
-    let batch = run(&tables, hints, &commands, Order::Kept);
+    let batch = run(&tables, hints, &commands, Order::Fixed);
     assert!(batch.rounds > 2, "one page was enough: this shows nothing");
     let claims = &batch.answers[gone.len() + added.len()..];
     let found: Vec<String> = claims.iter().flat_map(claimed).collect();
@@ -152,11 +152,11 @@ fn wrong_guesses_change_no_answer() {
     let create = Create::one(NewTask { tag: Some("fresh".into()), ..new_task("fresh") });
     let commands: Vec<Command> =
         vec![claim(3).into(), create.into(), picky.into(), claim(200).into(), claim(1).into()];
-    for order in [Order::Kept, Order::Free] {
+    for order in [Order::Fixed, Order::Free] {
         let right = run(&tables, learned(&tables), &commands, order);
         for hints in [Hints::default(), learned(&elsewhere), learned(&filled(1, 1))] {
             let other = run(&tables, hints.clone(), &commands, order);
-            if order == Order::Kept {
+            if order == Order::Fixed {
                 assert_eq!(other.answers, right.answers, "{hints:?}");
                 assert_eq!(other.changes, right.changes, "{hints:?}");
             }
@@ -185,7 +185,7 @@ fn a_sweep_needs_a_few_rounds_for_a_full_page() {
         }
         let sweep = [Sweep::default().into()];
         let now = START.plus_ms(2_000);
-        let batch = batch::run(&tables, now, Hints::default(), &sweep, Order::Kept);
+        let batch = batch::run(&tables, now, Hints::default(), &sweep, Order::Fixed);
         let Ok(Outcome::Swept { swept, .. }) = batch.answers[0] else { panic!("not a sweep") };
         assert_eq!(swept as u64, due.min(256));
         assert!(batch.rounds <= 5, "{due} due: {} rounds", batch.rounds);
@@ -226,25 +226,29 @@ fn a_parent_with_many_children_needs_a_few_rounds() {
         let claimed = waiting.execute(START, &claim(1).into());
         let Ok(Outcome::Claimed(tasks)) = claimed else { panic!("{claimed:?}") };
         ends.insert(0, WaitChildren { fence: tasks[0].fence() }.into());
-        let batch = run(&waiting, Hints::default(), &ends, Order::Kept);
+        let batch = run(&waiting, Hints::default(), &ends, Order::Fixed);
         assert!(batch.answers.iter().all(Result::is_ok));
         assert!(batch.rounds <= 5, "{children} end: {} rounds", batch.rounds);
 
         let mut called_off = tables;
         let cancel = Cancel { task: key("parent"), reason: String::new() };
         called_off.execute(START, &cancel.into()).expect("it is open");
-        let batch = run(&called_off, Hints::default(), &[Sweep::default().into()], Order::Kept);
+        let batch = run(&called_off, Hints::default(), &[Sweep::default().into()], Order::Fixed);
         let cancelled = batch.changes.events.len();
         assert_eq!(cancelled, children);
         assert!(batch.rounds <= 8, "{children} are cancelled: {} rounds", batch.rounds);
     }
 }
 
-/// Concurrency limits or sessions with two tasks each; `gate` makes their keys.
-fn gated(gates: usize, gate: fn(String) -> LimitKey, quota: Option<&SetQuota>) -> ReferenceTables {
+/// Concurrency limits or sessions with two tasks each; `limit_key` makes their keys.
+fn with_limits(
+    count: usize,
+    limit_key: fn(String) -> LimitKey,
+    quota: Option<&SetQuota>,
+) -> ReferenceTables {
     let mut tables = ReferenceTables::default();
-    for n in 0..gates {
-        let scope = match gate(format!("{n}")) {
+    for n in 0..count {
+        let scope = match limit_key(format!("{n}")) {
             LimitKey::Concurrency(name) => QuotaScope::Concurrency(name),
             LimitKey::Session(name) => QuotaScope::Session(name),
             LimitKey::Affinity(_) => unreachable!("an affinity has no quota"),
@@ -254,7 +258,7 @@ fn gated(gates: usize, gate: fn(String) -> LimitKey, quota: Option<&SetQuota>) -
             tables.execute(START, &quota.into()).expect("a fixture is accepted");
         }
         let task = |which: &str| NewTask {
-            limit_key: Some(gate(format!("{n}"))),
+            limit_key: Some(limit_key(format!("{n}"))),
             lane: format!("lane{}", n % 100).as_str().into(),
             ..new_task(&format!("{which}{n}"))
         };
@@ -264,23 +268,23 @@ fn gated(gates: usize, gate: fn(String) -> LimitKey, quota: Option<&SetQuota>) -
     tables
 }
 
-fn claim_all(tables: &mut ReferenceTables, gates: usize, registered: bool) {
-    let lanes = (0..gates.min(100)).map(|n| format!("lane{n}").as_str().into()).collect();
+fn claim_all(tables: &mut ReferenceTables, count: usize, registered: bool) {
+    let lanes = (0..count.min(100)).map(|n| format!("lane{n}").as_str().into()).collect();
     let mut claim = Claim { lanes, registered, ..claim(1_000) };
     claim.offer.capabilities.insert(SESSIONS.to_owned());
     let claimed = tables.execute(START, &claim.into());
-    assert!(matches!(claimed, Ok(Outcome::Claimed(tasks)) if tasks.len() >= gates));
+    assert!(matches!(claimed, Ok(Outcome::Claimed(tasks)) if tasks.len() >= count));
 }
 
 /// Many leases expire together, each with a concurrency key that other tasks wait for.
 #[test]
 fn leases_with_keys_expire_in_a_few_rounds() {
     for keys in [1, 10, 250] {
-        let mut tables = gated(keys, LimitKey::Concurrency, None);
+        let mut tables = with_limits(keys, LimitKey::Concurrency, None);
         claim_all(&mut tables, keys, false);
         let sweep = [Sweep::default().into()];
         let now = START.plus_ms(60_000);
-        let batch = batch::run(&tables, now, Hints::default(), &sweep, Order::Kept);
+        let batch = batch::run(&tables, now, Hints::default(), &sweep, Order::Fixed);
         assert!(batch.rounds <= 8, "{keys} keys: {} rounds", batch.rounds);
     }
 }
@@ -292,11 +296,11 @@ fn rate_limits_reopen_in_a_few_rounds() {
     let (tenant, scope) = (Tenant::default(), QuotaScope::Tenant);
     let quota = SetQuota { tenant, scope, limit: None, rate };
     for keys in [1, 10, 250] {
-        let mut tables = gated(keys, LimitKey::Concurrency, Some(&quota));
+        let mut tables = with_limits(keys, LimitKey::Concurrency, Some(&quota));
         claim_all(&mut tables, keys, false);
         let sweep = [Sweep::default().into()];
         let now = START.plus_ms(20_000);
-        let batch = batch::run(&tables, now, Hints::default(), &sweep, Order::Kept);
+        let batch = batch::run(&tables, now, Hints::default(), &sweep, Order::Fixed);
         assert!(batch.rounds <= 8, "{keys} keys: {} rounds", batch.rounds);
     }
 }
@@ -307,11 +311,11 @@ fn sessions_are_claimed_in_a_few_rounds() {
     let (tenant, scope) = (Tenant::default(), QuotaScope::Tenant);
     let quota = SetQuota { tenant, scope, limit: Some(2), rate: None };
     for sessions in [1, 10, 200] {
-        let mut tables = gated(sessions, LimitKey::Session, Some(&quota));
+        let mut tables = with_limits(sessions, LimitKey::Session, Some(&quota));
         let lanes = (0..sessions.min(100)).map(|n| format!("lane{n}").as_str().into()).collect();
         let mut claim = Claim { lanes, ..claim(sessions as u32) };
         claim.offer.capabilities.insert(SESSIONS.to_owned());
-        let batch = run(&tables, Hints::default(), &[claim.into()], Order::Kept);
+        let batch = run(&tables, Hints::default(), &[claim.into()], Order::Fixed);
         assert!(batch.rounds <= 16, "{sessions} sessions: {} rounds", batch.rounds);
         tables.commit(&batch.changes).expect("only this test writes to the reference tables");
     }
@@ -321,7 +325,7 @@ fn sessions_are_claimed_in_a_few_rounds() {
 #[test]
 fn dead_workers_are_swept_in_a_few_rounds() {
     for workers in [1, 10, 250] {
-        let mut tables = gated(workers, LimitKey::Concurrency, None);
+        let mut tables = with_limits(workers, LimitKey::Concurrency, None);
         for n in 0..workers {
             let lanes = vec![format!("lane{}", n % 100).as_str().into()];
             let (id, heartbeat_interval_ms) = (format!("w{n}").as_str().into(), 1_000);
@@ -342,7 +346,7 @@ fn dead_workers_are_swept_in_a_few_rounds() {
         let missed = START.plus_ms(2_500);
         tables.execute(missed, &sweep[0]).expect("a sweep is accepted");
         let now = START.plus_ms(10_000);
-        let batch = batch::run(&tables, now, Hints::default(), &sweep, Order::Kept);
+        let batch = batch::run(&tables, now, Hints::default(), &sweep, Order::Fixed);
         assert!(batch.rounds <= 14, "{workers} workers: {} rounds", batch.rounds);
     }
 }

@@ -55,9 +55,9 @@ pub(crate) const EVERY_STEP: &[StepInvariant] = &[
     ("a result never changes", a_result_never_changes),
     ("a parent that has ended has no more children", an_ended_parent_has_no_more_children),
     ("a parent is woken once, by the last child", a_parent_is_woken_by_the_last_child),
-    ("a limit holds unless it was narrowed", crate::gates::a_limit_holds_unless_it_was_narrowed),
-    ("no window has too many starts", crate::gates::no_window_has_too_many_starts),
-    ("waiting tasks are in order", crate::gates::waiting_tasks_are_in_order),
+    ("a limit holds unless it was narrowed", crate::limits::a_limit_holds_unless_it_was_narrowed),
+    ("no window has too many starts", crate::limits::no_window_has_too_many_starts),
+    ("waiting tasks are in order", crate::limits::waiting_tasks_are_in_order),
     ("a granted task is leased by its worker", a_granted_task_is_leased_by_its_worker),
     ("a worker declared dead holds no lease", a_worker_declared_dead_holds_no_lease),
     ("a lease ends early only with its worker", a_lease_ends_early_only_with_its_worker),
@@ -105,7 +105,7 @@ impl Step<'_> {
             }
             _ => {}
         }
-        crate::gates::note_starts(self, &mut ghost.starts);
+        crate::limits::note_starts(self, &mut ghost.starts);
         ghost
     }
 }
@@ -190,16 +190,16 @@ fn an_ended_task_is_frozen(step: &Step<'_>) -> Held {
                     && is.lifecycle.readiness().is_some()
                     && is.results == was.results
             }
-            (Command::DeleteTask(reap), None) => reap.task.id == *id,
+            (Command::DeleteTask(delete), None) => delete.task.id == *id,
             (Command::Sweep(_), None) => was.due_at.is_some_and(|due_at| due_at <= step.after.now),
             _ => false,
         };
         ensure(fits, || format!("{was:?} became {:?}", step.after.tasks.get(id)))?;
     }
     step.before.tasks.iter().try_for_each(|(id, was)| {
-        let kept = step.after.tasks.contains_key(id) || was.lifecycle.ended_at().is_some();
-        let kept = kept || workflows::is_activity(was);
-        ensure(kept, || format!("{was:?} was deleted before its end"))
+        let allowed = step.after.tasks.contains_key(id) || was.lifecycle.ended_at().is_some();
+        let allowed = allowed || workflows::is_activity(was);
+        ensure(allowed, || format!("{was:?} was deleted before its end"))
     })
 }
 
@@ -211,17 +211,19 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
         let failed = lease(was).is_some() && ran.is_none() && is.last_settle != was.last_settle;
         let failed = failed && matches!(step.command, Command::Fail(_));
         let resumed = was.lifecycle.readiness().and_then(|ready| ready.suspended_attempt.as_ref());
-        let resumed = resumed.is_some_and(|paused| runs.is_some_and(|run| lease_kept(paused, run)));
+        let resumed =
+            resumed.is_some_and(|paused| runs.is_some_and(|run| is_same_attempt(paused, run)));
         let waits = matches!(is.lifecycle, Lifecycle::WaitingChildren { .. });
         let waits_unbegun = waits && lease(was).is_some() && ran.is_none();
         let began = failed
             || waits_unbegun
             || runs.is_some() && !resumed && (ran.is_none() || is.epoch != was.epoch);
-        let kept = is.lifecycle.readiness().is_some_and(|ready| ready.suspended_attempt.is_some())
-            || matches!(is.lifecycle, Lifecycle::Delayed { suspended_attempt: Some(_), .. });
+        let keeps_attempt =
+            is.lifecycle.readiness().is_some_and(|ready| ready.suspended_attempt.is_some())
+                || matches!(is.lifecycle, Lifecycle::Delayed { suspended_attempt: Some(_), .. });
         let gave_back = runs.is_none()
             && ran.is_some()
-            && !kept
+            && !keeps_attempt
             && matches!(
                 step.command,
                 Command::Release(_) | Command::Snooze(_) | Command::Revoke(_)
@@ -240,7 +242,7 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
 }
 
 /// A resumed attempt is the one that was paused.
-fn lease_kept(paused: &SuspendedAttempt, run: &ActiveAttempt) -> bool {
+fn is_same_attempt(paused: &SuspendedAttempt, run: &ActiveAttempt) -> bool {
     (paused.attempt, paused.began_at) == (run.attempt, run.began_at)
 }
 
@@ -262,17 +264,17 @@ fn a_stale_fence_is_rejected(step: &Step<'_>) -> Held {
     let (settle, keep) = (settles(step.command), keeps(step.command));
     let Some(fence) = settle.or(keep).filter(|_| step.answer.is_ok()) else { return Ok(()) };
     let repeated = settle.is_some() && step.ghost.settles.contains_key(fence);
-    let latest = step.ghost.fences.iter().rfind(|known| known.task == fence.task);
+    let latest = step.ghost.fences.iter().rfind(|issued| issued.task == fence.task);
     let held = is_held(step.before, fence, step.after.now) && latest == Some(fence);
     ensure(repeated || held, || format!("{:?} was accepted", step.command))
 }
 
 fn a_limit_holds_unless_it_was_lowered(step: &Step<'_>) -> Held {
     step.after.lanes.iter().try_for_each(|(name, lane)| {
-        let Some(gate) = lane.concurrency else { return Ok(()) };
+        let Some(concurrency) = lane.concurrency else { return Ok(()) };
         let was = step.before.lanes.get(name).and_then(|lane| lane.concurrency);
-        let most = gate.limit.unwrap_or(u32::MAX).max(was.map_or(0, |gate| gate.running));
-        ensure(gate.running <= most, || format!("{was:?} became {gate:?}"))
+        let most = concurrency.limit.unwrap_or(u32::MAX).max(was.map_or(0, |was| was.running));
+        ensure(concurrency.running <= most, || format!("{was:?} became {concurrency:?}"))
     })
 }
 
@@ -284,25 +286,25 @@ fn seen(task: Option<&Task>) -> Option<Task> {
 
 /// A lane as people see it: without its counters, whose changes have other events.
 fn seen_lane(lane: Option<&Lane>) -> Option<(windlass_core::LaneState, Option<u32>)> {
-    lane.map(|lane| (lane.state, lane.concurrency.and_then(|gate| gate.limit)))
+    lane.map(|lane| (lane.state, lane.concurrency.and_then(|concurrency| concurrency.limit)))
 }
 
 fn every_change_has_an_event(step: &Step<'_>) -> Held {
     let (before, after, events) = (step.before, step.after, &step.changes.events);
     for id in before.tasks.keys().chain(after.tasks.keys()) {
         let changed = seen(before.tasks.get(id)) != seen(after.tasks.get(id));
-        let told = events.iter().any(|event| event.task.as_ref().is_some_and(|(of, _)| of == id));
+        let logged = events.iter().any(|event| event.task.as_ref().is_some_and(|(of, _)| of == id));
         let (was, is) = (before.tasks.get(id), after.tasks.get(id));
-        let told = told || workflows::needs_no_entry(step, was, is);
-        ensure(told || !changed, || format!("no event for {id}"))?;
+        let logged = logged || workflows::needs_no_entry(step, was, is);
+        ensure(logged || !changed, || format!("no event for {id}"))?;
     }
     for (name, lane) in &after.lanes {
         let was = before.lanes.get(name);
         let changed = was.is_some() && seen_lane(was) != seen_lane(Some(lane));
-        let about = |event: &&Event| event.lane == *name && event.task.is_none();
+        let of_lane = |event: &&Event| event.lane == *name && event.task.is_none();
         let quota = |event: &Event| matches!(event.change, windlass_core::Change::QuotaSet { .. });
-        let told = events.iter().filter(about).any(|event| !quota(event));
-        ensure(told == changed, || format!("{was:?} became {lane:?}: {events:?}"))?;
+        let logged = events.iter().filter(of_lane).any(|event| !quota(event));
+        ensure(logged == changed, || format!("{was:?} became {lane:?}: {events:?}"))?;
     }
     events.iter().try_for_each(|event| {
         // In a race the other commit may have advanced the time.
@@ -423,7 +425,7 @@ fn a_lease_ends_early_only_with_its_worker(step: &Step<'_>) -> Held {
 
 fn a_result_never_changes(step: &Step<'_>) -> Held {
     step.before.tables.payloads().try_for_each(|(key, was)| {
-        let kept = match step.after.tables.payload(key) {
+        let unchanged = match step.after.tables.payload(key) {
             Some(is) => is == was,
             None => {
                 !step.after.tasks.contains_key(&key.task)
@@ -431,7 +433,7 @@ fn a_result_never_changes(step: &Step<'_>) -> Held {
                     || workflows::is_of_a_past_execution(step.after, key)
             }
         };
-        ensure(kept, || format!("{key:?} changed"))
+        ensure(unchanged, || format!("{key:?} changed"))
     })
 }
 
@@ -446,7 +448,7 @@ fn an_ended_parent_has_no_more_children(step: &Step<'_>) -> Held {
 }
 
 fn a_parent_is_woken_by_the_last_child(step: &Step<'_>) -> Held {
-    let told = |id: &TaskId| {
+    let resumptions = |id: &TaskId| {
         let resumed = |event: &&Event| {
             matches!(&event.change, Change::Resumed { cause: ResumeCause::Children, .. })
                 && event.task.as_ref().is_some_and(|(of, _)| of == id)
@@ -458,8 +460,8 @@ fn a_parent_is_woken_by_the_last_child(step: &Step<'_>) -> Held {
         let open = step.after.children.get(&is.id).map_or(0, |children| children.open);
         let woken = waited && is.lifecycle.public() == PublicState::Resumable;
         let expected = usize::from(woken);
-        ensure(told(&is.id) == expected && (!woken || open == 0), || {
-            format!("{was:?} became {is:?} with {open} open, resumed {}", told(&is.id))
+        ensure(resumptions(&is.id) == expected && (!woken || open == 0), || {
+            format!("{was:?} became {is:?} with {open} open, resumed {}", resumptions(&is.id))
         })
     })
 }

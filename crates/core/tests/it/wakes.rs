@@ -61,13 +61,13 @@ fn sweep() -> Command {
 }
 
 fn keyed(id: &str) -> Command {
-    let gate = Some(LimitKey::Concurrency("k".into()));
-    Create::one(NewTask { limit_key: gate, ..new_task(id) }).into()
+    let limit_key = Some(LimitKey::Concurrency("k".into()));
+    Create::one(NewTask { limit_key, ..new_task(id) }).into()
 }
 
 fn in_session(id: &str) -> Command {
-    let gate = Some(LimitKey::Session("s".into()));
-    Create::one(NewTask { limit_key: gate, ..new_task(id) }).into()
+    let limit_key = Some(LimitKey::Session("s".into()));
+    Create::one(NewTask { limit_key, ..new_task(id) }).into()
 }
 
 fn claim_session() -> Command {
@@ -114,10 +114,10 @@ fn each_command_wakes_the_claims_it_may_serve() {
     let revoke = Revoke { task: key("t"), reason: String::new() };
     let replay = Replay { task: key("t"), generation: 0 };
     let open = [create(), claim()];
-    let gated = [create(), limit(Some(1)), claim()];
+    let limited = [create(), limit(Some(1)), claim()];
     let keys = [keyed("t"), keyed("u"), claim()];
     let session = [in_session("t"), claim_session(), in_session("u")];
-    let kept = [&session[..], &[complete()]].concat();
+    let held_session = [&session[..], &[complete()]].concat();
     let spent = [
         create(),
         quota(Tenant, Some(1), None),
@@ -134,19 +134,19 @@ fn each_command_wakes_the_claims_it_may_serve() {
         ("for later", vec![], 0, late.clone().into(), none),
         ("it is due", vec![late.into()], 10_000, sweep(), "l/ x1"),
         ("it is completed", open.to_vec(), 0, complete(), none),
-        ("and makes room", gated.to_vec(), 0, complete(), "l/* x1"),
+        ("and makes room", limited.to_vec(), 0, complete(), "l/* x1"),
         ("its attempt has failed", open.to_vec(), 0, fail(), none),
-        ("and makes room", gated.to_vec(), 0, fail(), "l/* x1"),
-        ("it is snoozed, and makes room", gated.to_vec(), 0, delay.into(), "l/* x1"),
+        ("and makes room", limited.to_vec(), 0, fail(), "l/* x1"),
+        ("it is snoozed, and makes room", limited.to_vec(), 0, delay.into(), "l/* x1"),
         ("it is released", open.to_vec(), 0, release.clone().into(), "l/ x1"),
-        ("and makes room", gated.to_vec(), 0, release.into(), "l/* x1, l/ x1"),
+        ("and makes room", limited.to_vec(), 0, release.into(), "l/* x1, l/ x1"),
         ("it is cancelled", open.to_vec(), 0, cancel(), "l/!t x1"),
-        ("and makes room", gated.to_vec(), 0, cancel(), "l/* x1, l/!t x1"),
+        ("and makes room", limited.to_vec(), 0, cancel(), "l/* x1, l/!t x1"),
         ("it is revoked", open.to_vec(), 0, revoke.into(), "l/ x1, l/!t x1"),
         ("it has no lease", vec![create()], 0, cancel(), none),
         ("its attempt took too long", brief.to_vec(), 1_000, sweep(), "l/!t x1"),
         ("its lease has expired", open.to_vec(), 30_000, sweep(), "l/ x1"),
-        ("and makes room", gated.to_vec(), 30_000, sweep(), "l/* x1, l/ x1"),
+        ("and makes room", limited.to_vec(), 30_000, sweep(), "l/* x1, l/ x1"),
         ("it expires and uncovers others", vec![dated.into()], 1_000, sweep(), "l/ x1"),
         ("it is replayed", [&open[..], &[complete()]].concat(), 0, replay.into(), "l/ x1"),
         ("a lane is paused", vec![create()], 0, set(LaneState::Paused), none),
@@ -157,16 +157,22 @@ fn each_command_wakes_the_claims_it_may_serve() {
             set(LaneState::Active),
             "l/* x1",
         ),
-        ("a limit is raised", gated.to_vec(), 0, limit(Some(2)), "l/* x1"),
-        ("a limit is removed", gated.to_vec(), 0, limit(None), "l/* x1"),
-        ("a limit stays", gated.to_vec(), 0, limit(Some(1)), none),
+        ("a limit is raised", limited.to_vec(), 0, limit(Some(2)), "l/* x1"),
+        ("a limit is removed", limited.to_vec(), 0, limit(None), "l/* x1"),
+        ("a limit stays", limited.to_vec(), 0, limit(Some(1)), none),
         ("one of a key is admitted", vec![], 0, keyed("t"), "l/ x1"),
         ("the next is not", vec![keyed("t")], 0, keyed("u"), none),
         ("until the first ends", keys.to_vec(), 0, complete(), "l/ x1"),
         ("or more may run", keys.to_vec(), 0, quota(key_scope(), Some(2), None), "l/ x1"),
         ("one of a session", session[..1].to_vec(), 0, claim_session(), none),
         ("the next is granted to one worker", session.to_vec(), 0, complete(), "l/* x1"),
-        ("and released when that is idle", kept.to_vec(), 60_000, sweep(), "l/windlass.session x1"),
+        (
+            "and released when that is idle",
+            held_session.to_vec(),
+            60_000,
+            sweep(),
+            "l/windlass.session x1",
+        ),
         ("a quota that refused no claim", spent[..3].to_vec(), 0, complete(), none),
         ("a quota that refused a claim", spent.to_vec(), 0, complete(), "l/* x1"),
         ("a quota is raised", spent.to_vec(), 0, quota(Tenant, Some(2), None), "l/* x1"),

@@ -32,8 +32,8 @@ pub(crate) fn turn(view: &View, fence: Fence, doing: Doing) -> Option<Command> {
     let task = view.tasks.get(&fence.task.id)?;
     let workflow = task.workflow.as_deref()?;
     let visible = |message: &Message| message.task == task.id && message.due_at.is_none();
-    let told = all::<Message>(view).into_iter().filter(visible);
-    let taken: Vec<u64> = told.map(|message| message.seq).collect();
+    let messages = all::<Message>(view).into_iter().filter(visible);
+    let taken: Vec<u64> = messages.map(|message| message.seq).collect();
     let step = workflow.next_step;
     let (commands, next_step, then) = match doing {
         Doing::Make => (make(view, task, step), step + 2, TurnEnd::AwaitMessages),
@@ -50,7 +50,7 @@ pub(crate) fn turn(view: &View, fence: Fence, doing: Doing) -> Option<Command> {
         Doing::Earlier => workflow.turns.checked_sub(1)?,
         _ => workflow.turns,
     };
-    let row = Some(Payload::json(format!("{{\"told\":{taken:?},\"by\":{}}}", fence.epoch)));
+    let row = Some(Payload::json(format!("{{\"taken\":{taken:?},\"by\":{}}}", fence.epoch)));
     let sticky_ms = Some(LEASE_MS);
     let commit = CommitTurn {
         fence,
@@ -107,9 +107,9 @@ pub(crate) fn a_history_has_its_rows(view: &View) -> Held {
         rows.extend((0..execution.turns).map(|turn| execution.turn_key(turn)));
     }
     let is_row = |key: &&PayloadKey| key.slot.as_str().starts_with("turn/");
-    let kept = view.tables.payloads().map(|(key, _)| key).filter(is_row);
-    let kept: BTreeSet<PayloadKey> = kept.cloned().collect();
-    ensure(kept == rows, || format!("{kept:?}, where {rows:?} are expected"))
+    let stored = view.tables.payloads().map(|(key, _)| key).filter(is_row);
+    let stored: BTreeSet<PayloadKey> = stored.cloned().collect();
+    ensure(stored == rows, || format!("{stored:?}, where {rows:?} are expected"))
 }
 
 /// Every past execution belongs to an existing workflow, and comes before its current execution.
@@ -124,19 +124,19 @@ pub(crate) fn executions_have_their_workflow(view: &View) -> Held {
 /// A step is open, or its end is reported, or neither: never both, and never two reports.
 pub(crate) fn a_step_ends_once(view: &View) -> Held {
     let messages = all::<Message>(view);
-    let mut told = BTreeSet::new();
+    let mut completed = BTreeSet::new();
     for message in &messages {
         let Some(report) = &message.completion else { continue };
         let workflow = view.tasks.get(&message.task).and_then(|task| task.workflow.as_deref());
-        let known = workflow.is_some_and(|workflow| report.step < workflow.next_step);
-        ensure(known, || format!("{message:?} is of no step of {workflow:?}"))?;
-        let first = told.insert((message.task.clone(), report.step));
+        let is_issued = workflow.is_some_and(|workflow| report.step < workflow.next_step);
+        ensure(is_issued, || format!("{message:?} is of no step of {workflow:?}"))?;
+        let first = completed.insert((message.task.clone(), report.step));
         ensure(first, || format!("{message:?} reports it again"))?;
     }
     let steps =
         view.tasks.values().filter_map(|task| Some((task, task.parent.clone()?, task.step?)));
     steps.filter(|(task, ..)| is_open(task)).try_for_each(|(task, parent, step)| {
-        ensure(!told.contains(&(parent, step)), || format!("{task:?} is open after its end"))
+        ensure(!completed.contains(&(parent, step)), || format!("{task:?} is open after its end"))
     })
 }
 
@@ -180,16 +180,18 @@ pub(crate) fn consumed_messages_are_deleted(step: &Step<'_>) -> Held {
     };
     step.before.tasks.values().filter(|task| task.workflow.is_some()).try_for_each(|task| {
         let Some(after) = step.after.tasks.get(&task.id) else { return Ok(()) };
-        let told: BTreeSet<u64> = match (step.command, step.answer) {
+        let consumed: BTreeSet<u64> = match (step.command, step.answer) {
             (Command::CommitTurn(commit), Ok(_)) if commit.fence.task.id == task.id => {
                 commit.taken.iter().copied().collect()
             }
             _ => BTreeSet::new(),
         };
         let (was, is) = (seen(step.before, &task.id), seen(step.after, &task.id));
-        let lost: Vec<&u64> = was.difference(&is).filter(|seq| !told.contains(seq)).collect();
-        let fits = lost.is_empty() && (step.changes.is_empty() || told.is_disjoint(&is));
-        ensure(fits || !is_open(after), || format!("{told:?} of {was:?} was consumed, {is:?} left"))
+        let lost: Vec<&u64> = was.difference(&is).filter(|seq| !consumed.contains(seq)).collect();
+        let fits = lost.is_empty() && (step.changes.is_empty() || consumed.is_disjoint(&is));
+        ensure(fits || !is_open(after), || {
+            format!("{consumed:?} of {was:?} was consumed, {is:?} left")
+        })
     })
 }
 
@@ -254,11 +256,11 @@ pub(crate) fn an_activity_ends_with_a_report(step: &Step<'_>) -> Held {
             Command::CommitTurn(commit) => commit.commands.iter().any(given_up),
             _ => false,
         };
-        let told = all::<Message>(step.after).iter().any(|message| {
+        let notified = all::<Message>(step.after).iter().any(|message| {
             Some(&message.task) == task.parent.as_ref()
                 && message.completion.as_ref().map(|report| report.step) == task.step
         });
-        ensure(told || given_up || !listens, || format!("{task:?} was deleted"))
+        ensure(notified || given_up || !listens, || format!("{task:?} was deleted"))
     })
 }
 

@@ -61,7 +61,7 @@ fn task_row(id: &str) -> RowKey {
 }
 
 fn run(tables: &ReferenceTables, commands: &[Command]) -> batch::Batch {
-    batch::run(tables, START, Hints::default(), commands, Order::Kept)
+    batch::run(tables, START, Hints::default(), commands, Order::Fixed)
 }
 
 /// Splits what is checked from what is written.
@@ -104,7 +104,7 @@ fn a_rejected_command_leaves_only_its_reads() {
         let (all_reads, with) = parted(batch.changes);
         assert_eq!(with, without, "{rejected:?}");
         let expected = reads.iter().map(|(key, _)| key).chain(&read);
-        let missing = |key: &&RowKey| !all_reads.iter().any(|(known, _)| known == *key);
+        let missing = |key: &&RowKey| !all_reads.iter().any(|(read, _)| read == *key);
         assert_eq!(expected.filter(missing).collect::<Vec<_>>(), Vec::<&RowKey>::new());
     }
 }
@@ -233,7 +233,7 @@ fn an_abandon_undoes_no_accepted_command() {
 
 #[test]
 fn a_task_is_created_and_claimed_in_one_commit() {
-    for order in [Order::Kept, Order::Free] {
+    for order in [Order::Fixed, Order::Free] {
         let commands = [create("a"), claim(1).into()];
         let batch =
             batch::run(&ReferenceTables::default(), START, Hints::default(), &commands, order);
@@ -267,8 +267,8 @@ fn an_id_reaped_and_created_again_in_one_batch_keeps_its_payload() {
     for before in [vec![], vec![create("a"), cancel("a")]] {
         let mut tables = ReferenceTables::default();
         batch::commit(&mut tables, START, &before);
-        let reap = Command::from(DeleteTask { task: key("a") });
-        let both = [create("a"), cancel("a"), reap, create("a")];
+        let delete = Command::from(DeleteTask { task: key("a") });
+        let both = [create("a"), cancel("a"), delete, create("a")];
         let commands = if before.is_empty() { &both[..] } else { &both[2..] };
         let answers = batch::commit(&mut tables, START.plus_ms(1), commands);
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
@@ -379,9 +379,9 @@ fn decide_with(world: &mut World, tables: &ReferenceTables, command: &Command) {
 /// task there: the batch has seen two versions of it.
 #[test]
 fn a_batch_that_loads_two_versions_of_a_record_is_late() {
-    let gate = Some(LimitKey::Concurrency("k".into()));
-    let holder = NewTask { limit_key: gate.clone(), ..new_task("holder") };
-    let next = NewTask { limit_key: gate, start: Start::After { ms: 100 }, ..new_task("next") };
+    let limit_key = Some(LimitKey::Concurrency("k".into()));
+    let holder = NewTask { limit_key: limit_key.clone(), ..new_task("holder") };
+    let next = NewTask { limit_key, start: Start::After { ms: 100 }, ..new_task("next") };
     for is_moved in [false, true] {
         let mut tables = ReferenceTables::default();
         for command in [bulk(vec![holder.clone(), next.clone()]), claim(1).into()] {

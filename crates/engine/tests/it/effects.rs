@@ -201,8 +201,9 @@ async fn a_threaded_key_belongs_to_one_caller() {
     assert_eq!(bank.charges().len(), 2);
     let account = |account: &str| RequestScope::new("ada", "pay").account(account);
     for scope in [RequestScope::new("eve", "pay"), account(""), account("savings")] {
-        let begun = stage.engine.begin_request(&scope, "a-key-of-a-request", b"7").await.unwrap();
-        let RequestAdmission::Owner(guard) = begun else {
+        let admission =
+            stage.engine.begin_request(&scope, "a-key-of-a-request", b"7").await.unwrap();
+        let RequestAdmission::Owner(guard) = admission else {
             panic!("expected the first request of {scope:?}")
         };
         guard.context().effect("bank").idempotent_provider().run(&bank, &7).await.unwrap();

@@ -30,9 +30,9 @@ async fn overload_rejects_commands_and_loses_none() {
     let commands = (0..30).map(|n| create(&format!("{n:02}")).into()).collect();
     let answers = all_at_once(&stage, commands).await;
     assert_eq!(codes(&answers), (10, 20));
-    let kept =
+    let stored =
         stage.engine.tasks(&Tenant::default(), &TaskFilter::default(), None, 100).await.unwrap();
-    assert_eq!(kept.len(), 10);
+    assert_eq!(stored.len(), 10);
     assert!(stage.engine.submit(create("30")).await.is_ok(), "the queue accepts commands again");
 }
 

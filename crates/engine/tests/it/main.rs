@@ -4,9 +4,9 @@
 
 mod claims;
 mod effects;
-mod gates;
 mod handle;
 mod lifecycle;
+mod limits;
 mod load;
 mod log;
 mod messages;

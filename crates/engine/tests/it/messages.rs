@@ -39,7 +39,7 @@ async fn a_signal_resumes_a_task_and_can_be_observed() {
     assert!(posted.resumed && !posted.duplicate);
     let again = signal().idempotency_key("k").await.unwrap();
     assert!(again.duplicate && again.seq == posted.seq);
-    assert_eq!(signal().await.unwrap_err().code(), "waitpoint_used");
+    assert_eq!(signal().await.unwrap_err().code(), "waitpoint_completed");
     let observed = engine.resuming_signals(&key("t")).await.unwrap();
     assert_eq!(observed.len(), 1);
     assert_eq!(observed[0].message.source, "ada");
@@ -107,7 +107,7 @@ async fn waitpoints_are_listed_without_their_tokens() {
     assert_eq!(ids, ["a", "b", "c", "d"]);
     let own = engine.waitpoints(&tenant, Some(&"u".into()), None, 10).await.unwrap();
     assert_eq!(own.iter().map(|w| w.id.as_str()).collect::<Vec<_>>(), ["d"]);
-    assert_eq!(page[1].state, WaitpointState::Used { seq: 1 });
+    assert_eq!(page[1].state, WaitpointState::Completed { seq: 1 });
     let mac = made.token.reveal().rsplit('.').next().unwrap();
     assert!(!format!("{page:?}").contains(mac));
     assert_ne!(page[0].fingerprint, page[1].fingerprint);
@@ -170,8 +170,8 @@ async fn payloads_beyond_one_turn_are_hardly_read() {
     }
     let workflow = handle.info().await.unwrap();
     let before = faults.rows();
-    let came = engine.pending_inputs(&workflow).await.unwrap();
-    assert_eq!(came.len(), 16, "of 250,000 bytes each");
+    let inputs = engine.pending_inputs(&workflow).await.unwrap();
+    assert_eq!(inputs.len(), 16, "of 250,000 bytes each");
     let payloads = faults.rows() - before - MESSAGES as u64;
     assert!(payloads <= 32, "{payloads} payloads were read");
     engine.shutdown().await.unwrap();

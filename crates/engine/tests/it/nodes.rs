@@ -73,12 +73,12 @@ impl Clock for Virtual {
     }
 }
 
-struct Ground {
+struct Cluster {
     clock: Arc<Virtual>,
     memory: MemoryStore,
 }
 
-impl Ground {
+impl Cluster {
     fn new() -> Self {
         let clock = Arc::new(Virtual(tokio::time::Instant::now()));
         Self { memory: MemoryStore::with_clock(clock.clone()), clock }
@@ -116,21 +116,21 @@ async fn pass(ms: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_on_an_embedded_store_sends_no_heartbeats() {
-    let ground = Ground::new();
-    let store = ground.memory.another();
-    let engine = Engine::with_store(store, ground.config("alone")).await.unwrap();
+    let cluster = Cluster::new();
+    let store = cluster.memory.another();
+    let engine = Engine::with_store(store, cluster.config("alone")).await.unwrap();
     pass(3_600_000).await;
     assert_eq!(engine.describe().await.unwrap().commits, 0);
     assert_eq!(nodes(&engine).await, []);
     engine.shutdown().await.unwrap();
-    assert_eq!(ground.memory.snapshot().rows().count(), 0);
+    assert_eq!(cluster.memory.snapshot().rows().count(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_without_background_work_sends_no_heartbeats() {
-    let ground = Ground::new();
-    let config = Config { background: false, ..ground.config("quiet") };
-    let engine = Engine::with_store(Shared(ground.memory.another()), config).await.unwrap();
+    let cluster = Cluster::new();
+    let config = Config { background: false, ..cluster.config("quiet") };
+    let engine = Engine::with_store(Shared(cluster.memory.another()), config).await.unwrap();
     pass(60_000).await;
     assert_eq!(nodes(&engine).await, []);
     engine.shutdown().await.unwrap();
@@ -138,14 +138,14 @@ async fn an_engine_without_background_work_sends_no_heartbeats() {
 
 #[tokio::test(start_paused = true)]
 async fn nodes_are_listed_until_they_shut_down() {
-    let ground = Ground::new();
-    let one = ground.node("one").await;
+    let cluster = Cluster::new();
+    let one = cluster.node("one").await;
     pass(2_000).await;
-    let two = ground.node("two").await;
+    let two = cluster.node("two").await;
     pass(7_999).await;
-    let known = nodes(&two).await;
-    let told = known.iter().map(|node| {
-        let since = |at: Timestamp| at.ms_until(ground.clock.now());
+    let listed = nodes(&two).await;
+    let times = listed.iter().map(|node| {
+        let since = |at: Timestamp| at.ms_until(cluster.clock.now());
         (
             node.name.as_str(),
             since(node.started_at),
@@ -154,14 +154,14 @@ async fn nodes_are_listed_until_they_shut_down() {
         )
     });
     // The third heartbeat of node one is due in 1 ms; node two has sent its second.
-    let told: Vec<_> = told.collect();
-    assert_eq!(told, [("one", 9_999, 4_999, 5_000), ("two", 7_999, 2_999, 5_000)]);
-    assert_eq!(known[0].pid, std::process::id());
-    assert_eq!(known[0].version, env!("CARGO_PKG_VERSION"));
+    let times: Vec<_> = times.collect();
+    assert_eq!(times, [("one", 9_999, 4_999, 5_000), ("two", 7_999, 2_999, 5_000)]);
+    assert_eq!(listed[0].pid, std::process::id());
+    assert_eq!(listed[0].version, env!("CARGO_PKG_VERSION"));
 
     let first = one.nodes(None, 1).await.unwrap();
     let rest = one.nodes(Some(&first[0].id), 10).await.unwrap();
-    assert_eq!([first, rest].concat(), known);
+    assert_eq!([first, rest].concat(), listed);
     assert!(one.nodes(Some(&NodeId::from("z")), 10).await.unwrap().is_empty());
 
     one.shutdown().await.unwrap();
@@ -170,13 +170,13 @@ async fn nodes_are_listed_until_they_shut_down() {
     pass(3_600_000).await;
     assert_eq!(names(&two).await, "two");
     two.shutdown().await.unwrap();
-    assert_eq!(ground.memory.snapshot().rows().count(), 0);
+    assert_eq!(cluster.memory.snapshot().rows().count(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_node_is_removed_by_another_node() {
-    let ground = Ground::new();
-    let (gone, stays) = (ground.node("gone").await, ground.node("stays").await);
+    let cluster = Cluster::new();
+    let (gone, stays) = (cluster.node("gone").await, cluster.node("stays").await);
     pass(1_000).await;
     assert_eq!(names(&stays).await, "gone stays");
     drop(gone);
@@ -189,9 +189,9 @@ async fn a_dead_node_is_removed_by_another_node() {
 /// For example after a SIGSTOP or a network outage.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_declared_dead_registers_again() {
-    let ground = Ground::new();
-    let (stopped, store) = ground.faulty("stopped").await;
-    let other = ground.node("other").await;
+    let cluster = Cluster::new();
+    let (stopped, store) = cluster.faulty("stopped").await;
+    let other = cluster.node("other").await;
     pass(1_000).await;
     let before = nodes(&other).await[0].clone();
     store.outage(Failure::Unavailable);
@@ -210,10 +210,10 @@ async fn a_node_that_was_declared_dead_registers_again() {
 /// The last heartbeat may be in flight at shutdown.
 #[tokio::test(start_paused = true)]
 async fn an_in_flight_heartbeat_does_not_reregister_a_deregistered_node() {
-    let ground = Ground::new();
-    let other = ground.node("other").await;
-    let store = FaultStore::new(Arc::new(Shared(ground.memory.another())));
-    let config = Config { batches_at_once: Some(2), ..ground.config("leaves") };
+    let cluster = Cluster::new();
+    let other = cluster.node("other").await;
+    let store = FaultStore::new(Arc::new(Shared(cluster.memory.another())));
+    let config = Config { batches_at_once: Some(2), ..cluster.config("leaves") };
     let engine = Engine::with_store(store.clone(), config).await.unwrap();
     pass(1_000).await;
     let mut held = store.pause_commit(1);
@@ -228,10 +228,10 @@ async fn an_in_flight_heartbeat_does_not_reregister_a_deregistered_node() {
 /// Nor does a deferred heartbeat.
 #[tokio::test(start_paused = true)]
 async fn a_deferred_heartbeat_does_not_reregister_a_deregistered_node() {
-    let ground = Ground::new();
-    let other = ground.node("other").await;
-    let store = FaultStore::new(Arc::new(Shared(ground.memory.another())));
-    let config = Config { batches_at_once: Some(2), ..ground.config("leaves") };
+    let cluster = Cluster::new();
+    let other = cluster.node("other").await;
+    let store = FaultStore::new(Arc::new(Shared(cluster.memory.another())));
+    let config = Config { batches_at_once: Some(2), ..cluster.config("leaves") };
     let engine = Engine::with_store(store.clone(), config).await.unwrap();
     pass(1_000).await;
     let (mut held, mut again) = (store.pause_commit(1), store.pause_commit(2));
@@ -249,8 +249,8 @@ async fn a_deferred_heartbeat_does_not_reregister_a_deregistered_node() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_registration_is_retried() {
-    let ground = Ground::new();
-    let (engine, store) = ground.faulty("late").await;
+    let cluster = Cluster::new();
+    let (engine, store) = cluster.faulty("late").await;
     store.fail_times(Call::Describe, 2, Failure::Unavailable);
     let refused = AtomicU32::new(0);
     store.refuse_if(move |changes| {
@@ -264,8 +264,8 @@ async fn a_failed_registration_is_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn an_invalid_node_name_does_not_stop_the_engine() {
-    let ground = Ground::new();
-    let engine = ground.node("two\nlines").await;
+    let cluster = Cluster::new();
+    let engine = cluster.node("two\nlines").await;
     pass(60_000).await;
     assert_eq!(nodes(&engine).await, []);
     engine.submit(create("t")).await.unwrap();
@@ -275,8 +275,8 @@ async fn an_invalid_node_name_does_not_stop_the_engine() {
 /// A heartbeat is one small commit, and an idle node writes nothing else.
 #[tokio::test(start_paused = true)]
 async fn an_idle_node_commits_only_heartbeats() {
-    let ground = Ground::new();
-    let engines = [ground.node("one").await, ground.node("two").await];
+    let cluster = Cluster::new();
+    let engines = [cluster.node("one").await, cluster.node("two").await];
     pass(59_000).await;
     for engine in engines {
         assert_eq!(engine.describe().await.unwrap().commits, 12, "one every five seconds");

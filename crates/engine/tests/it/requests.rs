@@ -88,8 +88,8 @@ async fn a_different_request_under_the_key_conflicts_immediately() {
         AdmittedResponse { response: 1, replayed: true }
     );
     for foreign in [scope().tenant("t"), scope().account("a"), RequestScope::new("eve", "pay")] {
-        let begun = stage.engine.begin_request(&foreign, KEY, b"1").await.unwrap();
-        assert!(matches!(begun, RequestAdmission::Owner(_)), "{foreign:?}");
+        let admission = stage.engine.begin_request(&foreign, KEY, b"1").await.unwrap();
+        assert!(matches!(admission, RequestAdmission::Owner(_)), "{foreign:?}");
     }
 }
 
@@ -97,23 +97,23 @@ async fn a_different_request_under_the_key_conflicts_immediately() {
 async fn a_rejected_duplicate_gets_a_retry_delay() {
     let stage =
         with(RequestPolicy { on_in_flight: OnInFlight::Reject, ..RequestPolicy::default() }).await;
-    let begun = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap();
+    let admission = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap();
     let refused = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap_err();
     let Error::Rejected(Rejection::IdempotencyInFlight { retry_after_ms }) = refused else {
         panic!("{refused}")
     };
     assert_eq!(retry_after_ms, RequestTtls::default().retry_after_ms);
-    drop(begun);
+    drop(admission);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_duplicate_waits_no_longer_than_its_limit() {
     let stage = Stage::new().await;
-    let begun = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap();
+    let admission = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap();
     let asked = tokio::time::Instant::now();
     assert_eq!(code(pay(&stage.engine, 1).await), "idempotency_in_flight");
     assert_eq!(asked.elapsed().as_secs(), 10);
-    drop(begun);
+    drop(admission);
 }
 
 #[tokio::test]
@@ -213,11 +213,11 @@ async fn invalid_keys_and_ttls_are_rejected_without_side_effects() {
 async fn no_error_discloses_a_key() {
     let stage = Stage::new().await;
     let secret = "abcdefgh-THE-SECRET-PART";
-    let begun = stage.engine.begin_request(&scope(), secret, b"1").await.unwrap();
+    let admission = stage.engine.begin_request(&scope(), secret, b"1").await.unwrap();
     let conflict = stage.engine.begin_request(&scope(), secret, b"2").await.unwrap_err();
-    let told = format!("{begun:?} {conflict} {conflict:?}");
-    assert!(!told.contains("SECRET"), "{told}");
-    tokio::time::timeout(Duration::from_secs(5), async { drop(begun) }).await.unwrap();
+    let printed = format!("{admission:?} {conflict} {conflict:?}");
+    assert!(!printed.contains("SECRET"), "{printed}");
+    tokio::time::timeout(Duration::from_secs(5), async { drop(admission) }).await.unwrap();
 }
 
 async fn first(engine: &Engine) -> RequestGuard {

@@ -29,16 +29,16 @@ const TAIL: &str = "THE-TAIL";
 
 /// Everything that was logged or returned as an error.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<String>>);
+struct CapturedText(Arc<Mutex<String>>);
 
-impl Told {
-    fn hear(&self, said: impl Display) {
+impl CapturedText {
+    fn append(&self, said: impl Display) {
         writeln!(self.0.lock().unwrap(), "{said}").unwrap();
     }
 
     fn error<T: Debug, E: Display + Debug>(&self, answer: Result<T, E>) -> E {
         let error = answer.unwrap_err();
-        self.hear(format!("{error} {error:?} {error:#?}"));
+        self.append(format!("{error} {error:?} {error:#?}"));
         error
     }
 
@@ -47,20 +47,20 @@ impl Told {
     }
 }
 
-impl Visit for Told {
+impl Visit for CapturedText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.hear(format!("{field}={value:?}"));
+        self.append(format!("{field}={value:?}"));
     }
 }
 
 /// Records every level of detail.
-impl Subscriber for Told {
+impl Subscriber for CapturedText {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
-        self.hear(span.metadata().name());
+        self.append(span.metadata().name());
         span.record(&mut self.clone());
         Id::from_u64(1)
     }
@@ -72,7 +72,7 @@ impl Subscriber for Told {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        self.hear(event.metadata().level());
+        self.append(event.metadata().level());
         event.record(&mut self.clone());
     }
 
@@ -122,8 +122,8 @@ async fn first(engine: &Engine, key: &str) -> RequestGuard {
     }
 }
 
-async fn refused(engine: &Engine, told: &Told, key: &str, body: &[u8], code: &str) {
-    let refused = told.error(engine.begin_request(&scope(), key, body).await);
+async fn refused(engine: &Engine, captured: &CapturedText, key: &str, body: &[u8], code: &str) {
+    let refused = captured.error(engine.begin_request(&scope(), key, body).await);
     assert_eq!(refused.code(), code);
 }
 
@@ -141,8 +141,8 @@ async fn stage() -> (Stage, Engine, FaultStore) {
 }
 
 /// Asserts that no key and no request id was disclosed.
-fn judge(told: &Told, gossip: &Gossip) {
-    let all = told.all();
+fn check_no_secret(captured: &CapturedText, gossip: &Gossip) {
+    let all = captured.all();
     assert!(!all.contains(TAIL), "{all}");
     for id in gossip.ids.lock().unwrap().iter() {
         assert!(!all.to_lowercase().contains(&id[8..]), "{id} in {all}");
@@ -151,50 +151,50 @@ fn judge(told: &Told, gossip: &Gossip) {
 
 #[tokio::test]
 async fn a_request_does_not_disclose_its_key() {
-    let told = Told::default();
-    let _heard = tracing::subscriber::set_default(told.clone());
+    let captured = CapturedText::default();
+    let _subscriber = tracing::subscriber::set_default(captured.clone());
     let (stage, engine, store) = stage().await;
     for bad in [format!("{KEY}/"), format!("{KEY}\n"), KEY.repeat(20)] {
-        refused(&engine, &told, &bad, b"1", "invalid").await;
+        refused(&engine, &captured, &bad, b"1", "invalid").await;
     }
     let guard = first(&engine, KEY).await;
-    refused(&engine, &told, KEY, b"2", "idempotency_conflict").await;
-    refused(&engine, &told, KEY, b"1", "idempotency_in_flight").await;
-    told.hear(format!("{guard:?} {:?}", guard.context()));
+    refused(&engine, &captured, KEY, b"2", "idempotency_conflict").await;
+    refused(&engine, &captured, KEY, b"1", "idempotency_in_flight").await;
+    captured.append(format!("{guard:?} {:?}", guard.context()));
     stage.clock.advance_ms(60_000);
     let second = first(&engine, KEY).await;
-    told.error(guard.complete(Payload::json("1")).await);
+    captured.error(guard.complete(Payload::json("1")).await);
     second.complete(Payload::json("1")).await.unwrap();
-    told.hear(format!("{:?}", engine.begin_request(&scope(), KEY, b"1").await));
+    captured.append(format!("{:?}", engine.begin_request(&scope(), KEY, b"1").await));
     for n in 0..2 {
         first(&engine, &format!("{OTHER}{n}")).await.release().await.unwrap();
     }
-    refused(&engine, &told, OTHER, b"1", "rate_limited").await;
+    refused(&engine, &captured, OTHER, b"1", "rate_limited").await;
     stage.clock.advance_ms(86_400_000);
-    refused(&engine, &told, KEY, b"1", "idempotency_expired").await;
+    refused(&engine, &captured, KEY, b"1", "idempotency_expired").await;
     engine.submit(Sweep::default()).await.unwrap();
-    refused(&engine, &told, KEY, b"1", "idempotency_expired").await;
+    refused(&engine, &captured, KEY, b"1", "idempotency_expired").await;
     for failure in [Failure::Refused, Failure::Unavailable, Failure::Full, Failure::Corrupt] {
         store.fail(StoreCall::Commit, 1, failure);
-        told.error(engine.begin_request(&scope(), OTHER, b"1").await);
+        captured.error(engine.begin_request(&scope(), OTHER, b"1").await);
     }
     let guard = first(&engine, OTHER).await;
     store.fail_times(StoreCall::Commit, 2, Failure::Unavailable);
     guard.complete(Payload::json("1")).await.unwrap();
-    assert!(told.all().contains("injected by a test"), "the log is recorded");
-    judge(&told, &Gossip::default());
+    assert!(captured.all().contains("injected by a test"), "the log is recorded");
+    check_no_secret(&captured, &Gossip::default());
 }
 
 /// The handler fails, panics, and is dropped midway.
 #[tokio::test]
 async fn a_handler_does_not_disclose_its_request_key() {
-    let told = Told::default();
-    let _heard = tracing::subscriber::set_default(told.clone());
+    let captured = CapturedText::default();
+    let _subscriber = tracing::subscriber::set_default(captured.clone());
     let (_stage, engine, store) = stage().await;
     let failing = async |_| Err::<u32, _>("no funds".to_owned());
-    told.error(engine.admit(&scope(), KEY, &1, failing).await);
+    captured.error(engine.admit(&scope(), KEY, &1, failing).await);
     let unwritable = async |_| Ok::<_, String>(std::collections::BTreeMap::from([((1, 2), 3)]));
-    told.error(engine.admit(&scope(), KEY, &1, unwritable).await);
+    captured.error(engine.admit(&scope(), KEY, &1, unwritable).await);
     let panicking = {
         let engine = engine.clone();
         tokio::spawn(async move {
@@ -203,52 +203,52 @@ async fn a_handler_does_not_disclose_its_request_key() {
         })
     };
     let ended = panicking.await.unwrap_err();
-    told.hear(format!("{ended} {ended:?}"));
-    told.hear(ended.into_panic().downcast_ref::<String>().unwrap());
+    captured.append(format!("{ended} {ended:?}"));
+    captured.append(ended.into_panic().downcast_ref::<String>().unwrap());
     // The release fails, and that is logged.
     let guard = first(&engine, OTHER).await;
     store.fail(StoreCall::Commit, 1, Failure::Unavailable);
     drop(guard);
-    crate::stage::until(|| told.all().contains("releasing a request failed")).await;
-    judge(&told, &Gossip::default());
+    crate::stage::until(|| captured.all().contains("releasing a request failed")).await;
+    check_no_secret(&captured, &Gossip::default());
 }
 
 #[tokio::test]
 async fn a_call_does_not_disclose_its_request_id() {
-    let told = Told::default();
-    let _heard = tracing::subscriber::set_default(told.clone());
+    let captured = CapturedText::default();
+    let _subscriber = tracing::subscriber::set_default(captured.clone());
     let (stage, engine, store) = stage().await;
     let gossip = Gossip { is_away: Mutex::new(true), ..Gossip::default() };
     let guard = first(&engine, KEY).await;
     let call = |name: &str| guard.context().effect("bank").name(name);
-    told.hear(format!("{:?}", call("charge")));
-    let failed = told.error(call("charge").run(&gossip, &1).await);
+    captured.append(format!("{:?}", call("charge")));
+    let failed = captured.error(call("charge").run(&gossip, &1).await);
     assert!(matches!(failed, EffectError::Failed { .. }));
-    let unknown = told.error(call("charge").run(&gossip, &1).await);
+    let unknown = captured.error(call("charge").run(&gossip, &1).await);
     assert!(matches!(unknown, EffectError::Ambiguous { .. }));
-    told.error(call("charge").run(&gossip, &2).await);
+    captured.error(call("charge").run(&gossip, &2).await);
     for _ in 0..2 {
-        told.error(call("refund").idempotent_provider().run(&gossip, &1).await);
+        captured.error(call("refund").idempotent_provider().run(&gossip, &1).await);
     }
     *gossip.is_away.lock().unwrap() = false;
     call("refund").idempotent_provider().run(&gossip, &1).await.unwrap();
     store.fail(StoreCall::Commit, 1, Failure::Refused);
-    told.error(call("third").run(&gossip, &1).await);
+    captured.error(call("third").run(&gossip, &1).await);
     stage.clock.advance_ms(60_000);
-    told.error(call("charge").run(&gossip, &1).await);
+    captured.error(call("charge").run(&gossip, &1).await);
     let charge = async |context: RequestContext| {
         context.effect("bank").name("charge").run(&gossip, &1).await
     };
-    let failed = told.error(engine.admit(&scope(), KEY, &1, charge).await);
+    let failed = captured.error(engine.admit(&scope(), KEY, &1, charge).await);
     assert!(matches!(failed, AdmitError::Failed(EffectError::Ambiguous { .. })));
     assert!(gossip.ids.lock().unwrap().iter().any(|id| id.len() == 64), "one id was derived");
-    judge(&told, &gossip);
+    check_no_secret(&captured, &gossip);
 }
 
 /// Commands are logged when deciding them fails; sometimes their rows are too.
 #[tokio::test]
 async fn commands_and_rows_do_not_disclose_the_key() {
-    let told = Told::default();
+    let captured = CapturedText::default();
     let (_stage, engine, _store) = stage().await;
     let (tenant, key) = (Tenant::default(), IdempotencyKey::from(KEY));
     let request = RequestKey {
@@ -296,11 +296,11 @@ async fn commands_and_rows_do_not_disclose_the_key() {
         .into(),
     ];
     for command in commands {
-        told.hear(format!("{command:?} {command:#?}"));
+        captured.append(format!("{command:?} {command:#?}"));
         let answer: Result<Outcome, _> = engine.submit(command).await;
-        told.hear(format!("{answer:?}"));
+        captured.append(format!("{answer:?}"));
     }
-    told.hear(format!("{:?}", Admission::key_of(&tenant, "create", &key)));
+    captured.append(format!("{:?}", Admission::key_of(&tenant, "create", &key)));
     tokio::time::timeout(Duration::from_secs(5), engine.shutdown()).await.unwrap().unwrap();
-    judge(&told, &Gossip::default());
+    check_no_secret(&captured, &Gossip::default());
 }

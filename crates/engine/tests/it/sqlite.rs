@@ -126,20 +126,20 @@ async fn a_full_disk_is_reported_and_survived() {
     let options = Options { max_pages: Some(60), ..Options::default() };
     let store = SqliteStore::open_with(folder.path().join("tasks.db"), options).unwrap();
     let engine = Engine::with_store(store, quiet()).await.unwrap();
-    let mut kept = 0;
+    let mut created = 0;
     let refused = loop {
         let payload = Some(Payload::new("a/b", vec![7; 20_000]));
-        let new = NewTask { payload, ..NewTask::new(format!("{kept:03}"), "k") };
+        let new = NewTask { payload, ..NewTask::new(format!("{created:03}"), "k") };
         match engine.submit(Create::one(new)).await {
-            Ok(_) => kept += 1,
+            Ok(_) => created += 1,
             Err(error) => break error,
         }
-        assert!(kept < 1_000, "the disk never filled up");
+        assert!(created < 1_000, "the disk never filled up");
     };
     assert!(refused.to_string().contains("disk is full"), "{refused}");
     let tasks =
         engine.tasks(&Tenant::default(), &TaskFilter::default(), None, 1_000).await.unwrap();
-    assert_eq!(tasks.len(), kept, "reads still work, and no partial write exists");
+    assert_eq!(tasks.len(), created, "reads still work, and no partial write exists");
 }
 
 #[tokio::test]

@@ -110,8 +110,8 @@ async fn a_durable_subscription_continues_from_its_cursor() {
     let mut fresh = engine.subscribe_durable("auditor", Filter::default()).await.unwrap();
     assert_eq!(fresh.read().await.unwrap().len(), 3);
     fresh.ack_all().await.unwrap();
-    let known = engine.subscription_cursors(&Tenant::default(), None, 10).await.unwrap();
-    let names: Vec<&str> = known.iter().map(|known| known.name.as_str()).collect();
+    let stored = engine.subscription_cursors(&Tenant::default(), None, 10).await.unwrap();
+    let names: Vec<&str> = stored.iter().map(|stored| stored.name.as_str()).collect();
     assert_eq!(names, ["auditor", "mailer"]);
     assert!(engine.delete_subscription(&Tenant::default(), "mailer").await.unwrap());
     assert!(!engine.delete_subscription(&Tenant::default(), "mailer").await.unwrap());
@@ -125,8 +125,8 @@ async fn a_durable_subscription_advances_past_filtered_out_events() {
     let Stage { engine, .. } = Stage::new().await;
     let rare = || Filter { lanes: ["rare".into()].into(), ..Filter::default() };
     let place = async |engine: &Engine| {
-        let known = engine.subscription_cursor(&Tenant::default(), "mailer").await.unwrap();
-        known.map_or(0, |known| known.cursor.seq)
+        let stored = engine.subscription_cursor(&Tenant::default(), "mailer").await.unwrap();
+        stored.map_or(0, |stored| stored.cursor.seq)
     };
     create_in(&engine, "r", "rare", "eu").await;
     let mut log = engine.subscribe_durable("mailer", rare()).await.unwrap();

@@ -32,8 +32,8 @@ async fn a_granted_task_goes_only_to_its_worker_with_its_payload() {
     let new = NewTask { payload: Some(payload.clone()), ..NewTask::new("t", "k") };
     engine.submit(Create::one(new)).await.unwrap();
     engine.grant(&key("t"), "v", Duration::from_secs(10)).await.unwrap();
-    let kept = engine.why(&key("t")).await.unwrap();
-    assert!(matches!(kept, Some(Why::Granted { worker, .. }) if worker.as_str() == "v"));
+    let why = engine.why(&key("t")).await.unwrap();
+    assert!(matches!(why, Some(Why::Granted { worker, .. }) if worker.as_str() == "v"));
     assert!(claim_now(&engine).await.is_empty());
     let refused = engine.claim_granted(ClaimGranted::new("t", "w")).await;
     assert!(matches!(refused, Err(Error::Rejected(Rejection::NotGranted))), "{refused:?}");

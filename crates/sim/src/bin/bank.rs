@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Asked {
+enum BankRequest {
     Invoke { id: String, order: String, cents: u64 },
     Lookup { id: String },
 }
@@ -100,8 +100,8 @@ impl Bank {
         for line in &mut self.lines {
             for asked in line.read()? {
                 match asked {
-                    Asked::Lookup { id } => line.lookups.push(id),
-                    Asked::Invoke { id, order, cents } => {
+                    BankRequest::Lookup { id } => line.lookups.push(id),
+                    BankRequest::Invoke { id, order, cents } => {
                         let receipt = format!("receipt {} for {order}", self.entries.len() + 1);
                         let entry = Entry { id, order, cents, receipt };
                         writeln!(self.books, "{}", serde_json::to_string(&entry)?)?;
@@ -129,7 +129,7 @@ impl Bank {
 }
 
 impl Line {
-    fn read(&mut self) -> io::Result<Vec<Asked>> {
+    fn read(&mut self) -> io::Result<Vec<BankRequest>> {
         let mut bytes = [0; 4_096];
         loop {
             match self.stream.read(&mut bytes) {

@@ -11,7 +11,7 @@ use windlass_core::{
 
 use crate::client::{Client, back_from};
 use crate::external_runtime::operation::{
-    ExternalOperation, FLOWS, HANDS, KEEP_MS, LOCKS, SENDER, TENANT,
+    ACTIVITY_WORKERS, ExternalOperation, FLOWS, KEEP_MS, LOCKS, SENDER, TENANT,
 };
 use crate::external_runtime::operation::{TURNS, WORKS};
 
@@ -60,7 +60,7 @@ impl Client<'_> {
             }
             ExternalOperation::Turn { lease, whole, works, to, next } => {
                 let flow = self.held(lease, true)?;
-                let commands = Doing { whole, works, to, next };
+                let commands = TurnPlan { whole, works, to, next };
                 turn(&flow, commands, &self.name)?.into()
             }
             ExternalOperation::Decline { lease, delay_ms, counts } => {
@@ -69,8 +69,8 @@ impl Client<'_> {
             ExternalOperation::Release { lease } => {
                 Release { fence: self.held(lease, true)?.fence() }.into()
             }
-            ExternalOperation::Work { hand, limit, lease_ms, lock_ms } => {
-                work(pick(&HANDS, hand), limit, lease_ms, lock_ms).into()
+            ExternalOperation::Work { worker, limit, lease_ms, lock_ms } => {
+                work(pick(&ACTIVITY_WORKERS, worker), limit, lease_ms, lock_ms).into()
             }
             ExternalOperation::Renew { lease } => {
                 Renew { fence: self.held(lease, false)?.fence(), lease_ms: RENEWED_MS }.into()
@@ -83,8 +83,8 @@ impl Client<'_> {
                 DropActivity { fence: self.held(lease, false)?.fence(), reason: "unused".into() }
                     .into()
             }
-            ExternalOperation::RenewLocks { hand, lock_ms, idle_ms } => {
-                let workers = vec![pick(&HANDS, hand).into()];
+            ExternalOperation::RenewLocks { worker, lock_ms, idle_ms } => {
+                let workers = vec![pick(&ACTIVITY_WORKERS, worker).into()];
                 RenewSessions { tenant, workers, lock_ms, idle_ms }.into()
             }
             ExternalOperation::ForgetLock { lock } => {
@@ -96,7 +96,7 @@ impl Client<'_> {
 
     /// A workflow or an activity as it was leased `back` leases ago.
     fn held(&self, back: u8, is_flow: bool) -> Option<Arc<Task>> {
-        let leased = self.known.external_runtime.leased();
+        let leased = self.view.external_runtime.leased();
         let of_it = leased.iter().filter(|task| task.workflow.is_some() == is_flow);
         back_from(&of_it.collect::<Vec<_>>(), back).map(|task| Arc::clone(task))
     }
@@ -149,7 +149,7 @@ pub(super) fn work(worker: &str, limit: u32, lease_ms: u64, lock_ms: u64) -> Cla
 
 /// The content of a turn.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Doing {
+pub(super) struct TurnPlan {
     pub(super) whole: bool,
     pub(super) works: u8,
     pub(super) to: Option<u8>,
@@ -157,10 +157,10 @@ pub(super) struct Doing {
 }
 
 /// The turn of a leased workflow. Its history row is its name.
-pub(super) fn turn(flow: &Task, doing: Doing, name: &str) -> Option<CommitTurn> {
+pub(super) fn turn(flow: &Task, plan: TurnPlan, name: &str) -> Option<CommitTurn> {
     let Lifecycle::Active(lease) = &flow.lifecycle else { return None };
-    let known = flow.workflow.as_deref()?;
-    let steps = known.next_step..known.next_step + u64::from(doing.works);
+    let workflow = flow.workflow.as_deref()?;
+    let steps = workflow.next_step..workflow.next_step + u64::from(plan.works);
     let works = steps.clone().map(|step| {
         let mut task = NewTask::new(format!("{}/{step}", flow.id), "work");
         task.lane = WORKS.into();
@@ -170,23 +170,23 @@ pub(super) fn turn(flow: &Task, doing: Doing, name: &str) -> Option<CommitTurn> 
         task.limit_key = lock.map(|lock| LimitKey::Affinity((*lock).to_owned()));
         WorkflowCommand::Activity { step, task, eager: false }
     });
-    let sent = doing.to.map(|to| {
+    let sent = plan.to.map(|to| {
         let message = message(to, 2, 0, &format!("{name}-sent"));
         WorkflowCommand::Send { message, on_reject: OnReject::RejectTurn }
     });
-    let taken = lease.in_flight.iter().take(if doing.whole { usize::MAX } else { 1 });
+    let consumed = lease.in_flight.iter().take(if plan.whole { usize::MAX } else { 1 });
     Some(CommitTurn {
         fence: flow.fence(),
-        turn: if doing.next { 0 } else { known.turns },
+        turn: if plan.next { 0 } else { workflow.turns },
         row: Some(Payload::json(format!("\"{name}\""))),
-        taken: taken.copied().collect(),
+        taken: consumed.copied().collect(),
         commands: works.chain(sent).collect(),
         next_step: steps.end,
         then: TurnEnd::Yield,
         sticky_ms: None,
         eager: None,
         metadata: Some(Box::new(RuntimeMetadata {
-            execution: flow.generation + u32::from(doing.next),
+            execution: flow.generation + u32::from(plan.next),
             first_step: (!steps.is_empty()).then_some(steps.start),
             text: name.to_owned(),
             version: None,

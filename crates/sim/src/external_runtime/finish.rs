@@ -4,7 +4,7 @@ use windlass_core::command::{Claim, Complete};
 use windlass_core::{Command, Outcome};
 use windlass_engine::Engine;
 
-use crate::external_runtime::client::{Doing, receive, turn, work};
+use crate::external_runtime::client::{TurnPlan, receive, turn, work};
 use crate::watch::Watch;
 
 const AGAIN: Duration = Duration::from_secs(1);
@@ -18,9 +18,9 @@ pub(crate) async fn finish(engine: Engine, watch: Watch) {
     for round in 0_u64.. {
         let name = format!("finisher-{round}");
         let turns = claimed(&engine, &watch, receive(&name, MOST, LEASE_MS)).await;
-        let doing = Doing { whole: true, works: 0, to: None, next: false };
+        let plan = TurnPlan { whole: true, works: 0, to: None, next: false };
         let turns =
-            turns.iter().filter_map(|flow| turn(flow, doing, &format!("{name}/{}", flow.id)));
+            turns.iter().filter_map(|flow| turn(flow, plan, &format!("{name}/{}", flow.id)));
         let works = claimed(&engine, &watch, work("finisher", MOST, LEASE_MS, LOCK_MS)).await;
         let done = works.iter().map(|task| Complete { fence: task.fence(), result: None });
         for command in turns.map(Command::from).chain(done.map(Command::from)) {
@@ -43,7 +43,7 @@ async fn claimed(
 }
 
 async fn ask(engine: &Engine, watch: &Watch, command: Command) -> Option<Outcome> {
-    watch.see().model.external_runtime.asked(&command);
+    watch.see().model.external_runtime.submitted(&command);
     let answer = engine.submit(command.clone()).await;
     let mut seen = watch.see();
     let judged = seen.model.external_runtime.answered(&command, &answer);

@@ -6,13 +6,13 @@ use crate::workflow::strike;
 
 /// Writes steps about workflows of the external runtime, from a separate random source: the rest
 /// of a script does not depend on it.
-pub(crate) struct Guest {
+pub(crate) struct ExternalRuntimeWriter {
     random: Random,
     /// The chance of another step, in percent.
     often: u64,
 }
 
-impl Guest {
+impl ExternalRuntimeWriter {
     /// Whether a script has such workflows. Two of three have none.
     pub(crate) fn has_any(seed: u64) -> bool {
         seed % 3 == 1
@@ -50,8 +50,8 @@ impl Guest {
         let operations = operations.into_iter().map(Operation::OfExternalRuntime).collect();
         let node = self.number(12);
         let also = self.random.percent(12).then(|| self.number(12));
-        let patience = self.random.percent(4).then(|| self.number(12));
-        let action = Action::Ask { node, also, patience, operations };
+        let disconnect_after = self.random.percent(4).then(|| self.number(12));
+        let action = Action::Ask { node, also, disconnect_after, operations };
         Step { action, rounds: *self.random.pick(rounds) }
     }
 
@@ -114,10 +114,10 @@ impl Guest {
 
     /// A client claims activities, and completes them or not.
     fn work(&mut self, steps: &mut Vec<Step>) {
-        let (hand, lock_ms) = (self.number(3), *self.random.pick(&[200, 1_000, 4_000]));
+        let (worker, lock_ms) = (self.number(3), *self.random.pick(&[200, 1_000, 4_000]));
         let lease_ms = *self.random.pick(&[100, 600, 3_000]);
         let limit = *self.random.pick(&[1, 1, 3]);
-        let work = ExternalOperation::Work { hand, limit, lease_ms, lock_ms };
+        let work = ExternalOperation::Work { worker, limit, lease_ms, lock_ms };
         steps.push(self.step(vec![work], &[8, 16]));
         for _ in 0..self.random.below(3) {
             let lease = self.lease();
@@ -128,7 +128,7 @@ impl Guest {
                 8 => ExternalOperation::ForgetLock { lock: self.number(2) },
                 _ => {
                     let idle_ms = *self.random.pick(&[100, 1_000, 60_000]);
-                    ExternalOperation::RenewLocks { hand: self.number(3), lock_ms, idle_ms }
+                    ExternalOperation::RenewLocks { worker: self.number(3), lock_ms, idle_ms }
                 }
             };
             steps.push(self.step(vec![operation], &[2, 8]));

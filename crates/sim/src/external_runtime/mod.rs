@@ -11,6 +11,6 @@ mod operation;
 
 pub(crate) use client::{is_external_runtime, made_by};
 pub(crate) use finish::finish;
-pub(crate) use generate::Guest;
+pub(crate) use generate::ExternalRuntimeWriter;
 pub use operation::ExternalOperation;
 pub(crate) use operation::{SENDER, TENANT};

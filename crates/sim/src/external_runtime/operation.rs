@@ -5,7 +5,7 @@ pub(super) const TURNS: &str = "turns";
 pub(super) const WORKS: &str = "works";
 pub(super) const FLOWS: [&str; 3] = ["f0", "f1", "f2"];
 /// The workers for activities, and the affinities of some activities.
-pub(super) const HANDS: [&str; 3] = ["hand-0", "hand-1", "hand-2"];
+pub(super) const ACTIVITY_WORKERS: [&str; 3] = ["hand-0", "hand-1", "hand-2"];
 pub(super) const LOCKS: [&str; 2] = ["l0", "l1"];
 /// The source of messages.
 pub(crate) const SENDER: &str = "sender";
@@ -47,7 +47,7 @@ pub enum ExternalOperation {
     },
     /// Claims activities as one of a few workers, which then holds their affinity locks.
     Work {
-        hand: u8,
+        worker: u8,
         limit: u32,
         lease_ms: u64,
         lock_ms: u64,
@@ -62,7 +62,7 @@ pub enum ExternalOperation {
         lease: u8,
     },
     RenewLocks {
-        hand: u8,
+        worker: u8,
         lock_ms: u64,
         idle_ms: u64,
     },

@@ -10,10 +10,10 @@ use windlass_core::{
 };
 use windlass_store::MemoryStore;
 
-use crate::coverage::Happening;
-use crate::model::answer::Asked;
+use crate::coverage::CoverageEvent;
 use crate::model::facts::{Facts, Track};
 use crate::model::log::Step;
+use crate::model::outcome::Submission;
 use crate::model::record::one;
 use crate::model::state::Model;
 use crate::requests::key_of_provider;
@@ -42,7 +42,7 @@ pub(crate) enum Right {
 
 /// A call as it reaches the external service.
 #[derive(Clone, Debug)]
-pub(crate) struct Made<'a> {
+pub(crate) struct Invocation<'a> {
     pub(crate) call: &'a CallName,
     pub(crate) id: &'a str,
     pub(crate) right: Right,
@@ -52,7 +52,7 @@ pub(crate) struct Made<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Known {
+struct EffectFacts {
     id: String,
     fingerprint: Digest,
     answered: bool,
@@ -64,7 +64,7 @@ struct Known {
 
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    rows: BTreeMap<CallName, Track<Option<Known>>>,
+    rows: BTreeMap<CallName, Track<Option<EffectFacts>>>,
     /// By task, the lease of its latest effect event in the log; one commit may hold several.
     claimed_by: BTreeMap<TaskId, Right>,
     /// By id, the time until which it must be retained.
@@ -105,7 +105,7 @@ fn call_by(caller: &EffectOwner, name: &str) -> CallName {
 
 impl Model {
     /// Checks a log event about an effect: its task is leased, and its attempt has begun.
-    pub(super) fn calls(
+    pub(super) fn effect_logged(
         &mut self,
         at: &Step<'_>,
         facts: &mut Facts,
@@ -123,7 +123,7 @@ impl Model {
         super::lease::held(facts, hold.epoch, at, spec).map(drop)
     }
 
-    fn known_call(&self, call: &CallName) -> Option<&Known> {
+    fn effect_facts(&self, call: &CallName) -> Option<&EffectFacts> {
         self.effects.rows.get(call).and_then(|track| track.last().as_ref())
     }
 
@@ -136,16 +136,16 @@ impl Model {
         let Some(call) = call_of(row) else {
             return breach(Kind::Effect, format!("an effect without an owner: {row:?}"));
         };
-        let was = self.known_call(&call).cloned();
+        let was = self.effect_facts(&call).cloned();
         let is = one::<Effect>(memory, row.clone());
-        let same = |was: &Known, is: &Effect| was.id == is.request_id.reveal();
+        let same = |was: &EffectFacts, is: &Effect| was.id == is.request_id.reveal();
         let is = match (&was, is) {
             (_, None) => None,
             (Some(was), Some(is)) if same(was, &is) => {
                 if was.answered && is.result.is_none() || was.fingerprint != is.fingerprint {
                     return breach(Kind::Effect, format!("{call:?} was {was:?}"));
                 }
-                Some(Known { answered: is.result.is_some(), ..was.clone() })
+                Some(EffectFacts { answered: is.result.is_some(), ..was.clone() })
             }
             (_, Some(is)) => Some(self.claimed_call(&call, &is)),
         };
@@ -159,7 +159,7 @@ impl Model {
         // Settled and deleted in one commit: the log has the event, and no record was visible.
         let settled = self.effects.logged.contains_key(&(call.clone(), SETTLED));
         let answered =
-            gone.filter(|_| settled).map(|gone| Known { answered: true, ..gone.clone() });
+            gone.filter(|_| settled).map(|gone| EffectFacts { answered: true, ..gone.clone() });
         if is != was {
             let moment = self.moment;
             let track = self.effects.rows.entry(call).or_insert_with(|| Track::new(None));
@@ -177,15 +177,15 @@ impl Model {
         for (call, what) in logged.keys() {
             let Parent::Task(task) = &call.0 else { continue };
             let Some(claimed) = logged.get(&(call.clone(), CLAIMED)) else { continue };
-            let reaped = self.happened.get(&(task.clone(), "deleted"));
-            if reaped.is_some_and(|reaped| reaped > claimed) {
+            let deleted = self.happened.get(&(task.clone(), "deleted"));
+            if deleted.is_some_and(|deleted| deleted > claimed) {
                 self.effects.unrecorded.insert((call.clone(), what, self.moment));
             }
         }
     }
 
     /// The state of a call that is stored for the first time.
-    fn claimed_call(&mut self, call: &CallName, effect: &Effect) -> Known {
+    fn claimed_call(&mut self, call: &CallName, effect: &Effect) -> EffectFacts {
         let right = match &call.0 {
             Parent::Task(task) => self.effects.claimed_by.get(task).copied(),
             Parent::Request(key) => {
@@ -197,7 +197,7 @@ impl Model {
                 stage.map(|stage| Right::Until(stage.until()))
             }
         };
-        Known {
+        EffectFacts {
             id: effect.request_id.reveal().to_owned(),
             fingerprint: effect.fingerprint,
             answered: effect.result.is_some(),
@@ -207,14 +207,14 @@ impl Model {
     }
 
     /// Whether a call may be deleted: with its task, or after its request's retention.
-    fn may_be_forgotten(&self, call: &CallName, known: &Known) -> bool {
+    fn may_be_forgotten(&self, call: &CallName, effect: &EffectFacts) -> bool {
         match &call.0 {
             Parent::Task(task) => {
-                let reaped = self.happened.get(&(task.clone(), "deleted"));
-                reaped.is_some_and(|seq| *seq >= known.seq)
+                let deleted = self.happened.get(&(task.clone(), "deleted"));
+                deleted.is_some_and(|seq| *seq >= effect.seq)
             }
             Parent::Request(_) => {
-                let keep = self.effects.keep_until.get(&known.id);
+                let keep = self.effects.keep_until.get(&effect.id);
                 keep.is_none_or(|keep| *keep <= self.now)
             }
         }
@@ -224,21 +224,22 @@ impl Model {
     pub(crate) fn looks_up(&mut self, call: &CallName, id: &str) {
         if let Parent::Request(key) = &call.0
             && let Some(stage) = self.stage(key).filter(|stage| stage.is_open())
-            && self.known_call(call).is_some_and(|known| known.id == id)
+            && self.effect_facts(call).is_some_and(|effect| effect.id == id)
         {
             let keep = stage.tombstone_until();
-            let known = self.effects.keep_until.entry(id.to_owned()).or_default();
-            *known = keep.max(*known);
+            let until = self.effects.keep_until.entry(id.to_owned()).or_default();
+            *until = keep.max(*until);
         }
     }
 
     /// Checks a call that the external service executes.
-    pub(crate) fn makes_call(&mut self, made: &Made<'_>) -> Result<(), Breach> {
-        let Made { call, id, right, looked, idempotent_provider } = made;
+    pub(crate) fn makes_call(&mut self, invocation: &Invocation<'_>) -> Result<(), Breach> {
+        let Invocation { call, id, right, looked, idempotent_provider } = invocation;
         let track = self.effects.rows.get(call);
-        let known = |known: &Option<Known>| known.as_ref().is_some_and(|known| known.id == *id);
+        let is_same =
+            |effect: &Option<EffectFacts>| effect.as_ref().is_some_and(|effect| effect.id == *id);
         let claims = track.into_iter().flat_map(|track| track.since(0));
-        let mut claims = claims.filter(|(_, is)| known(is)).filter_map(|(_, is)| is.as_ref());
+        let mut claims = claims.filter(|(_, is)| is_same(is)).filter_map(|(_, is)| is.as_ref());
         let unrecorded = || self.effects.claimed_unrecorded.get(*id).map(|right| Some(*right));
         let Some(first) = claims.next().map(|first| first.right).or_else(unrecorded) else {
             return breach(Kind::Effect, format!("{call:?} is made without a claim"));
@@ -249,22 +250,25 @@ impl Model {
             return breach(Kind::Effect, format!("{call:?} is made again by {right:?}"));
         }
         if again {
-            let met =
-                if *idempotent_provider { Happening::ThreadedAgain } else { Happening::CalledLate };
+            let met = if *idempotent_provider {
+                CoverageEvent::ThreadedAgain
+            } else {
+                CoverageEvent::CalledLate
+            };
             self.requests.met.push(met);
         }
         Ok(())
     }
 
-    fn known_since(&self, call: &CallName, moment: u64) -> Vec<Option<Known>> {
+    fn effect_facts_since(&self, call: &CallName, moment: u64) -> Vec<Option<EffectFacts>> {
         match self.effects.rows.get(call) {
-            Some(track) => track.since(moment).iter().map(|(_, known)| known.clone()).collect(),
+            Some(track) => track.since(moment).iter().map(|(_, effect)| effect.clone()).collect(),
             None => vec![None],
         }
     }
 
     /// Whether the caller held the task or request that owns the call.
-    fn held_call(&self, asked: &Asked<'_>, caller: &EffectOwner) -> bool {
+    fn held_call(&self, submission: &Submission<'_>, caller: &EffectOwner) -> bool {
         match caller {
             EffectOwner::Task(fence) => {
                 let held = |facts: &Facts| {
@@ -272,48 +276,49 @@ impl Model {
                         .hold()
                         .is_some_and(|hold| hold.epoch == fence.epoch && hold.began_at.is_some())
                 };
-                self.tasks[&fence.task.id].was(asked.seq, held)
+                self.tasks[&fence.task.id].was(submission.seq, held)
             }
             EffectOwner::Request { request, owner } => {
-                self.held_request(request.key.reveal(), owner, asked.moment)
+                self.held_request(request.key.reveal(), owner, submission.moment)
             }
         }
     }
 
     /// Judges the outcomes of commands about effects; none for other commands.
-    pub(super) fn calls_as_told(
+    pub(super) fn check_effect_outcome(
         &mut self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         outcome: &Outcome,
     ) -> Option<Result<(), Breach>> {
-        let judged = match (asked.command, outcome) {
+        let judged = match (submission.command, outcome) {
             (
                 Command::ClaimEffect(claim),
-                Outcome::EffectClaimed { request_id, existed: known, answer },
+                Outcome::EffectClaimed { request_id, existed, answer },
             ) => {
                 let ClaimEffect { caller, name, fingerprint, .. } = claim;
-                let own = |is: &Known| {
+                let own = |is: &EffectFacts| {
                     is.id == request_id.reveal()
                         && is.fingerprint == *fingerprint
                         && (is.answered || answer.is_none())
                 };
                 let call = call_by(caller, name);
-                let there = self.known_since(&call, asked.moment).iter().flatten().any(own);
-                let fresh = *known || *request_id == claim.request_id && answer.is_none();
-                let there = there || self.claimed_unrecorded(asked, caller, &call, request_id);
-                there && fresh && self.held_call(asked, caller)
+                let there =
+                    self.effect_facts_since(&call, submission.moment).iter().flatten().any(own);
+                let fresh = *existed || *request_id == claim.request_id && answer.is_none();
+                let there = there || self.claimed_unrecorded(submission, caller, &call, request_id);
+                there && fresh && self.held_call(submission, caller)
             }
             (Command::SettleEffect(settle), Outcome::EffectSettled) => {
                 let SettleEffect { caller, name, answer, .. } = settle;
                 let call = call_by(caller, name);
-                let there = self.known_since(&call, asked.moment);
+                let there = self.effect_facts_since(&call, submission.moment);
                 let there = there.iter().flatten().find(|is| is.answered);
                 let same = there.is_some_and(|is| {
                     let says = self.effects.settled.entry(is.id.clone());
                     *says.or_insert_with(|| answer.bytes.to_vec()) == answer.bytes.to_vec()
                 });
-                let same = same || self.was_unrecorded(asked, &call, SETTLED);
-                same && self.held_call(asked, caller)
+                let same = same || self.was_unrecorded(submission, &call, SETTLED);
+                same && self.held_call(submission, caller)
             }
             _ => return None,
         };
@@ -321,22 +326,27 @@ impl Model {
     }
 
     /// Whether a commit since then claimed (or settled) this call and deleted it with its task.
-    fn was_unrecorded(&self, asked: &Asked<'_>, call: &CallName, what: &'static str) -> bool {
+    fn was_unrecorded(
+        &self,
+        submission: &Submission<'_>,
+        call: &CallName,
+        what: &'static str,
+    ) -> bool {
         let moment = |moment: u64| (call.clone(), what, moment);
-        let mut since = self.effects.unrecorded.range(moment(asked.moment + 1)..);
+        let mut since = self.effects.unrecorded.range(moment(submission.moment + 1)..);
         since.next().is_some_and(|found| *found <= moment(self.moment))
     }
 
     /// The same for a claim. The caller that saw it accepted may make the call from this point.
     fn claimed_unrecorded(
         &mut self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         caller: &EffectOwner,
         call: &CallName,
         id: &IdempotencyKey,
     ) -> bool {
         let EffectOwner::Task(fence) = caller else { return false };
-        let found = self.was_unrecorded(asked, call, CLAIMED);
+        let found = self.was_unrecorded(submission, call, CLAIMED);
         if found {
             let right = Right::Epoch(fence.epoch);
             self.effects.claimed_unrecorded.entry(id.reveal().to_owned()).or_insert(right);
@@ -346,32 +356,38 @@ impl Model {
 
     /// Whether a command about an effect may be rejected with this reason; none for other
     /// commands, or if only the task can be the reason.
-    pub(super) fn may_refuse_call(&self, asked: &Asked<'_>, rejection: &Rejection) -> Option<bool> {
-        let (caller, name) = match asked.command {
+    pub(super) fn may_refuse_call(
+        &self,
+        submission: &Submission<'_>,
+        rejection: &Rejection,
+    ) -> Option<bool> {
+        let (caller, name) = match submission.command {
             Command::ClaimEffect(claim) => (&claim.caller, &claim.name),
             Command::SettleEffect(settle) => (&settle.caller, &settle.name),
             _ => return None,
         };
         let call = call_by(caller, name);
-        let known = self.known_since(&call, asked.moment);
+        let effects = self.effect_facts_since(&call, submission.moment);
         match (rejection, caller) {
-            (Rejection::Conflict, _) => Some(match asked.command {
+            (Rejection::Conflict, _) => Some(match submission.command {
                 Command::ClaimEffect(claim) => {
-                    let other = |is: &Known| is.fingerprint != claim.fingerprint;
-                    known.iter().flatten().any(other) || self.was_unrecorded(asked, &call, CLAIMED)
+                    let other = |is: &EffectFacts| is.fingerprint != claim.fingerprint;
+                    effects.iter().flatten().any(other)
+                        || self.was_unrecorded(submission, &call, CLAIMED)
                 }
                 _ => false,
             }),
-            (Rejection::EffectNotClaimed, _) => Some(known.iter().any(Option::is_none)),
+            (Rejection::EffectNotClaimed, _) => Some(effects.iter().any(Option::is_none)),
             (Rejection::AlreadySettled, _) => {
-                let answered = known.iter().flatten().any(|is| is.answered);
-                Some(answered || self.was_unrecorded(asked, &call, SETTLED))
+                let answered = effects.iter().flatten().any(|is| is.answered);
+                Some(answered || self.was_unrecorded(submission, &call, SETTLED))
             }
             (Rejection::RequestLost, EffectOwner::Request { request, owner }) => {
-                let (key, giver) = (request.key.reveal(), super::Giver::Owner(owner.clone()));
-                let answered = |is: &super::admit::Stage| !is.is_open();
+                let (key, responder) =
+                    (request.key.reveal(), super::Responder::Owner(owner.clone()));
+                let answered = |is: &super::idempotent_request::Stage| !is.is_open();
                 let late = self.stage(key).is_some_and(answered);
-                Some(late || self.may_be_released(key, asked.moment, &giver))
+                Some(late || self.may_be_released(key, submission.moment, &responder))
             }
             (_, EffectOwner::Task(_)) => None,
             (_, EffectOwner::Request { .. }) => Some(false),
@@ -381,12 +397,12 @@ impl Model {
     /// The number of effects with a stored answer.
     pub(super) fn answered_calls(&self) -> usize {
         let last = self.effects.rows.values().filter_map(|track| track.last().as_ref());
-        last.filter(|known| known.answered).count()
+        last.filter(|effect| effect.answered).count()
     }
 
     /// Checks that no request, effect or limiter record is retained forever.
     pub(crate) fn check_forgotten(&self, memory: &MemoryStore) -> Result<(), Breach> {
-        if let Some(key) = self.known_requests().next() {
+        if let Some(key) = self.existing_requests().next() {
             return breach(Kind::Request, format!("{key} is never deleted"));
         }
         let gone = |parent: &Parent| match parent {

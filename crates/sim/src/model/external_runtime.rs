@@ -15,11 +15,11 @@ use windlass_core::{
 use windlass_engine::Error;
 use windlass_store::MemoryStore;
 
-use crate::client::{brief, told};
+use crate::client::{brief, brief_result};
 use crate::external_runtime::{TENANT, made_by};
-use crate::model::answer::Fenced;
 use crate::model::external_runtime_lock::Locks;
-use crate::model::external_runtime_mail::Post;
+use crate::model::external_runtime_mailbox::Mailboxes;
+use crate::model::outcome::Fenced;
 use crate::model::record::one;
 use crate::model::workflow::payload;
 use crate::violation::{Breach, Kind, breach};
@@ -29,15 +29,15 @@ use crate::violation::{Breach, Kind, breach};
 pub(crate) struct ExternalRuntime {
     /// Workflows and their activities, in their present state.
     pub(super) tasks: BTreeMap<TaskId, Arc<Task>>,
-    pub(super) post: Post,
+    pub(super) mailboxes: Mailboxes,
     pub(super) locks: Locks,
     /// The commands that clients submitted under each lease.
-    asked: BTreeMap<Fenced, Vec<Command>>,
+    submitted: BTreeMap<Fenced, Vec<Command>>,
     /// Tasks as they were leased, the latest last.
     leased: Vec<Arc<Task>>,
-    known: BTreeSet<Fenced>,
+    received: BTreeSet<Fenced>,
     /// Committed turns, by name.
-    kept: BTreeSet<String>,
+    committed: BTreeSet<String>,
     pub(super) latest: Timestamp,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Changed {
     pub(super) now: Timestamp,
     pub(super) tasks: BTreeMap<TaskId, Pair<Task>>,
     pub(super) messages: BTreeMap<(TaskId, u64), Pair<Message>>,
-    pub(super) gates: BTreeMap<String, Pair<ConcurrencyLimit>>,
+    pub(super) limits: BTreeMap<String, Pair<ConcurrencyLimit>>,
     /// The turns that it committed.
     pub(super) turns: Vec<CommitTurn>,
 }
@@ -92,13 +92,13 @@ impl Changed {
                 Table::Message => {
                     let seq = last.and_then(|seq| seq.parse().ok()).unwrap_or_default();
                     let of = (TaskId::new(first), seq);
-                    let pair = pair(runtime.post.messages.get(&of), memory, key);
+                    let pair = pair(runtime.mailboxes.messages.get(&of), memory, key);
                     changed.messages.extend(pair.map(|pair| (of, pair)));
                 }
                 Table::ConcurrencyLimit => {
                     let name = last.unwrap_or_default().to_owned();
-                    let pair = pair(runtime.locks.gates.get(&name), memory, key);
-                    changed.gates.extend(pair.map(|pair| (name, pair)));
+                    let pair = pair(runtime.locks.limits.get(&name), memory, key);
+                    changed.limits.extend(pair.map(|pair| (name, pair)));
                 }
                 _ => {}
             }
@@ -107,9 +107,9 @@ impl Changed {
     }
 
     /// The messages that the commit inserted.
-    pub(super) fn came(&self) -> impl Iterator<Item = &Arc<Message>> {
-        let came = self.messages.values().filter(|pair| !is_same(pair));
-        came.filter_map(|(_, after)| after.as_ref())
+    pub(super) fn inserted_messages(&self) -> impl Iterator<Item = &Arc<Message>> {
+        let changed = self.messages.values().filter(|pair| !is_same(pair));
+        changed.filter_map(|(_, after)| after.as_ref())
     }
 
     pub(super) fn is_gone(&self, task: &TaskId, seq: u64) -> bool {
@@ -118,23 +118,23 @@ impl Changed {
     }
 
     /// Whether a turn of the commit consumed this message.
-    pub(super) fn takes(&self, task: &TaskId, seq: u64) -> bool {
+    pub(super) fn consumes(&self, task: &TaskId, seq: u64) -> bool {
         self.turns.iter().any(|turn| turn.fence.task.id == *task && turn.taken.contains(&seq))
     }
 }
 
 /// Whether the same message exists before and after, and no other one under its number.
 pub(super) fn is_same((before, after): &Pair<Message>) -> bool {
-    let named = |message: &Arc<Message>| (message.name.clone(), message.posted_at);
+    let named = |message: &Arc<Message>| (message.name.clone(), message.sent_at);
     before.is_some() && before.as_ref().map(named) == after.as_ref().map(named)
 }
 
 fn pair<R: StoredRecord + PartialEq>(
-    known: Option<&Arc<R>>,
+    before: Option<&Arc<R>>,
     memory: &MemoryStore,
     key: &RowKey,
 ) -> Option<Pair<R>> {
-    let (before, after) = (known.cloned(), one(memory, key.clone()));
+    let (before, after) = (before.cloned(), one(memory, key.clone()));
     (before != after).then_some((before, after))
 }
 
@@ -170,20 +170,24 @@ impl ExternalRuntime {
     }
 
     /// Whether a client received this lease.
-    pub(super) fn is_known(&self, id: &TaskId, epoch: u64) -> bool {
-        self.known.contains(&(id.clone(), epoch))
+    pub(super) fn is_received(&self, id: &TaskId, epoch: u64) -> bool {
+        self.received.contains(&(id.clone(), epoch))
     }
 
-    pub(super) fn asked_under(&self, id: &TaskId, epoch: u64) -> impl Iterator<Item = &Command> {
-        self.asked.get(&(id.clone(), epoch)).into_iter().flatten()
+    pub(super) fn submitted_under(
+        &self,
+        id: &TaskId,
+        epoch: u64,
+    ) -> impl Iterator<Item = &Command> {
+        self.submitted.get(&(id.clone(), epoch)).into_iter().flatten()
     }
 
     /// Records a command that a client submits: it may take effect from this point.
-    pub(crate) fn asked(&mut self, command: &Command) {
-        self.post.asked(command);
-        self.locks.asked(command);
+    pub(crate) fn submitted(&mut self, command: &Command) {
+        self.mailboxes.submitted(command);
+        self.locks.submitted(command);
         if let Some(fenced) = fenced(command) {
-            self.asked.entry(fenced).or_default().push(command.clone());
+            self.submitted.entry(fenced).or_default().push(command.clone());
         }
     }
 
@@ -200,7 +204,7 @@ impl ExternalRuntime {
             Err(_) => Ok(()),
         };
         judged.map_err(|found| Breach {
-            what: format!("{}: {}: {}", brief(command), told(answer), found.what),
+            what: format!("{}: {}: {}", brief(command), brief_result(answer), found.what),
             ..found
         })
     }
@@ -208,12 +212,12 @@ impl ExternalRuntime {
     fn accepted(&mut self, command: &Command, outcome: &Outcome) -> Result<(), Breach> {
         match (command, outcome) {
             (Command::SendMessages(send), Outcome::Sent(sent)) => match &send.messages[..] {
-                [message] => self.post.told(message, sent),
+                [message] => self.mailboxes.accepted(message, sent),
                 _ => breach(Kind::OtherAnswer, "expected one message"),
             },
             (Command::Claim(_), Outcome::Claimed(tasks)) => {
                 for task in tasks {
-                    if !self.known.insert((task.id.clone(), task.epoch)) {
+                    if !self.received.insert((task.id.clone(), task.epoch)) {
                         return breach(Kind::LeasedTwice, format!("{}/{}", task.id, task.epoch));
                     }
                     self.leased.push(task.clone());
@@ -221,7 +225,7 @@ impl ExternalRuntime {
                 Ok(())
             }
             (Command::CommitTurn(turn), _) => match name_of(turn) {
-                name if self.kept.contains(name) => Ok(()),
+                name if self.committed.contains(name) => Ok(()),
                 name => breach(Kind::EffectMissing, format!("the turn {name} was not committed")),
             },
             _ => match fenced(command) {
@@ -240,9 +244,10 @@ impl ExternalRuntime {
     /// Checks a rejection: a send is rejected only if its target may be absent.
     fn refused(&self, command: &Command, rejection: &Rejection) -> Result<(), Breach> {
         match command {
-            Command::SendMessages(send) => {
-                send.messages.iter().try_for_each(|message| self.post.refused(message, rejection))
-            }
+            Command::SendMessages(send) => send
+                .messages
+                .iter()
+                .try_for_each(|message| self.mailboxes.refused(message, rejection)),
             Command::Claim(_) | Command::RenewSessions(_) | Command::ReleaseSession(_) => {
                 breach(Kind::UnjustRefusal, "the command had no fault")
             }
@@ -270,10 +275,10 @@ impl ExternalRuntime {
         }
         self.check_mail(&changed)?;
         self.check_locks(&changed)?;
-        self.kept.extend(changed.turns.iter().map(|turn| name_of(turn).to_owned()));
-        keep(&mut self.tasks, changed.tasks);
-        keep(&mut self.post.messages, changed.messages);
-        keep(&mut self.locks.gates, changed.gates);
+        self.committed.extend(changed.turns.iter().map(|turn| name_of(turn).to_owned()));
+        store_changes(&mut self.tasks, changed.tasks);
+        store_changes(&mut self.mailboxes.messages, changed.messages);
+        store_changes(&mut self.locks.limits, changed.limits);
         Ok(())
     }
 
@@ -300,8 +305,8 @@ impl ExternalRuntime {
         let row = payload(memory, &after.turn_key(is.1 - 1));
         let row = row.map(|row| String::from_utf8_lossy(&row.bytes).into_owned());
         let held = lease(pair.0.as_deref()).filter(|(lease, _)| now < lease.expires_at);
-        let asked = held.into_iter().flat_map(|(_, epoch)| self.asked_under(id, epoch));
-        let mut turns = asked.filter_map(|command| match command {
+        let submitted = held.into_iter().flat_map(|(_, epoch)| self.submitted_under(id, epoch));
+        let mut turns = submitted.filter_map(|command| match command {
             Command::CommitTurn(turn) => Some(turn),
             _ => None,
         });
@@ -323,7 +328,7 @@ impl ExternalRuntime {
         }
         let name = format!("{}-sent", name_of(turn));
         let sends = turn.commands.len() > made_by(turn).count();
-        if sends && !changed.came().any(|message| message.name == name) {
+        if sends && !changed.inserted_messages().any(|message| message.name == name) {
             return breach(Kind::MessageLost, format!("{name} was not sent"));
         }
         Ok(())
@@ -366,7 +371,7 @@ impl ExternalRuntime {
         if let Some((held, epoch)) = lease(Some(work))
             && changed.now < held.expires_at
         {
-            for command in self.asked_under(&work.id, epoch) {
+            for command in self.submitted_under(&work.id, epoch) {
                 done |= matches!(command, Command::Complete(_));
                 discarded |= matches!(command, Command::DropActivity(_));
             }
@@ -377,9 +382,10 @@ impl ExternalRuntime {
         };
         let parent = work.parent.as_ref().and_then(|id| self.tasks.get(id));
         let turned = work.parent.as_ref().and_then(|id| changed.tasks.get(id)?.1.as_ref());
-        let mut came = changed.came().filter_map(|message| message.completion.as_ref());
-        let reported =
-            came.any(|report| report.task.as_ref().is_some_and(|reporter| reporter.id == work.id));
+        let mut reports =
+            changed.inserted_messages().filter_map(|message| message.completion.as_ref());
+        let reported = reports
+            .any(|report| report.task.as_ref().is_some_and(|reporter| reporter.id == work.id));
         let just = match reported {
             true => done && !is_past(parent),
             false => discarded || done && is_past(turned.or(parent)),
@@ -396,7 +402,7 @@ impl ExternalRuntime {
 
     /// Checks that no work is left.
     pub(crate) fn all_done(&self) -> Result<(), Breach> {
-        if let Some(message) = self.post.messages.values().next() {
+        if let Some(message) = self.mailboxes.messages.values().next() {
             return breach(Kind::Stuck, format!("{message:?} was not consumed"));
         }
         let rests = |task: &Task| matches!(task.lifecycle, Lifecycle::Suspended(_));
@@ -412,7 +418,7 @@ fn name_of(turn: &CommitTurn) -> &str {
     turn.metadata.as_ref().map_or("", |metadata| metadata.turn_id.as_str())
 }
 
-fn keep<K: Ord, R>(all: &mut BTreeMap<K, Arc<R>>, changed: BTreeMap<K, Pair<R>>) {
+fn store_changes<K: Ord, R>(all: &mut BTreeMap<K, Arc<R>>, changed: BTreeMap<K, Pair<R>>) {
     for (key, (_, after)) in changed {
         match after {
             Some(record) => drop(all.insert(key, record)),

@@ -11,14 +11,14 @@ use crate::violation::{Breach, Kind, breach};
 
 #[derive(Debug, Default)]
 pub(super) struct Locks {
-    pub(super) gates: BTreeMap<String, Arc<ConcurrencyLimit>>,
+    pub(super) limits: BTreeMap<String, Arc<ConcurrencyLimit>>,
     /// By worker, the lock durations it asked for: by claims, and by renewals.
     claiming: BTreeMap<String, BTreeSet<u64>>,
     renewing: BTreeMap<String, BTreeSet<u64>>,
 }
 
 impl Locks {
-    pub(super) fn asked(&mut self, command: &Command) {
+    pub(super) fn submitted(&mut self, command: &Command) {
         match command {
             Command::Claim(claim) => {
                 let lengths = self.claiming.entry(claim.worker.to_string()).or_default();
@@ -34,8 +34,12 @@ impl Locks {
         }
     }
 
-    fn is_asked(asked: &BTreeMap<String, BTreeSet<u64>>, owner: &Owner, now: Timestamp) -> bool {
-        let lengths = asked.get(owner.worker.as_str());
+    fn is_requested(
+        requested: &BTreeMap<String, BTreeSet<u64>>,
+        owner: &Owner,
+        now: Timestamp,
+    ) -> bool {
+        let lengths = requested.get(owner.worker.as_str());
         lengths.is_some_and(|lengths| lengths.iter().any(|ms| now.plus_ms(*ms) == owner.expires_at))
     }
 }
@@ -50,19 +54,19 @@ fn bound(task: &Task) -> Option<&str> {
 
 impl ExternalRuntime {
     pub(super) fn check_locks(&self, changed: &Changed) -> Result<(), Breach> {
-        for (name, pair) in &changed.gates {
+        for (name, pair) in &changed.limits {
             self.check_owner(name, pair, changed)?;
             self.check_counts(name, pair.1.as_deref(), changed)?;
         }
         for (id, pair) in &changed.tasks {
             let Some((lease, _)) = only(pair, false) else { continue };
             let Some(name) = pair.1.as_deref().and_then(bound) else { continue };
-            let gate = changed.gates.get(name).and_then(|(_, after)| after.as_ref());
-            let owner = gate.and_then(|gate| gate.owner.as_ref());
-            let is_his = owner.is_some_and(|owner| owner.worker == lease.worker);
-            if !is_his {
+            let limit = changed.limits.get(name).and_then(|(_, after)| after.as_ref());
+            let owner = limit.and_then(|limit| limit.owner.as_ref());
+            let is_owned = owner.is_some_and(|owner| owner.worker == lease.worker);
+            if !is_owned {
                 let what = format!("{} leased {id}, but {owner:?} holds the lock", lease.worker);
-                return breach(Kind::Gate, what);
+                return breach(Kind::ConcurrencyLimit, what);
             }
         }
         Ok(())
@@ -75,8 +79,8 @@ impl ExternalRuntime {
         (before, after): &Pair<ConcurrencyLimit>,
         changed: &Changed,
     ) -> Result<(), Breach> {
-        let owner = |gate: &Option<Arc<ConcurrencyLimit>>| {
-            gate.as_ref().and_then(|gate| gate.owner.clone())
+        let owner = |limit: &Option<Arc<ConcurrencyLimit>>| {
+            limit.as_ref().and_then(|limit| limit.owner.clone())
         };
         let (was, is) = (owner(before), owner(after));
         let same =
@@ -89,10 +93,10 @@ impl ExternalRuntime {
             (_, None) => is_free,
             (was, Some(is)) => {
                 let stays = was.as_ref().is_some_and(|was| was.worker == is.worker);
-                let is_renewed = Locks::is_asked(renewing, is, changed.now);
+                let is_renewed = Locks::is_requested(renewing, is, changed.now);
                 // The same commit may grant a lock and renew it.
-                let is_granted = Locks::is_asked(claiming, is, changed.now) || is_renewed;
-                let takes = changed.has_taken(name, is) && is_granted;
+                let is_granted = Locks::is_requested(claiming, is, changed.now) || is_renewed;
+                let takes = changed.has_leased(name, is) && is_granted;
                 let lasts = was.as_ref().is_some_and(|was| changed.now < was.expires_at);
                 let renews = stays && lasts && is_renewed;
                 takes && (stays || is_free) || renews
@@ -100,7 +104,7 @@ impl ExternalRuntime {
         };
         match just {
             true => Ok(()),
-            false => breach(Kind::Gate, format!("{name} moved from {was:?} to {is:?}")),
+            false => breach(Kind::ConcurrencyLimit, format!("{name} moved from {was:?} to {is:?}")),
         }
     }
 
@@ -108,7 +112,7 @@ impl ExternalRuntime {
     fn check_counts(
         &self,
         name: &str,
-        gate: Option<&ConcurrencyLimit>,
+        limit: Option<&ConcurrencyLimit>,
         changed: &Changed,
     ) -> Result<(), Breach> {
         let before = self.tasks.iter().filter(|(id, _)| !changed.tasks.contains_key(*id));
@@ -117,20 +121,20 @@ impl ExternalRuntime {
         let here = all.filter(|task| bound(task) == Some(name));
         let (running, others): (Vec<_>, Vec<_>) =
             here.partition(|task| matches!(task.lifecycle, Lifecycle::Active(_)));
-        let counted = gate.map_or((0, 0), |gate| {
-            (u64::from(gate.running), gate.waiting + u64::from(gate.admitted))
+        let counted = limit.map_or((0, 0), |limit| {
+            (u64::from(limit.running), limit.waiting + u64::from(limit.admitted))
         });
         let there = (running.len() as u64, others.len() as u64);
         match counted == there {
             true => Ok(()),
-            false => breach(Kind::Gate, format!("{name}: {there:?}, not {gate:?}")),
+            false => breach(Kind::ConcurrencyLimit, format!("{name}: {there:?}, not {limit:?}")),
         }
     }
 }
 
 impl Changed {
     /// Whether the owner of a lock leased a task of its affinity.
-    fn has_taken(&self, name: &str, owner: &Owner) -> bool {
+    fn has_leased(&self, name: &str, owner: &Owner) -> bool {
         self.tasks.values().any(|pair| {
             let is_bound = pair.1.as_deref().and_then(bound) == Some(name);
             is_bound && only(pair, false).is_some_and(|(lease, _)| lease.worker == owner.worker)

@@ -23,7 +23,7 @@ pub(crate) struct Facts {
     pub(crate) created_at: Option<Timestamp>,
     pub(crate) ended_at: Option<Timestamp>,
     /// Its position while it is ready.
-    pub(crate) stand: Stand,
+    pub(crate) position: Position,
     pub(crate) parent: Option<TaskId>,
     /// Whether it ever had a child.
     pub(crate) has_children: bool,
@@ -41,33 +41,33 @@ pub(crate) enum State {
         lost: Option<u64>,
         since: Timestamp,
         /// The attempt to resume, if any.
-        pause: Option<Pause>,
+        paused: Option<PausedAttempt>,
     },
     Delayed {
         until: Timestamp,
         /// The attempt to resume after the delay, if any.
-        pause: Option<Pause>,
+        paused: Option<PausedAttempt>,
     },
     Active(Hold),
-    Suspended(Stay),
+    Suspended(Suspension),
     /// Waits until its last child has ended.
     Gathering {
         since: Timestamp,
-        pause: Pause,
+        paused: PausedAttempt,
     },
     Ended(PublicState),
 }
 
 /// The position of a task that is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stand {
+pub(crate) enum Position {
     /// Not observed yet: in the queue of its lane, or blocked by its concurrency limit.
     Unknown,
-    Queue,
+    Queued,
     /// Blocked by its concurrency limit.
-    Behind,
+    Blocked,
     /// Granted to one worker: by a session, or until a time.
-    Kept {
+    Granted {
         worker: String,
         until: Option<Timestamp>,
     },
@@ -96,7 +96,7 @@ pub(crate) struct Hold {
 
 /// An attempt that has begun and has no lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pause {
+pub(crate) struct PausedAttempt {
     pub(crate) began_at: Timestamp,
     /// The rest of its time limit.
     pub(crate) left_ms: Option<u64>,
@@ -104,9 +104,9 @@ pub(crate) struct Pause {
 
 /// A suspension.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stay {
+pub(crate) struct Suspension {
     pub(crate) since: Timestamp,
-    pub(crate) pause: Pause,
+    pub(crate) paused: PausedAttempt,
     /// Its condition; none before the record has shown it.
     pub(crate) condition: Option<Condition>,
     pub(crate) timeout: Option<Timeout>,
@@ -115,7 +115,7 @@ pub(crate) struct Stay {
 
 impl State {
     pub(crate) fn waiting(since: Timestamp) -> Self {
-        State::Waiting { lost: None, since, pause: None }
+        State::Waiting { lost: None, since, paused: None }
     }
 }
 
@@ -134,7 +134,7 @@ impl Facts {
             deadline: None,
             created_at: None,
             ended_at: None,
-            stand: Stand::Unknown,
+            position: Position::Unknown,
             parent: None,
             has_children: false,
             open: BTreeSet::new(),
@@ -160,8 +160,10 @@ impl Facts {
     pub(crate) fn public(&self) -> Option<PublicState> {
         match &self.state {
             State::Absent => None,
-            State::Waiting { .. } if self.stand == Stand::Behind => Some(PublicState::Blocked),
-            State::Waiting { pause: Some(_), .. } => Some(PublicState::Resumable),
+            State::Waiting { .. } if self.position == Position::Blocked => {
+                Some(PublicState::Blocked)
+            }
+            State::Waiting { paused: Some(_), .. } => Some(PublicState::Resumable),
             State::Waiting { .. } => Some(PublicState::Waiting),
             State::Suspended(_) => Some(PublicState::Suspended),
             State::Gathering { .. } => Some(PublicState::WaitingChildren),
@@ -172,11 +174,11 @@ impl Facts {
     }
 
     /// Delays the task until `at`, or makes it ready if that time has passed.
-    pub(crate) fn rest(&mut self, at: Timestamp, now: Timestamp, pause: Option<Pause>) {
+    pub(crate) fn rest(&mut self, at: Timestamp, now: Timestamp, paused: Option<PausedAttempt>) {
         self.state = if at <= now {
-            State::Waiting { lost: None, since: now, pause }
+            State::Waiting { lost: None, since: now, paused }
         } else {
-            State::Delayed { until: at, pause }
+            State::Delayed { until: at, paused }
         };
     }
 }

@@ -5,17 +5,17 @@ use std::time::Duration;
 use windlass_core::command::Claim;
 use windlass_core::{LeaseLoss, LimitKey, TaskId, Timestamp};
 
-use crate::model::answer::{Asked, Fenced};
-use crate::model::facts::{Facts, Hold, Stand, State};
+use crate::model::facts::{Facts, Hold, Position, State};
 use crate::model::log::Step;
+use crate::model::outcome::{Fenced, Submission};
 use crate::model::state::{ClaimSeen, Model};
 use crate::script::{CAPABILITY, TaskSpec};
 use crate::violation::{Breach, Kind, breach};
 
 impl Model {
     /// Records a claim: tasks may be leased to it from this point.
-    pub(crate) fn offered(&mut self, claim: &Claim) {
-        *self.asks.entry(claim.worker.to_string()).or_default() += 1;
+    pub(crate) fn claim_submitted(&mut self, claim: &Claim) {
+        *self.claim_counts.entry(claim.worker.to_string()).or_default() += 1;
         self.offers.insert(claim.worker.to_string(), claim.clone());
     }
 
@@ -46,19 +46,19 @@ impl Model {
         claim: &Claim,
     ) -> Result<(), Breach> {
         // A task granted to a worker may be leased in any order.
-        let kept = matches!(facts.stand, Stand::Kept { .. });
-        let Some(own) = rank(facts, at.id).filter(|_| !kept) else { return Ok(()) };
+        let granted = matches!(facts.position, Position::Granted { .. });
+        let Some(own) = rank(facts, at.id).filter(|_| !granted) else { return Ok(()) };
         for (id, track) in self.tasks.iter().filter(|(id, _)| *id != at.id) {
             let spec = self.spec(id);
             let elsewhere = crate::script::LANES[spec.lane] != at.lane.as_str();
             // Admission by a concurrency limit is checked elsewhere.
-            if elsewhere || spec.gate.is_some() || !serves(claim, spec) {
+            if elsewhere || spec.limit_key.is_some() || !serves(claim, spec) {
                 continue;
             }
             let precedes = |other: &Facts| {
-                other.stand == Stand::Queue
+                other.position == Position::Queued
                     && other.deadline.is_none_or(|deadline| at.at < deadline)
-                    && (lease_kept(other) || other.attempts < super::retry::max_attempts(spec))
+                    && (resumes_attempt(other) || other.attempts < super::retry::max_attempts(spec))
                     && rank(other, id).is_some_and(|rank| rank < own)
             };
             if track.was_always(self.view, precedes) {
@@ -76,13 +76,13 @@ impl Model {
         epoch: u64,
         cause: LeaseLoss,
     ) -> Result<(), Breach> {
-        let early = facts.hold().is_some_and(|hold| at.at < hold.expires_at);
-        if early && cause == LeaseLoss::Expired {
+        let too_early = facts.hold().is_some_and(|hold| at.at < hold.expires_at);
+        if too_early && cause == LeaseLoss::Expired {
             return breach(Kind::LeaseLength, "it has not expired");
         }
         self.runs_out(at, facts, epoch)?;
         facts.lost_leases += 1;
-        facts.state = State::Waiting { lost: Some(epoch), since: at.at, pause: None };
+        facts.state = State::Waiting { lost: Some(epoch), since: at.at, paused: None };
         Ok(())
     }
 
@@ -119,9 +119,9 @@ impl Model {
         worker: &str,
         left: Duration,
     ) -> Result<(), Breach> {
-        let asked = self.offers.get(worker).map(|claim| Duration::from_millis(claim.lease_ms));
-        if asked.is_none_or(|asked| asked < left) {
-            let what = format!("{worker} counts on {left:?} of {asked:?}");
+        let requested = self.offers.get(worker).map(|claim| Duration::from_millis(claim.lease_ms));
+        if requested.is_none_or(|requested| requested < left) {
+            let what = format!("{worker} counts on {left:?} of {requested:?}");
             return breach(Kind::LeaseLength, what);
         }
         let hold = self.facts(&fenced.0).hold().filter(|hold| hold.epoch == fenced.1);
@@ -141,13 +141,17 @@ impl Model {
 
     /// Checks that an empty claim was granted no task. This is known only for a worker name that
     /// claimed once.
-    pub(super) fn nothing_as_told(&self, asked: &Asked<'_>, claim: &Claim) -> Result<(), Breach> {
+    pub(super) fn check_empty_claim(
+        &self,
+        submission: &Submission<'_>,
+        claim: &Claim,
+    ) -> Result<(), Breach> {
         let worker = claim.worker.as_str();
-        if self.asks.get(worker) != Some(&1) {
+        if self.claim_counts.get(worker) != Some(&1) {
             return Ok(());
         }
         let granted =
-            |(_, seen): &(&Fenced, &ClaimSeen)| seen.worker == worker && seen.seq > asked.seq;
+            |(_, seen): &(&Fenced, &ClaimSeen)| seen.worker == worker && seen.seq > submission.seq;
         match self.claims.iter().find(granted) {
             Some((fenced, _)) => {
                 breach(Kind::Worker, format!("{fenced:?} was granted to {worker}"))
@@ -167,8 +171,8 @@ impl Model {
         let spec = self.spec(at.id);
         let hold = held(facts, fenced.1, at, spec)?;
         let holder = self.claims.get(&fenced).and_then(|seen| self.offers.get(&seen.worker));
-        let asked = self.renewing.get(&fenced).into_iter().flatten().copied();
-        let mut lengths = asked.chain(holder.map(|claim| claim.lease_ms));
+        let requested = self.renewing.get(&fenced).into_iter().flatten().copied();
+        let mut lengths = requested.chain(holder.map(|claim| claim.lease_ms));
         if !lengths.any(|ms| hold.expires_at.max(at.at.plus_ms(ms)) == expires_at) {
             let what = format!("until {expires_at}, but it lasted until {}", hold.expires_at);
             return breach(Kind::LeaseLength, what);
@@ -181,7 +185,7 @@ impl Model {
 
 /// Whether a claim may lease such a task.
 fn serves(claim: &Claim, spec: &TaskSpec) -> bool {
-    let of_session = matches!(spec.gate, Some(LimitKey::Session(_)));
+    let of_session = matches!(spec.limit_key, Some(LimitKey::Session(_)));
     (!spec.special || claim.offer.capabilities.contains(CAPABILITY))
         && (!of_session || claim.offer.accepts_sessions())
 }
@@ -259,6 +263,6 @@ fn ran_out(facts: &mut Facts, epoch: u64, at: &Step<'_>, is_dead: bool) -> Resul
 }
 
 /// Whether the next claim resumes the attempt.
-fn lease_kept(facts: &Facts) -> bool {
-    matches!(facts.state, State::Waiting { pause: Some(_), .. })
+fn resumes_attempt(facts: &Facts) -> bool {
+    matches!(facts.state, State::Waiting { paused: Some(_), .. })
 }

@@ -10,9 +10,9 @@ use windlass_core::{
 };
 use windlass_store::MemoryStore;
 
-use crate::model::admit::key_of;
-use crate::model::answer::Asked;
 use crate::model::facts::Track;
+use crate::model::idempotent_request::key_of;
+use crate::model::outcome::Submission;
 use crate::model::record::one;
 use crate::model::state::Model;
 use crate::requests::{GROWTH, counted_as, limiter_of, rate_of};
@@ -29,7 +29,7 @@ pub(super) struct Limiters {
     ever: BTreeMap<String, Vec<(Timestamp, u32)>>,
     wanted: BTreeSet<(String, String, u32)>,
     /// Each limiter as last written.
-    kept: BTreeMap<String, Option<Arc<Limiter>>>,
+    stored: BTreeMap<String, Option<Arc<Limiter>>>,
 }
 
 fn rate(limiter: &str) -> Rate {
@@ -57,7 +57,7 @@ fn limiter_in(row: &RowKey) -> String {
 }
 
 impl Model {
-    pub(super) fn spends(&mut self, spend: &Spend) {
+    pub(super) fn spend_submitted(&mut self, spend: &Spend) {
         for Charge { limiter, units, .. } in &spend.charges {
             let key = spend.key.reveal().to_owned();
             self.limiters.wanted.insert((limiter.clone(), key, *units));
@@ -163,12 +163,12 @@ impl Model {
         row: &RowKey,
     ) -> Result<(), Breach> {
         let (name, now) = (key_of(row), self.now);
-        let kept = one::<Limiter>(memory, row.clone());
+        let stored = one::<Limiter>(memory, row.clone());
         // A failed commit changes nothing, and its time may be long past.
-        if self.limiters.kept.insert(name.clone(), kept.clone()) == Some(kept.clone()) {
+        if self.limiters.stored.insert(name.clone(), stored.clone()) == Some(stored.clone()) {
             return Ok(());
         }
-        let spent = kept.as_ref().map_or(0, |kept| kept.rate.starts - kept.left(now));
+        let spent = stored.as_ref().map_or(0, |stored| stored.rate.starts - stored.left(now));
         let least = self.counted(&name, 0, now);
         let most = self.counted(&name, slack_ms(rate(&name)), now);
         if spent < least || spent > most {
@@ -180,7 +180,7 @@ impl Model {
         if let Some(charged) = self.limiters.charged.get_mut(&name) {
             charged.retain(|(at, _)| now < at.plus_ms(most_ms));
         }
-        if kept.is_none() {
+        if stored.is_none() {
             self.limiters.charged.remove(&name);
         }
         Ok(())
@@ -198,22 +198,22 @@ impl Model {
         count(charged, allowed.window_ms + slack_ms(allowed), since) + units > allowed.starts
     }
 
-    fn paid_since(&self, asked: &Asked<'_>, limiter: &str, key: &str) -> Vec<Paid> {
+    fn paid_since(&self, submission: &Submission<'_>, limiter: &str, key: &str) -> Vec<Paid> {
         match self.limiters.keys.get(&(limiter.to_owned(), key.to_owned())) {
-            Some(track) => track.since(asked.moment).iter().map(|(_, paid)| *paid).collect(),
+            Some(track) => track.since(submission.moment).iter().map(|(_, paid)| *paid).collect(),
             None => vec![None],
         }
     }
 
-    pub(super) fn spent_as_told(
+    pub(super) fn check_spend_outcome(
         &self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         outcome: &Outcome,
     ) -> Option<Result<(), Breach>> {
-        let Command::Spend(spend) = asked.command else { return None };
+        let Command::Spend(spend) = submission.command else { return None };
         let key = spend.key.reveal();
         let paid = |charge: &Charge| {
-            let paid = self.paid_since(asked, &charge.limiter, key);
+            let paid = self.paid_since(submission, &charge.limiter, key);
             paid.into_iter().flatten().any(|(units, _)| units == charge.units)
         };
         let all = *outcome == Outcome::Spent && spend.charges.iter().all(paid);
@@ -222,19 +222,20 @@ impl Model {
 
     pub(super) fn may_refuse_spend(
         &self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         rejection: &Rejection,
     ) -> Option<bool> {
-        let Command::Spend(spend) = asked.command else { return None };
+        let Command::Spend(spend) = submission.command else { return None };
         let key = spend.key.reveal();
         Some(spend.charges.iter().any(|Charge { limiter, units, rate }| {
-            let paid = self.paid_since(asked, limiter, key);
+            let paid = self.paid_since(submission, limiter, key);
             match rejection {
                 Rejection::Conflict => paid.into_iter().flatten().any(|paid| paid.0 != *units),
                 Rejection::RateLimited { .. } => {
                     let unpaid =
                         |paid: &Paid| paid.is_none_or(|(_, expires_at)| expires_at <= self.latest);
-                    paid.iter().any(unpaid) && self.may_be_limited(limiter, *units, *rate, asked.at)
+                    paid.iter().any(unpaid)
+                        && self.may_be_limited(limiter, *units, *rate, submission.at)
                 }
                 _ => false,
             }

@@ -6,10 +6,10 @@ use windlass_core::{
 };
 use windlass_store::{MemoryStore, Store};
 
-use crate::model::answer::Fenced;
-use crate::model::facts::{Content, Facts, Hold, LaneFacts, Pause, SettleSeen, State};
-use crate::model::family::ORPHANED;
+use crate::model::children::ORPHANED;
+use crate::model::facts::{Content, Facts, Hold, LaneFacts, PausedAttempt, SettleSeen, State};
 use crate::model::lease::{ends, gives_back, held};
+use crate::model::outcome::Fenced;
 use crate::model::retry::max_attempts;
 use crate::model::state::{ClaimSeen, Model};
 use crate::ready::ready;
@@ -56,7 +56,7 @@ impl Model {
             facts.ended_at = Some(entry.at);
             facts.doom();
         }
-        self.takes_place(&step, &before, &mut facts);
+        self.set_position(&step, &before, &mut facts);
         self.count_leases(&step, &before, &facts)?;
         self.count_owner(&step, &before, &change);
         self.track(&id).push(entry.seq, facts.clone());
@@ -171,15 +171,15 @@ impl Model {
         spec: &TaskSpec,
     ) -> Result<(), Breach> {
         match change {
-            Change::Delayed { until } => {
-                let pause = facts.hold().and_then(|hold| resumed_attempt(hold, at));
-                let lease = match pause {
+            Change::Snoozed { until } => {
+                let paused = facts.hold().and_then(|hold| resumed_attempt(hold, at));
+                let lease = match paused {
                     Some(_) => ends(facts, at, spec)?,
                     None => gives_back(facts, at, spec)?,
                 };
                 let content = Content::Delay { ms: at.at.ms_until(*until) };
-                self.settled(at, facts, lease, Some(content), Settled::DelayedUntil(*until));
-                facts.rest(*until, at.at, pause);
+                self.settled(at, facts, lease, Some(content), Settled::SnoozedUntil(*until));
+                facts.rest(*until, at.at, paused);
             }
             Change::Released { epoch } => self.released(at, facts, *epoch, spec)?,
             Change::Cancelled { reason } => {
@@ -195,8 +195,8 @@ impl Model {
                 facts.state = State::Ended(PublicState::Cancelled);
             }
             Change::Promoted => match facts.state {
-                State::Delayed { until, pause } if until <= at.at => {
-                    facts.state = State::Waiting { lost: None, since: at.at, pause };
+                State::Delayed { until, paused } if until <= at.at => {
+                    facts.state = State::Waiting { lost: None, since: at.at, paused };
                 }
                 _ => return breach(Kind::IllegalMove, "it was not delayed until this time"),
             },
@@ -220,10 +220,10 @@ impl Model {
                 self.joins_again(facts);
             }
             Change::Deleted => {
-                self.check_reaped(at, facts, spec)?;
+                self.check_deleted(at, facts, spec)?;
                 // Another task of this id may be created and end before the comparison.
                 self.frozen.remove(at.id);
-                self.office.forget(at.id);
+                self.mailboxes.forget(at.id);
                 *facts = Facts::absent();
             }
             other => return self.wait(at, facts, other, spec),
@@ -246,14 +246,14 @@ impl Model {
     }
 
     /// Checks that an ended task is retained as long as promised, unless a caller deletes it.
-    fn check_reaped(&self, at: &Step<'_>, facts: &Facts, spec: &TaskSpec) -> Result<(), Breach> {
+    fn check_deleted(&self, at: &Step<'_>, facts: &Facts, spec: &TaskSpec) -> Result<(), Breach> {
         let Some(ended_at) = facts.ended_at.filter(|_| facts.ended()) else {
             return breach(Kind::IllegalMove, "it has not ended");
         };
         self.check_family_done(at, facts)?;
         let retention_ms = spec.retention_ms.unwrap_or(limits::DEFAULT_RETENTION_MS);
-        if at.at < ended_at.plus_ms(retention_ms) && !self.reaping.contains(at.id) {
-            return breach(Kind::Reaped, format!("it ended at {ended_at}"));
+        if at.at < ended_at.plus_ms(retention_ms) && !self.deleting.contains(at.id) {
+            return breach(Kind::DeletedEarly, format!("it ended at {ended_at}"));
         }
         Ok(())
     }
@@ -284,10 +284,10 @@ impl Model {
         let claim = self.claim_of(at, &spec, &seen.worker, seen.attempt.is_some())?;
         let expires_at = at.at.plus_ms(claim.lease_ms);
         let registered = claim.registered;
-        let State::Waiting { pause, .. } = facts.state else {
+        let State::Waiting { paused, .. } = facts.state else {
             return breach(Kind::IllegalMove, "only a ready task can be leased");
         };
-        if seen.attempt.is_some() && !claim.begin && pause.is_none() {
+        if seen.attempt.is_some() && !claim.begin && paused.is_none() {
             return breach(Kind::StrangeClaim, "the claim must not begin an attempt");
         }
         if facts.deadline.is_some_and(|deadline| deadline <= at.at) {
@@ -305,17 +305,17 @@ impl Model {
         if last.is_some_and(|last| epoch <= last) {
             return breach(Kind::IllegalMove, format!("epoch {epoch} after {last:?}"));
         }
-        if facts.epoch.is_some_and(|known| epoch != known + 1) {
+        if facts.epoch.is_some_and(|last| epoch != last + 1) {
             return breach(Kind::IllegalMove, format!("epoch {epoch} after {:?}", facts.epoch));
         }
         let may_be_unmetered = self.may_miss_quota(metered);
-        let fresh = hold(at, pause, epoch, expires_at);
+        let fresh = hold(at, paused, epoch, expires_at);
         let hold = Hold { registered, counted: lane.counts, metered, may_be_unmetered, ..fresh };
         // The first claim shows the epoch before it, if no record has shown it.
         self.track(at.id).amend(|before| before.epoch = Some(epoch - 1));
         facts.epoch = Some(epoch);
         facts.state = State::Active(hold);
-        match (seen.attempt, pause) {
+        match (seen.attempt, paused) {
             (Some(attempt), None) => {
                 let State::Active(hold) = &mut facts.state else { unreachable!() };
                 hold.began_at = Some(at.at);
@@ -374,7 +374,7 @@ impl Model {
                 continue;
             }
             let result = result_of(memory, &fenced, generation);
-            let given = self.given.get(&fenced).is_some_and(|given| given.contains(&result));
+            let given = self.results.get(&fenced).is_some_and(|results| results.contains(&result));
             if !given {
                 return breach(Kind::StrangeResult, format!("{fenced:?} has {result:?}"));
             }
@@ -402,12 +402,12 @@ pub(super) struct Step<'e> {
 }
 
 /// A lease that begins, perhaps with a resumed attempt.
-fn hold(at: &Step<'_>, pause: Option<Pause>, epoch: u64, expires_at: Timestamp) -> Hold {
+fn hold(at: &Step<'_>, paused: Option<PausedAttempt>, epoch: u64, expires_at: Timestamp) -> Hold {
     Hold {
         epoch,
-        began_at: pause.map(|pause| pause.began_at),
-        over_at: pause.and_then(|pause| pause.left_ms).map(|ms| at.at.plus_ms(ms)),
-        resumed: pause.is_some(),
+        began_at: paused.map(|paused| paused.began_at),
+        over_at: paused.and_then(|paused| paused.left_ms).map(|ms| at.at.plus_ms(ms)),
+        resumed: paused.is_some(),
         registered: false,
         counted: false,
         metered: CountedByQuota::default(),
@@ -419,9 +419,9 @@ fn hold(at: &Step<'_>, pause: Option<Pause>, epoch: u64, expires_at: Timestamp) 
 /// Returns a task to its lane. An attempt that began under an earlier lease is resumed by the
 /// next; any other attempt is uncounted.
 pub(super) fn return_to_queue(facts: &mut Facts, hold: &Hold, at: &Step<'_>) {
-    let pause = resumed_attempt(hold, at);
-    facts.attempts -= u32::from(pause.is_none() && hold.began_at.is_some());
-    facts.state = State::Waiting { lost: None, since: at.at, pause };
+    let paused = resumed_attempt(hold, at);
+    facts.attempts -= u32::from(paused.is_none() && hold.began_at.is_some());
+    facts.state = State::Waiting { lost: None, since: at.at, paused };
 }
 
 fn replayed(
@@ -442,9 +442,9 @@ fn replayed(
 }
 
 /// The attempt of a returned lease, if it began under an earlier lease.
-fn resumed_attempt(hold: &Hold, at: &Step<'_>) -> Option<Pause> {
+fn resumed_attempt(hold: &Hold, at: &Step<'_>) -> Option<PausedAttempt> {
     hold.began_at.filter(|_| hold.resumed).map(|began_at| {
         let left_ms = hold.over_at.map(|over_at| at.at.ms_until(over_at));
-        Pause { began_at, left_ms }
+        PausedAttempt { began_at, left_ms }
     })
 }

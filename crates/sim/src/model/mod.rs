@@ -4,38 +4,38 @@
 //! of clients, and the starts of handlers. It calls no transition. It derives the state of every
 //! task and lane from the log alone, and judges everything else by that.
 
-mod admit;
-mod answer;
+mod children;
+mod concurrency_limit;
+mod create_request;
 mod effect;
 mod external_runtime;
 mod external_runtime_lock;
-mod external_runtime_mail;
+mod external_runtime_mailbox;
 mod facts;
-mod family;
-mod gate;
+mod idempotent_request;
 mod lease;
 mod limiter;
 mod log;
-mod mail;
+mod mailbox;
+mod outcome;
 mod record;
-mod refusal;
-mod reply;
-mod request;
+mod rejection;
 mod retry;
 mod state;
-mod wait;
+mod suspension;
+mod wait_outcome;
 mod workers;
 mod workflow;
-mod workflow_end;
-mod workflow_life;
+mod workflow_execution;
+mod workflow_outcome;
 
-pub(crate) use admit::{AdmitRequest, Giver};
-pub(crate) use answer::{Asked, Fenced, Since};
-pub(crate) use effect::{CallName, Made, Parent, Right};
+pub(crate) use children::ORPHANED;
+pub(crate) use effect::{CallName, Invocation, Parent, Right};
 pub(crate) use external_runtime::ExternalRuntime;
 pub(crate) use facts::State;
-pub(crate) use family::ORPHANED;
+pub(crate) use idempotent_request::{AdmitRequest, Responder};
 pub(crate) use log::OPERATOR;
-pub(crate) use reply::SPOILT;
+pub(crate) use outcome::{Fenced, Since, Submission};
 pub(crate) use state::Model;
+pub(crate) use wait_outcome::SPOILT;
 pub(crate) use workflow::Workflows;

@@ -11,7 +11,7 @@ use windlass_core::{
 use windlass_store::{MemoryStore, Query, Store};
 
 use crate::model::external_runtime::is_external_runtime;
-use crate::model::facts::{Content, Facts, Pause, Stand, State};
+use crate::model::facts::{Content, Facts, PausedAttempt, Position, State};
 use crate::model::log::result_of;
 use crate::model::state::Model;
 use crate::ready::ready;
@@ -64,7 +64,7 @@ impl Model {
         let updates = changes.updates.iter().map(|update| &update.row.key);
         let deletes = changes.deletes.iter().map(|(key, _)| key);
         let mut unlisted = false;
-        let (mut taken, mut families, mut gates) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut admissions, mut families, mut limits) = (Vec::new(), Vec::new(), Vec::new());
         let (mut posted, mut workers) = (BTreeSet::new(), Vec::new());
         let (mut effects, mut limiters) = (Vec::new(), Vec::new());
         for key in inserts.chain(updates).chain(deletes).filter(|key| !is_elsewhere(key)) {
@@ -76,10 +76,10 @@ impl Model {
                 }
                 (Table::Lane, Some(name)) => self.compare_lane(memory, &LaneName::new(name))?,
                 (Table::ReadyRoute, _) => unlisted = true,
-                (Table::Admission, _) => taken.push(key),
+                (Table::Admission, _) => admissions.push(key),
                 (Table::Effect, _) => effects.push(key),
                 (Table::Limiter, _) => limiters.push(key),
-                (Table::ConcurrencyLimit, _) => gates.push(key),
+                (Table::ConcurrencyLimit, _) => limits.push(key),
                 (Table::Worker, Some(id)) => workers.push(id.to_owned()),
                 (Table::Children, Some(id)) => families.push(TaskId::new(id)),
                 (Table::Message | Table::Mailbox, _) => posted.extend(second_text(key)),
@@ -88,11 +88,11 @@ impl Model {
                 _ => {}
             }
         }
-        self.compare_requests(memory, &taken, &effects, &limiters)?;
+        self.compare_requests(memory, &admissions, &effects, &limiters)?;
         // After the tasks, which show what the keys refer to.
-        taken.into_iter().try_for_each(|key| self.compare_key(memory, key))?;
+        admissions.into_iter().try_for_each(|key| self.compare_key(memory, key))?;
         self.check_keyed()?;
-        gates.into_iter().try_for_each(|key| self.compare_gate(memory, key))?;
+        limits.into_iter().try_for_each(|key| self.compare_concurrency_limit(memory, key))?;
         workers.into_iter().try_for_each(|id| self.compare_worker(memory, id))?;
         families.iter().try_for_each(|id| self.compare_children(memory, id))?;
         posted.iter().try_for_each(|id| self.compare_mail(memory, id))?;
@@ -145,9 +145,9 @@ impl Model {
         let tables = memory.snapshot();
         let owned: BTreeSet<&TaskId> = self.present().map(|(id, _)| id).collect();
         let own = |key: &PayloadKey| key.tenant == Tenant::default();
-        let kept = tables.payloads().filter(|(key, _)| own(key) && !owned.contains(&key.task));
+        let unowned = tables.payloads().filter(|(key, _)| own(key) && !owned.contains(&key.task));
         let (answers, others): (Vec<_>, Vec<_>) =
-            kept.map(|(key, _)| key).partition(|key| key.slot.as_str() == "effect");
+            unowned.map(|(key, _)| key).partition(|key| key.slot.as_str() == "effect");
         if let Some(key) = others.first() {
             return breach(Kind::RecordDiffers, format!("{key:?} has no owner"));
         }
@@ -166,7 +166,7 @@ impl Model {
             self.learn_variant(memory, id)?;
         }
         if let Some(task) = &task {
-            self.learn_stay(id, task)?;
+            self.learn_suspension(id, task)?;
         }
         let track = self.tasks.get_mut(id).expect("scripts create no other tasks");
         let Some(task) = task else {
@@ -221,9 +221,9 @@ impl Model {
         let agrees = match &lane {
             None => !facts.exists,
             Some(lane) => {
-                let gate = lane.concurrency.map(|gate| (gate.limit, gate.running));
+                let stored = lane.concurrency.map(|lane| (lane.limit, lane.running));
                 let counted = facts.counts.then_some((facts.limit, facts.running));
-                lane.state == facts.state && gate == counted
+                lane.state == facts.state && stored == counted
             }
         };
         if agrees {
@@ -235,7 +235,7 @@ impl Model {
     /// Checks that every ready task is in the directory, where a claim finds it.
     fn check_listed(&self, memory: &MemoryStore) -> Result<(), Breach> {
         for (id, facts) in self.present() {
-            if matches!(facts.state, State::Waiting { .. }) && facts.stand == Stand::Queue {
+            if matches!(facts.state, State::Waiting { .. }) && facts.position == Position::Queued {
                 let spec = self.spec(id);
                 let (lane, route) = (LANES[spec.lane].into(), route(spec));
                 let key = ReadyRoute::key_of(&Tenant::default(), &lane, &route);
@@ -249,7 +249,7 @@ impl Model {
 }
 
 fn route(spec: &TaskSpec) -> Route {
-    let of_session = matches!(spec.gate, Some(LimitKey::Session(_)));
+    let of_session = matches!(spec.limit_key, Some(LimitKey::Session(_)));
     let special = spec.special.then(|| CAPABILITY.to_owned());
     let sessions = of_session.then(|| SESSIONS.to_owned());
     Route::new(&special.into_iter().chain(sessions).collect(), None)
@@ -296,28 +296,35 @@ fn learn(facts: &mut Facts, task: &Task) {
     {
         (hold.metered.tenant, hold.may_be_unmetered) = (lease.counted_by_quota.tenant, false);
     }
-    if facts.stand == Stand::Unknown {
-        facts.stand = match task.lifecycle {
-            Lifecycle::Waiting(_) => Stand::Queue,
-            Lifecycle::Blocked(_) if task.limit_key.is_some() => Stand::Behind,
-            _ => Stand::Unknown,
+    if facts.position == Position::Unknown {
+        facts.position = match task.lifecycle {
+            Lifecycle::Waiting(_) => Position::Queued,
+            Lifecycle::Blocked(_) if task.limit_key.is_some() => Position::Blocked,
+            _ => Position::Unknown,
         };
     }
 }
 
 /// Whether the attempt to resume equals the stored one.
-fn pauses(facts: &Facts, pause: Option<&Pause>, kept: Option<&SuspendedAttempt>) -> bool {
-    let kept = kept.map(|kept| (kept.attempt, kept.began_at, kept.timeout_left_ms));
-    pause.map(|pause| (facts.attempts, pause.began_at, pause.left_ms)) == kept
+fn is_same_attempt(
+    facts: &Facts,
+    paused: Option<&PausedAttempt>,
+    stored: Option<&SuspendedAttempt>,
+) -> bool {
+    let stored = stored.map(|stored| (stored.attempt, stored.began_at, stored.timeout_left_ms));
+    paused.map(|paused| (facts.attempts, paused.began_at, paused.left_ms)) == stored
 }
 
 /// Whether the position of a ready task equals the stored one.
-fn is_at(stand: &Stand, kept: &Lifecycle) -> bool {
-    match (stand, kept) {
-        (Stand::Queue, Lifecycle::Waiting(_)) | (Stand::Behind, Lifecycle::Blocked(_)) => true,
-        (Stand::Kept { worker, until }, Lifecycle::Granted { worker: kept, until: end, .. }) => {
-            worker.as_str() == kept.as_str() && until == end
+fn is_at(position: &Position, stored: &Lifecycle) -> bool {
+    match (position, stored) {
+        (Position::Queued, Lifecycle::Waiting(_)) | (Position::Blocked, Lifecycle::Blocked(_)) => {
+            true
         }
+        (
+            Position::Granted { worker, until },
+            Lifecycle::Granted { worker: stored, until: end, .. },
+        ) => worker.as_str() == stored.as_str() && until == end,
         _ => false,
     }
 }
@@ -334,31 +341,31 @@ fn agrees(facts: &Facts, task: &Task, spec: &TaskSpec) -> bool {
                 && hold.expires_at == lease.expires_at
         }
         (
-            State::Waiting { since, lost, pause },
-            Lifecycle::Waiting(turn)
-            | Lifecycle::Blocked(turn)
-            | Lifecycle::Granted { readiness: turn, .. },
+            State::Waiting { since, lost, paused },
+            Lifecycle::Waiting(readiness)
+            | Lifecycle::Blocked(readiness)
+            | Lifecycle::Granted { readiness, .. },
         ) => {
-            is_at(&facts.stand, &task.lifecycle)
-                && *since == turn.ready_at
-                && *lost == turn.lost_epoch
-                && pauses(facts, pause.as_ref(), turn.suspended_attempt.as_ref())
+            is_at(&facts.position, &task.lifecycle)
+                && *since == readiness.ready_at
+                && *lost == readiness.lost_epoch
+                && is_same_attempt(facts, paused.as_ref(), readiness.suspended_attempt.as_ref())
         }
-        (State::Suspended(stay), Lifecycle::Suspended(kept)) => {
-            stay.since == kept.since
-                && stay.condition.as_ref() == Some(&kept.condition)
-                && stay.timeout == kept.timeout
-                && stay.escalated == kept.escalated_at.is_some()
-                && pauses(facts, Some(&stay.pause), Some(&kept.suspended_attempt))
+        (State::Suspended(suspension), Lifecycle::Suspended(stored)) => {
+            suspension.since == stored.since
+                && suspension.condition.as_ref() == Some(&stored.condition)
+                && suspension.timeout == stored.timeout
+                && suspension.escalated == stored.escalated_at.is_some()
+                && is_same_attempt(facts, Some(&suspension.paused), Some(&stored.suspended_attempt))
         }
         (
-            State::Gathering { since, pause },
-            Lifecycle::WaitingChildren { since: kept, suspended_attempt: paused },
-        ) => since == kept && pauses(facts, Some(pause), Some(paused)),
+            State::Gathering { since, paused },
+            Lifecycle::WaitingChildren { since: stored, suspended_attempt },
+        ) => since == stored && is_same_attempt(facts, Some(paused), Some(suspended_attempt)),
         (
-            State::Delayed { until, pause },
-            Lifecycle::Delayed { until: kept, suspended_attempt: paused, .. },
-        ) => until == kept && pauses(facts, pause.as_ref(), paused.as_ref()),
+            State::Delayed { until, paused },
+            Lifecycle::Delayed { until: stored, suspended_attempt, .. },
+        ) => until == stored && is_same_attempt(facts, paused.as_ref(), suspended_attempt.as_ref()),
         _ => facts.public() == Some(task.lifecycle.public()),
     };
     state
@@ -370,6 +377,6 @@ fn agrees(facts: &Facts, task: &Task, spec: &TaskSpec) -> bool {
         && facts.priority == task.priority
         && facts.deadline == task.deadline
         && facts.parent == task.parent
-        && spec.gate == task.limit_key
+        && spec.limit_key == task.limit_key
         && facts.has_children == task.has_children
 }

@@ -2,17 +2,17 @@
 
 use windlass_core::{FailureClass, OnTimeout, Retry, Settled};
 
-use crate::model::answer::Fenced;
 use crate::model::facts::{Content, Facts, State};
 use crate::model::lease::ends;
 use crate::model::log::Step;
+use crate::model::outcome::Fenced;
 use crate::model::state::Model;
 use crate::script::{BACKOFF_CAP_MS, JITTER_PERCENT, TaskSpec};
 use crate::violation::{Breach, Kind, breach};
 
 impl Model {
     /// Records that a holder fails its attempt, and the retry it asks for.
-    pub(crate) fn fails(&mut self, fenced: Fenced, reason: &str, retry: Retry) {
+    pub(crate) fn failure_submitted(&mut self, fenced: Fenced, reason: &str, retry: Retry) {
         self.failing.entry(fenced).or_default().push((reason.to_owned(), retry));
     }
 

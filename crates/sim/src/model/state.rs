@@ -6,9 +6,9 @@ use windlass_core::{ChangeSet, LaneName, Retry, TaskId, Timestamp};
 use windlass_store::{MemoryStore, Store};
 use windlass_store_test::LogFold;
 
-use crate::coverage::Happening;
-use crate::model::answer::{Fenced, Since};
+use crate::coverage::CoverageEvent;
 use crate::model::facts::{Facts, LaneFacts, SettleSeen, Track};
+use crate::model::outcome::{Fenced, Since};
 use crate::ready::ready;
 use crate::script::{LANES, TaskSpec};
 use crate::violation::Breach;
@@ -23,7 +23,7 @@ pub(crate) struct Model {
     pub(super) tasks: BTreeMap<TaskId, Track<Facts>>,
     pub(super) lanes: BTreeMap<LaneName, Track<LaneFacts>>,
     /// By idempotency key, the tasks that it referred to, in order.
-    pub(super) keys: BTreeMap<String, Vec<super::request::KeySeen>>,
+    pub(super) keys: BTreeMap<String, Vec<super::create_request::KeySeen>>,
     /// Tasks that the observed commit created, with or without keys.
     pub(super) keyed: Vec<TaskId>,
     pub(super) claims: BTreeMap<Fenced, ClaimSeen>,
@@ -36,20 +36,20 @@ pub(crate) struct Model {
     /// Claims that a caller received.
     pub(super) leased: BTreeSet<Fenced>,
     pub(super) started: BTreeSet<Fenced>,
-    /// Results that holders gave.
-    pub(super) given: BTreeMap<Fenced, Vec<Option<Vec<u8>>>>,
+    /// Results that holders submitted.
+    pub(super) results: BTreeMap<Fenced, Vec<Option<Vec<u8>>>>,
     /// Completions of the observed commit whose results are still to be read.
     pub(super) unread: Vec<(Fenced, u32)>,
     /// By worker, its claim.
     pub(super) offers: BTreeMap<String, Claim>,
     /// By worker, the number of its claims.
-    pub(super) asks: BTreeMap<String, u32>,
+    pub(super) claim_counts: BTreeMap<String, u32>,
     /// The requested durations of renewals.
     pub(super) renewing: BTreeMap<Fenced, BTreeSet<u64>>,
     /// Failures that holders reported, and the retries they asked for.
     pub(super) failing: BTreeMap<Fenced, Vec<(String, Retry)>>,
     /// Tasks that a caller asked to delete.
-    pub(super) reaping: BTreeSet<TaskId>,
+    pub(super) deleting: BTreeSet<TaskId>,
     pub(super) last_seq: u64,
     /// The state from the log alone, of the tasks of every tenant.
     pub(super) fold: LogFold,
@@ -70,10 +70,10 @@ pub(crate) struct Model {
     /// Registered workers.
     pub(super) workers: super::workers::Workers,
     /// Concurrency limits, quotas, and the owners of sessions.
-    pub(super) gates: super::gate::Gates,
+    pub(super) concurrency: super::concurrency_limit::ConcurrencyLimits,
     /// Messages to tasks.
-    pub(super) office: super::mail::Office,
-    pub(super) requests: super::admit::Requests,
+    pub(super) mailboxes: super::mailbox::Mailboxes,
+    pub(super) requests: super::idempotent_request::Requests,
     pub(super) effects: super::effect::Effects,
     pub(super) limiters: super::limiter::Limiters,
     /// The number of commits; orders changes that the log does not show.
@@ -112,13 +112,13 @@ impl Model {
             happened: BTreeMap::new(),
             leased: BTreeSet::new(),
             started: BTreeSet::new(),
-            given: BTreeMap::new(),
+            results: BTreeMap::new(),
             unread: Vec::new(),
             offers: BTreeMap::new(),
-            asks: BTreeMap::new(),
+            claim_counts: BTreeMap::new(),
             renewing: BTreeMap::new(),
             failing: BTreeMap::new(),
-            reaping: BTreeSet::new(),
+            deleting: BTreeSet::new(),
             last_seq: 0,
             fold: LogFold::default(),
             view: 0,
@@ -129,9 +129,9 @@ impl Model {
             clock_is_set: false,
             frozen: BTreeMap::new(),
             workers: super::workers::Workers::default(),
-            gates: super::gate::Gates::default(),
-            office: super::mail::Office::default(),
-            requests: super::admit::Requests::default(),
+            concurrency: super::concurrency_limit::ConcurrencyLimits::default(),
+            mailboxes: super::mailbox::Mailboxes::default(),
+            requests: super::idempotent_request::Requests::default(),
             effects: super::effect::Effects::default(),
             limiters: super::limiter::Limiters::default(),
             moment: 0,
@@ -154,7 +154,7 @@ impl Model {
     }
 
     /// Takes the events that no answer shows.
-    pub(crate) fn take_met(&mut self) -> Vec<Happening> {
+    pub(crate) fn take_met(&mut self) -> Vec<CoverageEvent> {
         let mut met = std::mem::take(&mut self.requests.met);
         met.append(&mut self.workflows.met);
         met
@@ -193,13 +193,13 @@ impl Model {
         time
     }
 
-    /// Reads the log events and the records of a commit. Passes each log event to `tell`.
+    /// Reads the log events and the records of a commit. Passes each log event to `visit`.
     pub(crate) fn observe(
         &mut self,
         memory: &MemoryStore,
         changes: &ChangeSet,
         (view, now): (u64, Timestamp),
-        tell: &mut dyn FnMut(&windlass_core::LogEvent),
+        visit: &mut dyn FnMut(&windlass_core::LogEvent),
     ) -> Result<(), Breach> {
         (self.view, self.now) = (view, now);
         self.latest = self.latest.max(now);
@@ -207,7 +207,7 @@ impl Model {
         self.learn_dead(changes);
         let entries = ready(memory.events(self.last_seq, usize::MAX));
         for entry in entries.expect("memory does not fail") {
-            tell(&entry);
+            visit(&entry);
             self.read(&entry)?;
         }
         self.compare_with_log(memory, changes)?;

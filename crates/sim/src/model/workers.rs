@@ -10,11 +10,11 @@ use windlass_core::{
 };
 use windlass_store::MemoryStore;
 
-use crate::model::answer::{Asked, Fenced};
-use crate::model::facts::{Facts, Stand, State};
+use crate::model::facts::{Facts, Position, State};
 use crate::model::log::{Step, return_to_queue};
+use crate::model::outcome::{Fenced, Submission};
 use crate::model::record::one;
-use crate::model::refusal::may_be;
+use crate::model::rejection::may_be;
 use crate::model::state::Model;
 use crate::script::TaskSpec;
 use crate::violation::{Breach, Kind, breach};
@@ -29,7 +29,7 @@ pub(super) struct Workers {
     /// Workers that the observed commit may declare dead.
     pub(super) dead: BTreeSet<String>,
     /// Workers that may have been deregistered.
-    retiring: BTreeSet<String>,
+    deregistering: BTreeSet<String>,
     /// Leases that ended before their expiry since the last count.
     deaths: u32,
     /// Workers with a heartbeat in the observed commit.
@@ -52,8 +52,8 @@ struct Beat {
 
 impl Workers {
     /// Whether a worker deregistered at some time, or is about to.
-    pub(super) fn may_retire(&self, worker: &str) -> bool {
-        self.retiring.contains(worker)
+    pub(super) fn may_be_deregistered(&self, worker: &str) -> bool {
+        self.deregistering.contains(worker)
     }
 }
 
@@ -66,7 +66,7 @@ impl Model {
         };
         let gone: Vec<String> = changes.deletes.iter().filter_map(|(key, _)| text(key)).collect();
         // A deleted worker owns no session.
-        gone.iter().for_each(|id| self.gates.disown(id));
+        gone.iter().for_each(|id| self.concurrency.disown(id));
         let updated = changes.updates.iter().filter_map(|update| text(&update.row.key));
         let inserted = changes.inserts.iter().filter_map(|row| text(&row.key));
         // A worker that deregisters sends its last heartbeat with that.
@@ -81,8 +81,8 @@ impl Model {
     }
 
     /// Records that a worker is about to deregister.
-    pub(crate) fn retires(&mut self, worker: &str) {
-        self.workers.retiring.insert(worker.to_owned());
+    pub(crate) fn deregistration_submitted(&mut self, worker: &str) {
+        self.workers.deregistering.insert(worker.to_owned());
     }
 
     /// Leases that ended before their expiry since the last call.
@@ -105,7 +105,8 @@ impl Model {
         let is_started = self.started.contains(fenced);
         let outlasts = self.clock_is_set || is_renewed || is_ending || !is_started;
         worker.is_some_and(|worker| {
-            self.workers.heard.contains(worker) && (outlasts || self.workers.may_retire(worker))
+            self.workers.heard.contains(worker)
+                && (outlasts || self.workers.may_be_deregistered(worker))
         })
     }
 
@@ -165,7 +166,7 @@ impl Model {
             }
             return Ok(());
         }
-        if self.workers.beats.remove(&id).is_none() || self.workers.retiring.contains(&id) {
+        if self.workers.beats.remove(&id).is_none() || self.workers.deregistering.contains(&id) {
             return Ok(());
         }
         for (task, facts) in self.present() {
@@ -190,14 +191,14 @@ impl Model {
     }
 
     /// Checks a grant, its expiry, or the revocation of a grant or of a lease.
-    pub(super) fn keeps(
+    pub(super) fn grant_changed(
         &self,
         at: &Step<'_>,
         facts: &mut Facts,
         change: &Change,
         spec: &TaskSpec,
     ) -> Result<(), Breach> {
-        let freed = if spec.gate.is_some() { Stand::Unknown } else { Stand::Queue };
+        let freed = if spec.limit_key.is_some() { Position::Unknown } else { Position::Queued };
         if let Change::Revoked { epoch, worker, .. } = change
             && let Some(hold) = facts.hold().copied()
         {
@@ -209,74 +210,82 @@ impl Model {
             return Ok(());
         }
         let waits = matches!(facts.state, State::Waiting { .. });
-        let next = match (change, &facts.stand) {
+        let next = match (change, &facts.position) {
             _ if !waits => None,
-            (Change::Granted { worker, until }, stand) if at.at < *until => {
-                let free = match stand {
-                    Stand::Queue | Stand::Unknown => true,
-                    Stand::Behind | Stand::Kept { until: None, .. } => false,
-                    Stand::Kept { worker: kept, until: Some(end) } => {
-                        kept == worker.as_str() || *end <= at.at
+            (Change::Granted { worker, until }, position) if at.at < *until => {
+                let free = match position {
+                    Position::Queued | Position::Unknown => true,
+                    Position::Blocked | Position::Granted { until: None, .. } => false,
+                    Position::Granted { worker: granted_to, until: Some(end) } => {
+                        granted_to == worker.as_str() || *end <= at.at
                     }
                 };
-                let kept = Stand::Kept { worker: worker.to_string(), until: Some(*until) };
-                free.then_some(kept)
+                let granted = Position::Granted { worker: worker.to_string(), until: Some(*until) };
+                free.then_some(granted)
             }
-            (Change::GrantExpired { worker }, Stand::Kept { worker: kept, until: Some(until) }) => {
-                (kept == worker.as_str() && *until <= at.at).then_some(freed)
-            }
-            (Change::Revoked { worker, .. }, Stand::Kept { worker: kept, until: Some(_) }) => {
-                (kept == worker.as_str()).then_some(freed)
-            }
+            (
+                Change::GrantExpired { worker },
+                Position::Granted { worker: granted_to, until: Some(until) },
+            ) => (granted_to == worker.as_str() && *until <= at.at).then_some(freed),
+            (
+                Change::Revoked { worker, .. },
+                Position::Granted { worker: granted_to, until: Some(_) },
+            ) => (granted_to == worker.as_str()).then_some(freed),
             _ => None,
         };
         let Some(next) = next else {
-            return breach(Kind::IllegalMove, format!("its position is {:?}", facts.stand));
+            return breach(Kind::IllegalMove, format!("its position is {:?}", facts.position));
         };
-        facts.stand = next;
+        facts.position = next;
         Ok(())
     }
 
-    pub(super) fn is_granted(&self, asked: &Asked<'_>, grant: &Grant, until: Timestamp) -> bool {
-        let kept = Stand::Kept { worker: grant.worker.to_string(), until: Some(until) };
-        self.tasks[&grant.task.id].was(asked.seq, |facts| facts.stand == kept)
+    pub(super) fn is_granted(
+        &self,
+        submission: &Submission<'_>,
+        grant: &Grant,
+        until: Timestamp,
+    ) -> bool {
+        let granted = Position::Granted { worker: grant.worker.to_string(), until: Some(until) };
+        self.tasks[&grant.task.id].was(submission.seq, |facts| facts.position == granted)
     }
 
     /// Whether a grant, a claim of a granted task or a revocation may be rejected with this
     /// reason; none for other commands, or if the task can be the reason.
     pub(super) fn may_refuse_to_keep(
         &self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         rejection: &Rejection,
     ) -> Option<bool> {
-        let id = match asked.command {
+        let id = match submission.command {
             Command::Grant(grant) => &grant.task.id,
-            Command::ClaimGranted(consume) => &consume.task.id,
+            Command::ClaimGranted(claim) => &claim.task.id,
             Command::Revoke(revoke) => &revoke.task.id,
             _ => return None,
         };
-        let was = |test: &dyn Fn(&Facts) -> bool| self.tasks[id].was(asked.seq, test);
-        Some(match (asked.command, rejection) {
+        let was = |test: &dyn Fn(&Facts) -> bool| self.tasks[id].was(submission.seq, test);
+        Some(match (submission.command, rejection) {
             (_, Rejection::NotWaiting { state }) => was(&|facts| may_be(facts, *state)),
             (_, Rejection::GrantedToOther { worker }) => was(&|facts| {
-                let unseen = facts.stand == Stand::Unknown && self.spec(id).gate.is_some();
-                let by = |kept: &str| kept == worker.as_str();
-                unseen || matches!(&facts.stand, Stand::Kept { worker, .. } if by(worker))
+                let unseen =
+                    facts.position == Position::Unknown && self.spec(id).limit_key.is_some();
+                let by = |granted_to: &str| granted_to == worker.as_str();
+                unseen || matches!(&facts.position, Position::Granted { worker, .. } if by(worker))
             }),
             (_, Rejection::LanePaused { lane }) => {
-                self.lanes[lane].was(asked.seq, |lane| !lane.hands_out())
+                self.lanes[lane].was(submission.seq, |lane| !lane.hands_out())
             }
             (_, Rejection::LaneFull { lane, limit }) => self.lanes[lane]
-                .was(asked.seq, |lane| lane.limit == Some(*limit) && lane.running >= *limit),
-            (Command::ClaimGranted(consume), Rejection::NotGranted) => {
-                was(&|facts| self.is_not_for(facts, consume))
+                .was(submission.seq, |lane| lane.limit == Some(*limit) && lane.running >= *limit),
+            (Command::ClaimGranted(claim), Rejection::NotGranted) => {
+                was(&|facts| self.is_not_for(facts, claim))
             }
             (Command::ClaimGranted(_), Rejection::ConcurrencyLimitReached) => {
-                self.spec(id).gate.is_some()
+                self.spec(id).limit_key.is_some()
             }
             (Command::ClaimGranted(_), Rejection::QuotaExceeded { lane }) => {
                 let quotas = [QuotaScope::Tenant, QuotaScope::Lane(lane.clone())];
-                quotas.iter().any(|scope| self.was_set(asked, scope))
+                quotas.iter().any(|scope| self.was_set(submission, scope))
             }
             (
                 Command::ClaimGranted(_),
@@ -289,11 +298,11 @@ impl Model {
         })
     }
 
-    fn is_not_for(&self, facts: &Facts, consume: &ClaimGranted) -> bool {
-        let by = |kept: &str| kept == consume.worker.as_str();
-        match &facts.stand {
+    fn is_not_for(&self, facts: &Facts, claim: &ClaimGranted) -> bool {
+        let by = |granted_to: &str| granted_to == claim.worker.as_str();
+        match &facts.position {
             _ if !facts.exists() || facts.ended() => false,
-            Stand::Kept { worker, until } if matches!(facts.state, State::Waiting { .. }) => {
+            Position::Granted { worker, until } if matches!(facts.state, State::Waiting { .. }) => {
                 !by(worker) || until.is_some_and(|until| until <= self.latest)
             }
             _ => true,

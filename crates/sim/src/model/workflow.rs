@@ -15,9 +15,9 @@ use windlass_core::{
 use windlass_engine::Error;
 use windlass_store::{MemoryStore, Store};
 
-use crate::coverage::Happening;
+use crate::coverage::CoverageEvent;
 use crate::model::record::{is_of_workflows, one};
-use crate::model::workflow_life::{Life, Written};
+use crate::model::workflow_execution::{WorkflowFacts, Written};
 use crate::ready::ready;
 use crate::violation::{Breach, Kind, breach};
 use crate::workflow::{TENANT, WorkflowSpec};
@@ -32,14 +32,14 @@ pub(crate) struct Workflows {
     /// Workflows and activities, in their present state.
     pub(super) tasks: BTreeMap<TaskId, Arc<Task>>,
     pub(super) messages: BTreeMap<TaskId, BTreeMap<u64, Arc<Message>>>,
-    pub(super) lives: BTreeMap<TaskId, Life>,
+    pub(super) by_id: BTreeMap<TaskId, WorkflowFacts>,
     /// Leases that have ended, and by which commit.
     lost: BTreeMap<(TaskId, u64), u64>,
     /// All leases of turns.
     leases: Vec<Fence>,
     /// The number of cached instances of each workflow.
     in_memory: BTreeMap<String, u32>,
-    pub(super) met: Vec<Happening>,
+    pub(super) met: Vec<CoverageEvent>,
 }
 
 /// The origin and time of a commit.
@@ -58,7 +58,7 @@ type Pair = (Option<Arc<Task>>, Option<Arc<Task>>);
 #[derive(Debug, Default)]
 struct Changed {
     tasks: BTreeMap<TaskId, Pair>,
-    came: Vec<Arc<Message>>,
+    inserted: Vec<Arc<Message>>,
     gone: BTreeMap<TaskId, Vec<Arc<Message>>>,
     rows: BTreeMap<TaskId, Vec<Written>>,
     /// Workflows that lost an execution as soon as it ended: its last row was never visible.
@@ -119,7 +119,7 @@ impl Workflows {
 
     /// The worker that committed the last turn of a workflow.
     pub(crate) fn in_memory_of(&self, id: &TaskId) -> Option<&WorkerId> {
-        self.lives.get(id)?.made_by.as_ref()
+        self.by_id.get(id)?.made_by.as_ref()
     }
 
     /// Leases of turns, the latest last.
@@ -169,7 +169,7 @@ impl Workflows {
         self.check_reports(&changed)?;
         self.check_dropped(memory, changes)?;
         for (id, (before, after)) in &changed.tasks {
-            self.lease_kept(memory, id, before.as_deref(), after.as_deref())?;
+            self.resumes_attempt(memory, id, before.as_deref(), after.as_deref())?;
             self.check_gone(&changed, id, before.as_deref(), after.as_deref())?;
             self.note_lost(id, before.as_deref(), after.as_deref(), writer.moment);
             match after {
@@ -188,14 +188,15 @@ impl Workflows {
             let RecordedCommand::Cancel { step } = made else { return None };
             Some(*step)
         });
-        let given_up: BTreeSet<u64> = steps.collect();
-        let of_them = |step: Option<u64>| step.is_some_and(|step| given_up.contains(&step));
-        let lease_kept = |task: &&Arc<Task>| {
-            let asked = task.workflow.as_ref().is_some_and(|known| known.cancel_reason.is_some());
-            let is_open = task.lifecycle.ended_at().is_none() && !asked;
+        let released: BTreeSet<u64> = steps.collect();
+        let of_them = |step: Option<u64>| step.is_some_and(|step| released.contains(&step));
+        let resumes_attempt = |task: &&Arc<Task>| {
+            let submission =
+                task.workflow.as_ref().is_some_and(|known| known.cancel_reason.is_some());
+            let is_open = task.lifecycle.ended_at().is_none() && !submission;
             is_open && of_them(task.step) && task.parent.as_ref() == Some(id)
         };
-        if let Some(task) = self.tasks.values().find(lease_kept) {
+        if let Some(task) = self.tasks.values().find(resumes_attempt) {
             return breach(Kind::Step, format!("{id} cancelled {task:?}, which is still open"));
         }
         let timers = self.messages.get(id).into_iter().flat_map(BTreeMap::values);
@@ -245,8 +246,8 @@ impl Workflows {
             let pair = changed.tasks.get(&key.task);
             let Some((Some(before), Some(after))) = pair else { return false };
             let ends = before.generation == key.generation && key.generation < after.generation;
-            let life = self.lives.get(&key.task);
-            ends && life.is_some_and(|life| life.rows() <= number_of(key))
+            let facts = self.by_id.get(&key.task);
+            ends && facts.is_some_and(|facts| facts.rows() <= number_of(key))
         });
         changed.cut = cut.map(|key| key.task.clone()).collect();
         Ok(changed)
@@ -261,7 +262,7 @@ impl Workflows {
         match (before, after) {
             (None, Some(message)) => {
                 known.insert(seq, message.clone());
-                changed.came.push(message);
+                changed.inserted.push(message);
             }
             (Some(message), None) => {
                 known.remove(&seq);
@@ -281,22 +282,22 @@ impl Workflows {
     ) {
         if let (None, Some(task)) = (before, after.filter(|task| task.workflow.is_some())) {
             let input = payload_of(memory, task, "input");
-            self.lives.insert(id.clone(), Life::new(task, input));
+            self.by_id.insert(id.clone(), WorkflowFacts::new(task, input));
         }
     }
 
     /// Checks that rows are written under a lease, and account for every consumed message.
     fn check_rows(&mut self, changed: &Changed, writer: &Writer<'_>) -> Result<(), Breach> {
         for id in &changed.cut {
-            self.lives.get_mut(id).into_iter().for_each(Life::cut);
+            self.by_id.get_mut(id).into_iter().for_each(WorkflowFacts::cut);
         }
         let none = Vec::new();
         let with_rows: BTreeSet<&TaskId> = changed.rows.keys().chain(changed.gone.keys()).collect();
         for id in with_rows {
             let before = self.tasks.get(id).cloned();
-            let Some(life) = self.lives.get_mut(id) else { continue };
+            let Some(facts) = self.by_id.get_mut(id) else { continue };
             let rows = changed.rows.get(id).map_or(&none[..], Vec::as_slice);
-            let fresh = life.unwritten(id, rows)?;
+            let fresh = facts.unwritten(id, rows)?;
             let has_ended = before.as_ref().is_none_or(|task| task.lifecycle.ended_at().is_some());
             if has_ended && fresh.is_empty() {
                 continue;
@@ -304,20 +305,20 @@ impl Workflows {
             let ahead = changed.ended_with_turn(id, writer);
             if !fresh.is_empty() {
                 let has_ahead = !ahead.is_empty();
-                life.made_by = Some(check_held(id, before.as_deref(), writer, has_ahead)?);
+                facts.made_by = Some(check_held(id, before.as_deref(), writer, has_ahead)?);
             }
             let gone = changed.gone.get(id).map_or(&[][..], Vec::as_slice);
-            life.turned(id, fresh, gone, &ahead, writer.now)?;
+            facts.turned(id, fresh, gone, &ahead, writer.now)?;
         }
         Ok(())
     }
 
     /// Checks that each step completes once.
     fn check_reports(&mut self, changed: &Changed) -> Result<(), Breach> {
-        for message in &changed.came {
+        for message in &changed.inserted {
             if let Some(report) = &message.completion
-                && let Some(life) = self.lives.get_mut(&message.task)
-                && !life.reported.insert(report.step)
+                && let Some(facts) = self.by_id.get_mut(&message.task)
+                && !facts.reported.insert(report.step)
             {
                 let what = format!("step {} of {} has ended again", report.step, message.task);
                 return breach(Kind::Step, what);
@@ -330,13 +331,15 @@ impl Workflows {
     fn check_dropped(&self, memory: &MemoryStore, changes: &ChangeSet) -> Result<(), Breach> {
         for key in changes.dropped_payloads.iter().filter(|key| is_row(key)) {
             let task = one::<Task>(memory, TaskKey::new(&key.tenant, &key.task).row_key());
-            let lease_kept = |task: &Arc<Task>| {
+            let resumes_attempt = |task: &Arc<Task>| {
                 task.generation == key.generation && task.lifecycle.ended_at().is_none()
             };
             // A row written and dropped by a failed commit never existed.
             let was_there =
-                self.lives.get(&key.task).is_none_or(|life| number_of(key) < life.rows());
-            if was_there && task.as_ref().is_some_and(lease_kept) && payload(memory, key).is_none()
+                self.by_id.get(&key.task).is_none_or(|facts| number_of(key) < facts.rows());
+            if was_there
+                && task.as_ref().is_some_and(resumes_attempt)
+                && payload(memory, key).is_none()
             {
                 return breach(Kind::History, format!("{key:?} was dropped"));
             }
@@ -345,32 +348,32 @@ impl Workflows {
     }
 
     /// Checks the number of rows of a workflow, its continuations, and that it ends once.
-    fn lease_kept(
+    fn resumes_attempt(
         &mut self,
         memory: &MemoryStore,
         id: &TaskId,
         before: Option<&Task>,
         after: Option<&Task>,
     ) -> Result<(), Breach> {
-        let (Some(life), Some(task)) = (self.lives.get_mut(id), after) else { return Ok(()) };
+        let (Some(facts), Some(task)) = (self.by_id.get_mut(id), after) else { return Ok(()) };
         if before.is_some_and(|before| before.lifecycle.ended_at().is_some()) {
-            return life.check_ended(id, task);
+            return facts.check_ended(id, task);
         }
         if before.is_some_and(|before| before.generation < task.generation) {
             let input = payload_of(memory, task, "input");
             let carried = payload_of(memory, task, "carried");
-            self.met.push(Happening::ContinuedAsNew);
-            if life.starts_over(task, input, carried) {
-                self.met.push(Happening::CarriedOver);
+            self.met.push(CoverageEvent::ContinuedAsNew);
+            if facts.starts_over(task, input, carried) {
+                self.met.push(CoverageEvent::CarriedOver);
             }
         }
-        life.check_turns(id, task)?;
+        facts.check_turns(id, task)?;
         if task.lifecycle.ended_at().is_some() {
-            life.ends(task, payload_of(memory, task, "result"));
+            facts.ends(task, payload_of(memory, task, "result"));
             self.met.push(match task.lifecycle {
-                Lifecycle::Completed { .. } => Happening::WorkflowCompleted,
-                Lifecycle::Failed { .. } => Happening::WorkflowFailed,
-                _ => Happening::WorkflowCancelled,
+                Lifecycle::Completed { .. } => CoverageEvent::WorkflowCompleted,
+                Lifecycle::Failed { .. } => CoverageEvent::WorkflowFailed,
+                _ => CoverageEvent::WorkflowCancelled,
             });
         }
         Ok(())
@@ -386,15 +389,15 @@ impl Workflows {
     ) -> Result<(), Breach> {
         let (Some(task), None) = (before, after) else { return Ok(()) };
         let (Some(parent), Some(step)) = (&task.parent, task.step) else { return Ok(()) };
-        let Some(life) = self.lives.get(parent).filter(|life| life.ended.is_none()) else {
+        let Some(facts) = self.by_id.get(parent).filter(|facts| facts.ended.is_none()) else {
             return Ok(());
         };
         let tells = |message: &&Arc<Message>| {
             message.task == *parent && message.completion.as_ref().is_some_and(|r| r.step == step)
         };
-        let came = changed.came.iter().any(|message| tells(&message));
-        let told = came || changed.is_recorded(parent, step);
-        if told || life.cancelled.contains(&step) || step < life.first_step() {
+        let sent = changed.inserted.iter().any(|message| tells(&message));
+        let reported = sent || changed.is_recorded(parent, step);
+        if reported || facts.cancelled.contains(&step) || step < facts.first_step() {
             return Ok(());
         }
         breach(Kind::Step, format!("{id} was deleted without a report to {parent}"))
@@ -429,8 +432,8 @@ impl Workflows {
             return breach(Kind::Message, what);
         }
         let sleeps = |task: &Task| {
-            let Lifecycle::Suspended(stay) = &task.lifecycle else { return false };
-            stay.condition == Condition::AnyMessage
+            let Lifecycle::Suspended(suspension) = &task.lifecycle else { return false };
+            suspension.condition == Condition::AnyMessage
         };
         if hidden < messages.len() && self.task(id).is_some_and(sleeps) {
             return breach(Kind::MessageLost, format!("{id} is suspended despite {messages:?}"));

@@ -86,7 +86,7 @@ impl Client<'_> {
     /// turn than the next.
     fn commit(&self, lease: u8, ahead: u8) -> Option<Command> {
         let fence = self.turn_lease(lease)?;
-        let (turn, next_step) = self.known.workflows.position(&fence.task.id)?;
+        let (turn, next_step) = self.view.workflows.position(&fence.task.id)?;
         let ahead = u32::from(ahead % 3);
         let (turn, row) = match ahead {
             0 => (turn, None),

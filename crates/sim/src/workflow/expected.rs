@@ -1,5 +1,5 @@
 use crate::workflow::interpreter::{FAILED, TIMED_OUT};
-use crate::workflow::plan::{Doing, NEVER, Op};
+use crate::workflow::plan::{ActivityBehavior, NEVER, Op};
 
 /// The workflow fails.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,17 +13,17 @@ pub(crate) fn expected(ops: &[Op]) -> Result<String, Fails> {
 
 fn one(op: &Op) -> Result<String, Fails> {
     Ok(match op {
-        Op::Activity(number, doing) => activity(*number, *doing),
-        Op::Started(number, doing, between) => {
+        Op::Activity(number, behavior) => activity(*number, *behavior),
+        Op::Started(number, behavior, between) => {
             let between = expected(between)?;
-            format!("{between} then {}", activity(*number, *doing))
+            format!("{between} then {}", activity(*number, *behavior))
         }
         Op::Dropped(..) => "dropped".to_owned(),
         Op::Local(number) => (number * 2).to_string(),
         Op::Sleep(_) => "slept".to_owned(),
-        Op::Event(NEVER, _) => TIMED_OUT.to_owned(),
-        Op::Event(name, _) => format!("m{name}"),
-        Op::Queue(name, count) => format!("q{name}x{count}"),
+        Op::WaitSignal(NEVER, _) => TIMED_OUT.to_owned(),
+        Op::WaitSignal(name, _) => format!("m{name}"),
+        Op::SignalStream(name, count) => format!("q{name}x{count}"),
         Op::Echo(_) => "echo".to_owned(),
         Op::Child(ops) => {
             format!("({})", expected(ops).unwrap_or_else(|Fails| FAILED.to_owned()))
@@ -35,7 +35,7 @@ fn one(op: &Op) -> Result<String, Fails> {
         }
         Op::Select(branches) => format!("0:{}", expected(&branches[0])?),
         // A wait for a message that is never sent times out; everything else has enough time.
-        Op::Timeout(_, ops) if ops.contains(&Op::Event(NEVER, None)) => TIMED_OUT.to_owned(),
+        Op::Timeout(_, ops) if ops.contains(&Op::WaitSignal(NEVER, None)) => TIMED_OUT.to_owned(),
         Op::Timeout(_, ops) | Op::Shielded(ops) => expected(ops)?,
         Op::Keep(number) => format!("kept {number}"),
         Op::Recall(number) => format!("Some({number})"),
@@ -45,9 +45,9 @@ fn one(op: &Op) -> Result<String, Fails> {
     })
 }
 
-fn activity(number: u64, doing: Doing) -> String {
-    match doing {
-        Doing::Never => FAILED.to_owned(),
+fn activity(number: u64, behavior: ActivityBehavior) -> String {
+    match behavior {
+        ActivityBehavior::Never => FAILED.to_owned(),
         _ => (number * 10).to_string(),
     }
 }

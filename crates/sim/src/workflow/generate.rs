@@ -1,7 +1,7 @@
 use windlass_store_test::Random;
 
 use crate::script::{Action, Operation, Point, ProcessFault, Step};
-use crate::workflow::plan::{Doing, NEVER, Op, Plan, WorkflowOperation, WorkflowSpec};
+use crate::workflow::plan::{ActivityBehavior, NEVER, Op, Plan, WorkflowOperation, WorkflowSpec};
 
 /// Longer than any run.
 const FOR_EVER_MS: u64 = 36_000_000;
@@ -24,10 +24,10 @@ impl PlanWriter {
         let mut before = None;
         for _ in 0..acts {
             let mut ops: Vec<Op> = before.map(Op::Recall).into_iter().collect();
-            let kept = self.number();
-            ops.push(Op::Keep(kept));
+            let number = self.number();
+            ops.push(Op::Keep(number));
             ops.extend(self.ops(random, 2, true));
-            before = Some(kept);
+            before = Some(number);
             plan.acts.push(ops);
         }
         if random.percent(10) {
@@ -48,8 +48,8 @@ impl PlanWriter {
 
     fn op(&mut self, random: &mut Random, depth: u64, is_root: bool) -> Op {
         match random.below(if depth == 0 { 13 } else { 22 }) {
-            0..4 => Op::Activity(random.below(90), doing(random)),
-            4 => Op::Dropped(random.below(90), doing(random)),
+            0..4 => Op::Activity(random.below(90), behavior(random)),
+            4 => Op::Dropped(random.below(90), behavior(random)),
             5 => Op::Local(random.below(90)),
             6 => Op::Sleep(*random.pick(&[0, 1, 30, 300, 2_000])),
             7 | 8 if is_root => self.hear(random),
@@ -59,17 +59,17 @@ impl PlanWriter {
             10 => Op::Keep(self.number()),
             11 if self.is_confluent => Op::Status(random.below(90)),
             11 => Op::Hurried(random.below(90), *random.pick(&[40, 400, 4_000])),
-            12 if self.is_confluent => Op::Event(NEVER, Some(*random.pick(&[0, 40, 800]))),
+            12 if self.is_confluent => Op::WaitSignal(NEVER, Some(*random.pick(&[0, 40, 800]))),
             12 => Op::Chance,
             13 => {
                 let between = self.ops(random, depth - 1, is_root);
-                Op::Started(random.below(90), doing(random), between)
+                Op::Started(random.below(90), behavior(random), between)
             }
             14 | 15 => self.other(random, depth),
             16 => Op::Join(self.branches(random, depth, is_root)),
             17 => {
                 let fan = 2 + random.below(6);
-                let act = |random: &mut Random| Op::Activity(random.below(90), doing(random));
+                let act = |random: &mut Random| Op::Activity(random.below(90), behavior(random));
                 Op::Join((0..fan).map(|_| vec![act(random)]).collect())
             }
             18 | 19 => Op::Select(self.rivals(random, depth, is_root)),
@@ -82,8 +82,8 @@ impl PlanWriter {
         let name = u8::try_from(random.below(NAMES)).unwrap_or(0);
         let wait_ms = *random.pick(&[Some(30), Some(900), Some(4_000), None]);
         match random.below(3) {
-            0 => Op::Queue(name, u8::try_from(1 + random.below(3)).unwrap_or(1)),
-            _ => Op::Event(name, wait_ms.filter(|_| !self.is_confluent)),
+            0 => Op::SignalStream(name, u8::try_from(1 + random.below(3)).unwrap_or(1)),
+            _ => Op::WaitSignal(name, wait_ms.filter(|_| !self.is_confluent)),
         }
     }
 
@@ -110,12 +110,12 @@ impl PlanWriter {
         let mut rivals = vec![self.ops(random, depth - 1, is_root)];
         for _ in 0..=random.below(2) {
             let mut loser: Vec<Op> = match random.below(4) {
-                0 => vec![Op::Activity(random.below(90), doing(random))],
-                1 => vec![Op::Activity(random.below(90), Doing::Hang(20_000))],
+                0 => vec![Op::Activity(random.below(90), behavior(random))],
+                1 => vec![Op::Activity(random.below(90), ActivityBehavior::Hang(20_000))],
                 2 => vec![Op::Child(vec![Op::Sleep(FOR_EVER_MS)])],
                 _ => Vec::new(),
             };
-            let end = [Op::Sleep(FOR_EVER_MS), Op::Event(NEVER, None)];
+            let end = [Op::Sleep(FOR_EVER_MS), Op::WaitSignal(NEVER, None)];
             loser.push(random.pick(&end).clone());
             rivals.push(loser);
         }
@@ -128,20 +128,20 @@ impl PlanWriter {
             return Op::Timeout(short, self.ops(random, depth - 1, is_root));
         }
         if random.percent(40) {
-            return Op::Timeout(short, vec![Op::Event(NEVER, None)]);
+            return Op::Timeout(short, vec![Op::WaitSignal(NEVER, None)]);
         }
         Op::Timeout(FOR_EVER_MS, self.ops(random, depth - 1, is_root))
     }
 }
 
-fn doing(random: &mut Random) -> Doing {
+fn behavior(random: &mut Random) -> ActivityBehavior {
     match random.below(12) {
-        0..5 => Doing::Succeed,
-        5 | 6 => Doing::Later(*random.pick(&[5, 200, 1_500])),
-        7 | 8 => Doing::Flaky(*random.pick(&[1, 2])),
-        9 => Doing::Panicking,
-        10 => Doing::Never,
-        _ => Doing::Hang(*random.pick(&[900, 5_000])),
+        0..5 => ActivityBehavior::Succeed,
+        5 | 6 => ActivityBehavior::Later(*random.pick(&[5, 200, 1_500])),
+        7 | 8 => ActivityBehavior::Flaky(*random.pick(&[1, 2])),
+        9 => ActivityBehavior::Panicking,
+        10 => ActivityBehavior::Never,
+        _ => ActivityBehavior::Hang(*random.pick(&[900, 5_000])),
     }
 }
 
@@ -187,9 +187,13 @@ impl WorkflowWriter {
 fn step(random: &mut Random, operation: WorkflowOperation) -> Step {
     let node = number(random, 12);
     let also = random.percent(12).then(|| number(random, 12));
-    let patience = random.percent(4).then(|| number(random, 12));
-    let action =
-        Action::Ask { node, also, patience, operations: vec![Operation::OfWorkflow(operation)] };
+    let disconnect_after = random.percent(4).then(|| number(random, 12));
+    let action = Action::Ask {
+        node,
+        also,
+        disconnect_after,
+        operations: vec![Operation::OfWorkflow(operation)],
+    };
     Step { action, rounds: *random.pick(&[0, 4, 12, 30]) }
 }
 

@@ -5,9 +5,9 @@ use windlass_core::RetryPolicy;
 use windlass_worker::Failure;
 use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 
-use crate::coverage::Happening;
+use crate::coverage::CoverageEvent;
 use crate::watch::Watch;
-use crate::workflow::plan::{Doing, Op, Plan};
+use crate::workflow::plan::{ActivityBehavior, Op, Plan};
 
 pub(crate) const PROGRAM: &str = "play";
 pub(super) const ACTIVITY: &str = "act";
@@ -71,9 +71,9 @@ impl Interpreter {
         Alive(Some((watch.clone(), id)))
     }
 
-    fn met(&self, happening: Happening) {
+    fn met(&self, event: CoverageEvent) {
         if let Some(watch) = self.watch.as_ref().filter(|_| !self.ctx.is_replaying()) {
-            watch.see().count(happening);
+            watch.see().count(event);
         }
     }
 
@@ -91,9 +91,11 @@ impl Interpreter {
     /// Runs despite the cancellation of the workflow.
     async fn clean_up(&self) -> Result<(), StepError> {
         let ctx = self.ctx.shielded();
-        ctx.activity_named::<u64>(ACTIVITY, &(9_u64, Doing::Flaky(1))).retry(retry()).await?;
+        ctx.activity_named::<u64>(ACTIVITY, &(9_u64, ActivityBehavior::Flaky(1)))
+            .retry(retry())
+            .await?;
         ctx.set_value(CLEANED, &true)?;
-        self.met(Happening::CleanedUp);
+        self.met(CoverageEvent::CleanedUp);
         Ok(())
     }
 
@@ -102,7 +104,9 @@ impl Interpreter {
             let mut each = Vec::new();
             for op in ops {
                 if self.is_next && self.ctx.patched("more") {
-                    self.ctx.activity_named::<u64>(ACTIVITY, &(7_u64, Doing::Succeed)).await?;
+                    self.ctx
+                        .activity_named::<u64>(ACTIVITY, &(7_u64, ActivityBehavior::Succeed))
+                        .await?;
                 }
                 each.push(self.one(op, is_confluent).await?);
             }
@@ -124,7 +128,7 @@ impl Interpreter {
                 ctx.sleep(Duration::from_millis(ms)).await?;
                 "slept".to_owned()
             }
-            Op::Event(..) | Op::Queue(..) | Op::Echo(_) => {
+            Op::WaitSignal(..) | Op::SignalStream(..) | Op::Echo(_) => {
                 return self.hear(op, is_confluent).await;
             }
             Op::Child(ops) => {
@@ -154,22 +158,22 @@ impl Interpreter {
     }
 
     async fn work(&self, op: Op, is_confluent: bool) -> Result<String, StepError> {
-        let activity = |number: u64, doing: Doing| {
-            self.ctx.activity_named::<u64>(ACTIVITY, &(number, doing)).retry(retry())
+        let activity = |number: u64, behavior: ActivityBehavior| {
+            self.ctx.activity_named::<u64>(ACTIVITY, &(number, behavior)).retry(retry())
         };
         match op {
-            Op::Activity(number, doing) => shown(activity(number, doing).await),
-            Op::Started(number, doing, between) => {
-                let started = activity(number, doing).start();
+            Op::Activity(number, behavior) => shown(activity(number, behavior).await),
+            Op::Started(number, behavior, between) => {
+                let started = activity(number, behavior).start();
                 let between = self.all(between, is_confluent).await?;
                 Ok(format!("{between} then {}", shown(started.await)?))
             }
-            Op::Dropped(number, doing) => {
-                drop(activity(number, doing).start());
+            Op::Dropped(number, behavior) => {
+                drop(activity(number, behavior).start());
                 Ok("dropped".to_owned())
             }
             Op::Hurried(number, ms) => {
-                let hurried = activity(number, Doing::Later(ms / 2));
+                let hurried = activity(number, ActivityBehavior::Later(ms / 2));
                 shown(hurried.total_timeout(Duration::from_millis(ms)).await)
             }
             other => unreachable!("{other:?} is not an activity"),
@@ -179,7 +183,7 @@ impl Interpreter {
     async fn hear(&self, op: Op, is_confluent: bool) -> Result<String, StepError> {
         let ctx = &self.ctx;
         match op {
-            Op::Event(name, wait_ms) => {
+            Op::WaitSignal(name, wait_ms) => {
                 let mut event = ctx.wait_signal::<u64>(&format!("m{name}"));
                 if let Some(ms) = wait_ms {
                     event = event.timeout(Duration::from_millis(ms));
@@ -189,7 +193,7 @@ impl Interpreter {
                     heard => shown(heard),
                 }
             }
-            Op::Queue(name, count) => {
+            Op::SignalStream(name, count) => {
                 let queue = ctx.signals::<u64>(&format!("m{name}"));
                 let mut sum = 0;
                 for _ in 0..count {
@@ -220,7 +224,7 @@ impl Interpreter {
             }
             Op::Select(branches) => {
                 let (place, played) = ctx.select(each(branches)).await;
-                self.met(Happening::SelectLost);
+                self.met(CoverageEvent::SelectLost);
                 Ok(format!("{place}:{}", played?))
             }
             Op::Timeout(ms, ops) => {

@@ -16,5 +16,5 @@ pub(crate) use expected::expected;
 pub(crate) use generate::{WorkflowWriter, strike};
 pub(crate) use interpreter::definition;
 pub(crate) use plan::TENANT;
-pub use plan::{Doing, Op, Plan, WorkflowOperation, WorkflowSpec};
+pub use plan::{ActivityBehavior, Op, Plan, WorkflowOperation, WorkflowSpec};
 pub(crate) use worker::worker;

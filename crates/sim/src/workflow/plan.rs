@@ -27,19 +27,19 @@ pub struct Plan {
 /// An operation of workflow code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
-    Activity(u64, Doing),
+    Activity(u64, ActivityBehavior),
     /// Started, and awaited after the operations in between.
-    Started(u64, Doing, Vec<Op>),
+    Started(u64, ActivityBehavior, Vec<Op>),
     /// Started and dropped.
-    Dropped(u64, Doing),
+    Dropped(u64, ActivityBehavior),
     /// An activity with a timeout so short that it may not complete.
     Hurried(u64, u64),
     Local(u64),
     Sleep(u64),
     /// Waits for a message, perhaps with a timeout.
-    Event(u8, Option<u64>),
+    WaitSignal(u8, Option<u64>),
     /// Receives this many messages of a name, one after the other.
-    Queue(u8, u8),
+    SignalStream(u8, u8),
     /// Sends a message to itself and reads it.
     Echo(u64),
     Child(Vec<Op>),
@@ -60,7 +60,7 @@ pub enum Op {
 
 /// What an activity does with its attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Doing {
+pub enum ActivityBehavior {
     Succeed,
     Later(u64),
     /// Fails in its first attempts.
@@ -122,9 +122,9 @@ impl Plan {
 impl Op {
     fn waits(&self, names: &mut Vec<u8>) {
         match self {
-            Op::Event(NEVER, _) => {}
-            Op::Event(name, _) => names.push(*name),
-            Op::Queue(name, count) => names.extend((0..*count).map(|_| *name)),
+            Op::WaitSignal(NEVER, _) => {}
+            Op::WaitSignal(name, _) => names.push(*name),
+            Op::SignalStream(name, count) => names.extend((0..*count).map(|_| *name)),
             Op::Started(_, _, ops) | Op::Timeout(_, ops) | Op::Shielded(ops) => {
                 ops.iter().for_each(|op| op.waits(names));
             }

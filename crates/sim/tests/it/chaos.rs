@@ -16,9 +16,9 @@ fn a_stopped_process_does_not_block_others() {
 fn succeeds(args: &[&str]) {
     let output = Command::new(env!("CARGO_BIN_EXE_chaos")).args(args).output();
     let output = output.expect("the program runs");
-    let told = String::from_utf8_lossy(&output.stdout);
+    let report = String::from_utf8_lossy(&output.stdout);
     let progress = String::from_utf8_lossy(&output.stderr);
-    eprintln!("{told}");
+    eprintln!("{report}");
     let reproduce = format!("cargo run -p windlass-sim --bin chaos -- {}", args.join(" "));
-    assert!(output.status.success(), "{told}{progress}reproduce: {reproduce}");
+    assert!(output.status.success(), "{report}{progress}reproduce: {reproduce}");
 }

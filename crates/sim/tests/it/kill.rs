@@ -7,10 +7,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that meets what it does not expect fails")]
 
 mod history;
-mod journal;
 mod life;
 #[path = "../../src/bin/kill-task/line.rs"]
 mod line;
+mod output;
 mod rules;
 mod view;
 
@@ -23,8 +23,8 @@ use windlass_core::{Change, FailureClass};
 use windlass_store_test::Random;
 use windlass_store_test::differential::seeds;
 
-use journal::Journal;
 use life::{Life, Orders};
+use output::ProcessOutput;
 use rules::{Moment, broken};
 use view::View;
 
@@ -95,7 +95,7 @@ struct Story {
     seed: u64,
     random: Random,
     file: PathBuf,
-    journal: Journal,
+    output: ProcessOutput,
     kills: usize,
     hits: BTreeMap<&'static str, usize>,
 }
@@ -127,8 +127,8 @@ impl Story {
     fn play(seed: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("windlass.db");
-        let (random, journal) = (Random::new(seed), Journal::default());
-        let mut story = Self { seed, random, file, journal, kills: 0, hits: BTreeMap::new() };
+        let (random, output) = (Random::new(seed), ProcessOutput::default());
+        let mut story = Self { seed, random, file, output, kills: 0, hits: BTreeMap::new() };
         for kill in story.plan() {
             let said = story.kill(kill);
             story.must(&folder, &kill, said);
@@ -140,15 +140,15 @@ impl Story {
 
     fn must(&self, folder: &tempfile::TempDir, at: &dyn fmt::Debug, done: Result<(), String>) {
         let Err(what) = done else { return };
-        let kept = folder.path().with_extension("kept");
-        std::fs::rename(folder.path(), &kept).unwrap();
+        let saved = folder.path().with_extension("kept");
+        std::fs::rename(folder.path(), &saved).unwrap();
         panic!(
             "seed {}, kill {}, {at:?}: {what}\n\
             the files are in {}\n\
             reproduce: WINDLASS_SEED={} cargo test -p windlass-sim --test it kill",
             self.seed,
             self.kills,
-            kept.display(),
+            saved.display(),
             self.seed,
         );
     }
@@ -215,9 +215,9 @@ impl Story {
                 let mut life = Life::start(&self.file, &self.orders("b", step, nth), &[]);
                 life.read_until_at(step)?;
                 self.killed(life, Some(step))?;
-                self.journal.lives.push(other.said.clone());
+                self.output.lives.push(other.said.clone());
                 self.check(&self.file, Moment::Work)?;
-                self.journal.lives.pop();
+                self.output.lives.pop();
                 // The killed process holds nothing that the other one waits for.
                 other.read_answers(answers)?;
                 self.killed(other, None)?;
@@ -234,12 +234,12 @@ impl Story {
 
     /// Starts the next process. Some processes repeat the unanswered commands first.
     fn start(&mut self, step: &'static str, nth: u64) -> Life {
-        let again = if self.random.percent(40) { self.journal.again() } else { Vec::new() };
+        let again = if self.random.percent(40) { self.output.again() } else { Vec::new() };
         Life::start(&self.file, &self.orders("a", step, nth), &again)
     }
 
     fn killed(&mut self, life: Life, step: Option<&'static str>) -> Result<(), String> {
-        self.journal.lives.push(life.kill()?);
+        self.output.lives.push(life.kill()?);
         self.kills += 1;
         if let Some(step) = step {
             *self.hits.entry(step).or_default() += 1;
@@ -264,20 +264,20 @@ impl Story {
 
     fn check(&self, file: &Path, moment: Moment) -> Result<View, String> {
         let view = View::read(file).map_err(|error| format!("reading the file failed: {error}"))?;
-        let broken = broken(&self.journal, &view, moment);
+        let broken = broken(&self.output, &view, moment);
         if broken.is_empty() { Ok(view) } else { Err(broken.join("\n")) }
     }
 
     /// A last process, which is not killed, ends all tasks.
     fn finish(&mut self) -> Result<(), String> {
         let orders = Orders { creators: 0, ..self.orders("z", NO_STEP, 1) };
-        let life = Life::start(&self.file, &orders, &self.journal.again());
-        self.journal.lives.push(life.end()?);
+        let life = Life::start(&self.file, &orders, &self.output.again());
+        self.output.lives.push(life.end()?);
         let view = self.check(&self.file, Moment::End)?;
         let counts = [
-            ("asked again", self.journal.asked_again()),
-            ("answered again", self.journal.answered_again()),
-            ("refused", self.journal.refused()),
+            ("asked again", self.output.requested_again()),
+            ("answered again", self.output.answered_again()),
+            ("refused", self.output.refused()),
             ("lease expired", view.count(|it| matches!(it, Change::LeaseExpired { .. }))),
             ("last attempt lost", view.count(is_last_attempt_lost)),
         ];

@@ -26,7 +26,7 @@ use windlass_store_test::differential::seeds;
 
 use crate::bank::Entry;
 use judge::{Judge, not_replayed};
-use line::{Ask, By, Line, Word};
+use line::{Ask, By, Instruction, Line};
 use point::{Chain, chains};
 use process::{NO_POINT, Place, Process};
 
@@ -91,7 +91,7 @@ fn kill_at_every_point(place: &Place, store: &str, at_once: usize) {
             let Some(chain) = left.lock().unwrap().next() else { return };
             for point in &chain.points {
                 let mut process = place.process(point, std::slice::from_ref(&chain.key));
-                process.tell(&Word::Ask(ask(chain.by, &chain.key)));
+                process.tell(&Instruction::Ask(ask(chain.by, &chain.key)));
                 match process.killed() {
                     Ok(said) => judge.lock().unwrap().hear(&said),
                     Err(problem) => {
@@ -133,7 +133,7 @@ fn kill_at_any_moment(place: &Place, store: &str) {
         let open: Vec<Ask> = asks.iter().filter(|ask| !judge.knows(&ask.key)).cloned().collect();
         let mut process = place.process(NO_POINT, &lanes(&open));
         process.until(|line| *line == Line::Ready);
-        open.iter().for_each(|ask| process.tell(&Word::Ask(ask.clone())));
+        open.iter().for_each(|ask| process.tell(&Instruction::Ask(ask.clone())));
         std::thread::sleep(pause);
         judge.hear(&process.kill());
         cut += usize::from(open.iter().any(|ask| !judge.knows(&ask.key)));
@@ -148,7 +148,7 @@ fn end(place: &Place, judge: &mut Judge, asks: &[Ask]) -> Vec<String> {
     let keys: Vec<String> = asks.iter().map(|ask| ask.key.clone()).collect();
     let retry_some = |asks: &[Ask]| {
         let mut process = place.process(NO_POINT, &lanes(asks));
-        asks.iter().for_each(|ask| process.tell(&Word::Ask(ask.clone())));
+        asks.iter().for_each(|ask| process.tell(&Instruction::Ask(ask.clone())));
         process.ended()
     };
     let retry = || asks.chunks(AT_ONCE).flat_map(retry_some).collect::<Vec<Line>>();
@@ -181,7 +181,7 @@ fn storms(place: &Place, count: usize) {
     let mut asked = BTreeMap::new();
     for times in [2, 16, 256] {
         let storm = Ask { times, ..ask(By::Request, &storm_key("free", times, count)) };
-        processes.iter_mut().for_each(|process| process.tell(&Word::Ask(storm.clone())));
+        processes.iter_mut().for_each(|process| process.tell(&Instruction::Ask(storm.clone())));
         asked.insert(storm.key, times * count);
     }
     for times in [2, 16, 256] {
@@ -190,22 +190,23 @@ fn storms(place: &Place, count: usize) {
         asked.insert(key, times * count);
     }
     for process in &mut processes {
-        process.tell(&Word::Go);
+        process.tell(&Instruction::Go);
     }
     let said: Vec<Line> = processes.into_iter().flat_map(Process::ended).collect();
-    let told: Vec<Line> = said.into_iter().filter(|it| matches!(it, Line::Told { .. })).collect();
+    let responses: Vec<Line> =
+        said.into_iter().filter(|it| matches!(it, Line::Responded { .. })).collect();
     let mut judge = Judge::default();
-    judge.hear(&told);
+    judge.hear(&responses);
     let keys: Vec<String> = asked.keys().cloned().collect();
     let own = |entry: &Entry| asked.contains_key(&entry.order);
     let books: Vec<_> = place.books().into_iter().filter(own).collect();
     assert_eq!(judge.broken(&keys, &books), [""; 0], "{count} processes");
     for (key, times) in asked {
-        let of_key = |line: &&Line| matches!(line, Line::Told { key: of, .. } if *of == key);
-        let first = |line: &&Line| matches!(line, Line::Told { replayed: false, .. });
-        let answers = told.iter().filter(of_key).count();
+        let of_key = |line: &&Line| matches!(line, Line::Responded { key: of, .. } if *of == key);
+        let first = |line: &&Line| matches!(line, Line::Responded { replayed: false, .. });
+        let answers = responses.iter().filter(of_key).count();
         assert_eq!(answers, times, "{key}: every call is answered");
-        let firsts = told.iter().filter(of_key).filter(first).count();
+        let firsts = responses.iter().filter(of_key).filter(first).count();
         assert_eq!(firsts, 1, "{key}: exactly one answer is not a replay");
     }
 }
@@ -218,19 +219,19 @@ fn storm_key(name: &str, times: usize, processes: usize) -> String {
 /// key is rejected before it continues.
 fn storm_in_flight(processes: &mut [Process], key: &str, times: usize) {
     let held = Ask { holds: true, ..ask(By::Request, key) };
-    processes[0].tell(&Word::Ask(held.clone()));
+    processes[0].tell(&Instruction::Ask(held.clone()));
     processes[0].until(|line| matches!(line, Line::Begun { key: of } if of == key));
     for (nth, process) in processes.iter_mut().enumerate() {
         let times = if nth == 0 { times - 1 } else { times };
-        process.tell(&Word::Ask(Ask { times, ..held.clone() }));
-        process.tell(&Word::Ask(Ask { cents: CENTS + 1, ..held.clone() }));
+        process.tell(&Instruction::Ask(Ask { times, ..held.clone() }));
+        process.tell(&Instruction::Ask(Ask { cents: CENTS + 1, ..held.clone() }));
     }
     for process in processes {
-        let about = |line: &Line| match line {
-            Line::Told { key: of, .. } | Line::Refused { key: of, .. } => of == key,
+        let is_of_key = |line: &Line| match line {
+            Line::Responded { key: of, .. } | Line::Refused { key: of, .. } => of == key,
             Line::Ready | Line::Begun { .. } => false,
         };
-        let said = process.until(about).last().cloned();
+        let said = process.until(is_of_key).last().cloned();
         let code = "idempotency_conflict".to_owned();
         assert_eq!(said, Some(Line::Refused { key: key.to_owned(), code }), "in flight");
     }

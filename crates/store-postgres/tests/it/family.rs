@@ -75,13 +75,13 @@ async fn wait(engine: &Engine, fence: Fence) -> bool {
 
 /// How often each task was resumed.
 async fn resumed(store: &dyn Store) -> BTreeMap<String, usize> {
-    let (mut seq, mut told) = (0, BTreeMap::new());
+    let (mut seq, mut counts) = (0, BTreeMap::new());
     loop {
         let page = store.events(seq, 1_000).await.unwrap();
-        let Some(last) = page.last() else { return told };
+        let Some(last) = page.last() else { return counts };
         seq = last.seq;
         for event in page.iter().filter(|event| event.name == "resumed") {
-            *told.entry(event.task.as_ref().unwrap().to_string()).or_default() += 1;
+            *counts.entry(event.task.as_ref().unwrap().to_string()).or_default() += 1;
         }
     }
 }

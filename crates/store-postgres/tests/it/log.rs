@@ -54,7 +54,7 @@ async fn blocked_commits_wait_for_their_sequence_numbers() {
     let reader = tokio::spawn(read_on(open(&server).await, stop.clone()));
     // The next number is taken by a transaction that will be rolled back.
     let holder = session(&server, "postgres").await;
-    let take = "BEGIN; INSERT INTO windlass.event SELECT 4, at, tenant, lane, task, kind, family, \
+    let take = "BEGIN; INSERT INTO windlass.event SELECT 4, at, tenant, lane, task, kind, category, \
         name, body FROM windlass.event WHERE seq = 1";
     holder.batch_execute(take).await.unwrap();
     let mut commits = Vec::new();

@@ -39,7 +39,7 @@ async fn made_once(loss: Loss, restart: bool) {
 
 #[tokio::test]
 async fn a_commit_with_a_lost_response_took_effect() {
-    made_once(Loss::Answer, false).await;
+    made_once(Loss::Response, false).await;
 }
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn a_commit_that_did_not_arrive_took_no_effect() {
 
 #[tokio::test]
 async fn a_commit_with_a_response_lost_in_a_crash_took_effect() {
-    made_once(Loss::Answer, true).await;
+    made_once(Loss::Response, true).await;
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ pub(crate) enum Loss {
     /// The COMMIT does not arrive at the server.
     Request,
     /// The COMMIT takes effect, and its response does not arrive.
-    Answer,
+    Response,
 }
 
 /// A planned loss of a commit, which waits for permission.

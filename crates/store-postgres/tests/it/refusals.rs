@@ -222,8 +222,8 @@ async fn a_refused_row_is_not_disclosed() {
     server.sql("ALTER TABLE windlass.admission ADD CONSTRAINT their_rule CHECK (due_at < 0)");
     let (scope, key) = (RequestScope::new("ada", "pay"), "abcdefgh-THE-TAIL-of-it");
     let refused = engine.begin_request(&scope, key, b"1").await.unwrap_err();
-    let told = format!("{refused} {refused:?} {refused:#?}");
-    assert!(told.contains("their_rule"), "{told}");
-    assert!(!told.contains("THE-TAIL"), "{told}");
+    let printed = format!("{refused} {refused:?} {refused:#?}");
+    assert!(printed.contains("their_rule"), "{printed}");
+    assert!(!printed.contains("THE-TAIL"), "{printed}");
     engine.shutdown().await.unwrap();
 }

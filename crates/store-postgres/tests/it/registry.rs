@@ -36,11 +36,11 @@ async fn until(engine: &Engine, names: &[&str]) -> Vec<Arc<Node>> {
 async fn two_nodes_see_each_other_until_one_shuts_down() {
     let server = Server::start();
     let (one, two) = (node(&server, "one").await, node(&server, "two").await);
-    let known = until(&one, &["one", "two"]).await;
+    let nodes = until(&one, &["one", "two"]).await;
     until(&two, &["one", "two"]).await;
-    assert_ne!(known[0].id, known[1].id);
-    assert_eq!((known[0].pid, known[0].format), (std::process::id(), FORMAT));
-    assert!(known[0].started_at <= known[0].seen_at && known[0].seen_at < known[0].due_at);
+    assert_ne!(nodes[0].id, nodes[1].id);
+    assert_eq!((nodes[0].pid, nodes[0].format), (std::process::id(), FORMAT));
+    assert!(nodes[0].started_at <= nodes[0].seen_at && nodes[0].seen_at < nodes[0].due_at);
     two.shutdown().await.unwrap();
     let left = one.nodes(None, 100).await.unwrap();
     assert!(left.iter().all(|node| node.name == "one"), "{left:?}");
@@ -114,8 +114,8 @@ async fn a_heartbeat_costs_the_same_for_any_number_of_nodes() {
     assert_eq!(cost(&store, &beat(0)).await, alone);
     let (statements, round_trips) = alone;
     assert!(statements <= 12 && round_trips <= 3, "{alone:?}");
-    let told = execute(&store, &beat(7)).await.unwrap().unwrap();
-    assert_eq!(told, Outcome::NodeRegistered { joined: false, nodes: 50, format: 2 });
+    let outcome = execute(&store, &beat(7)).await.unwrap().unwrap();
+    assert_eq!(outcome, Outcome::NodeRegistered { joined: false, nodes: 50, format: 2 });
 }
 
 /// Lets the server count the writes of each node.
@@ -162,7 +162,7 @@ async fn concurrent_heartbeats_see_each_other() {
         execute(&store, &beat(id)).await.unwrap().unwrap();
     }
     let one = crate::stage::prepare(&store, beat(0)).await;
-    let told = execute(&store, &beat(1)).await.unwrap().unwrap();
-    assert_eq!(told, Outcome::NodeRegistered { joined: false, nodes: 3, format: 2 });
+    let outcome = execute(&store, &beat(1)).await.unwrap().unwrap();
+    assert_eq!(outcome, Outcome::NodeRegistered { joined: false, nodes: 3, format: 2 });
     one.commit().await.unwrap();
 }

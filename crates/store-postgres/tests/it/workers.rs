@@ -47,20 +47,20 @@ async fn leases_of_a_killed_node_are_revoked_by_another_node() {
     let why = b.why(&key("00")).await.unwrap();
     assert!(matches!(why, Some(Why::Leased { worker, .. }) if worker.as_str() == "of a"));
     drop(a);
-    let mut taken = Vec::new();
-    while taken.len() < TASKS as usize {
+    let mut reclaimed = Vec::new();
+    while reclaimed.len() < TASKS as usize {
         let more = b.claim(claim("of b", TASKS), Duration::from_secs(60)).await.unwrap();
-        assert!(!more.is_empty(), "{} of {TASKS} were claimed", taken.len());
-        taken.extend(more);
+        assert!(!more.is_empty(), "{} of {TASKS} were claimed", reclaimed.len());
+        reclaimed.extend(more);
     }
-    let early = held.iter().zip(&taken).all(|(held, taken)| {
+    let revoked_early = held.iter().zip(&reclaimed).all(|(held, reclaimed)| {
         let Lifecycle::Active(lease) = &held.task.lifecycle else { return false };
-        let Lifecycle::Active(next) = &taken.task.lifecycle else { return false };
+        let Lifecycle::Active(next) = &reclaimed.task.lifecycle else { return false };
         // The next lease is as long, so it began long before the first would have expired.
         next.expires_at.minus_ms(LEASE_MS) < lease.expires_at.minus_ms(LEASE_MS / 2)
     });
-    assert!(early);
-    assert!(taken.iter().all(|taken| taken.task.lost_leases == 1 && taken.task.claims == 2));
+    assert!(revoked_early);
+    assert!(reclaimed.iter().all(|next| next.task.lost_leases == 1 && next.task.claims == 2));
     assert!(b.workers(&Tenant::default(), None, 10).await.unwrap().is_empty());
     b.shutdown().await.unwrap();
 }
@@ -104,9 +104,9 @@ async fn two_nodes_share_a_durable_subscription() {
     let mut second = b.subscribe_durable("mailer", filter()).await.unwrap();
     let seen = first.next().await.unwrap();
     assert_eq!(second.next().await.unwrap(), seen, "readers are not exclusive");
-    let early = Cursor { seq: seen[0].seq, ..first.cursor().clone() };
+    let stale = Cursor { seq: seen[0].seq, ..first.cursor().clone() };
     let end = first.ack_all().await.unwrap();
-    assert_eq!(second.ack(&early).await.unwrap(), end);
+    assert_eq!(second.ack(&stale).await.unwrap(), end);
     a.submit(create("later")).await.unwrap();
     let mut third = b.subscribe_durable("mailer", filter()).await.unwrap();
     assert_eq!(third.next().await.unwrap()[0].task, Some("later".into()));

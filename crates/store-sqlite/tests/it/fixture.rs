@@ -63,18 +63,18 @@ pub(crate) fn create(id: &str) -> Command {
     Create::one(task).into()
 }
 
-type Answer = Result<Outcome, Rejection>;
+type CommandResult = Result<Outcome, Rejection>;
 
 /// Decides one command in its own batch, without committing it.
 pub(crate) async fn prepare(
     store: &SqliteStore,
     command: &Command,
-) -> Result<(Box<dyn Tx>, Answer, Arc<ChangeSet>), StoreError> {
+) -> Result<(Box<dyn Tx>, CommandResult, Arc<ChangeSet>), StoreError> {
     let mut tx = store.begin().await?;
     let mut world = World::new(tx.now(), Hints::default());
     loop {
-        if let Decided::Ready(answer) = decide(&mut world, command) {
-            return Ok((tx, answer, Arc::new(world.finish().0)));
+        if let Decided::Ready(outcome) = decide(&mut world, command) {
+            return Ok((tx, outcome, Arc::new(world.finish().0)));
         }
         let wanted = Arc::new(world.take_load_request().expect("a parked command needs a record"));
         let loaded = tx.load(wanted.clone()).await?;
@@ -82,10 +82,13 @@ pub(crate) async fn prepare(
     }
 }
 
-pub(crate) async fn execute(store: &SqliteStore, command: &Command) -> Result<Answer, StoreError> {
-    let (tx, answer, changes) = prepare(store, command).await?;
+pub(crate) async fn execute(
+    store: &SqliteStore,
+    command: &Command,
+) -> Result<CommandResult, StoreError> {
+    let (tx, outcome, changes) = prepare(store, command).await?;
     tx.commit(changes).await?;
-    Ok(answer)
+    Ok(outcome)
 }
 
 /// Runs a command that must succeed.

@@ -89,17 +89,17 @@ async fn only_an_incompatible_format_is_refused() {
         must(&store, create("b")).await;
         assert_eq!(ids(&store).await, ["a", "b"]);
         store.close().await.unwrap();
-        let kept: i64 =
+        let stored: i64 =
             place.raw().query_row("SELECT format FROM meta", [], |row| row.get(0)).unwrap();
-        assert_eq!(kept, format, "a newer format is never lowered");
+        assert_eq!(stored, format, "a newer format is never lowered");
     }
 }
 
 #[tokio::test]
 async fn a_new_file_has_the_first_format() {
     let formats = "SELECT format, lowest_compatible FROM meta";
-    let raw = made().await.raw();
-    let formats: (i64, i64) = raw.query_row(formats, [], |row| row.try_into()).unwrap();
+    let place = made().await;
+    let formats: (i64, i64) = place.raw().query_row(formats, [], |row| row.try_into()).unwrap();
     assert_eq!(formats, (FORMAT, 1));
 }
 

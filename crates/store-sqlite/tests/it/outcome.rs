@@ -73,10 +73,10 @@ async fn an_outcome_is_determined_before_the_next_write() {
     let (_place, faults, store) = shaky().await;
     let lost = commit_id(&faults, &store, "sqlite.commit.before", "b").await;
     must(&store, create("c")).await;
-    let kept = commit_id(&faults, &store, "sqlite.commit.after", "d").await;
+    let committed = commit_id(&faults, &store, "sqlite.commit.after", "d").await;
     must(&store, create("e")).await;
     assert!(!store.outcome(&lost).await.unwrap());
-    assert!(store.outcome(&kept).await.unwrap());
+    assert!(store.outcome(&committed).await.unwrap());
     assert_eq!(ids(&store).await, ["a", "c", "d", "e"]);
 }
 

@@ -7,8 +7,8 @@ use std::process::{Command, ExitCode};
 use windlass_store_test::postgres::Server;
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let mut parts = words.splitn(2, |word| word == "--");
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let mut parts = args.splitn(2, |arg| arg == "--");
     let (settings, command) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let Some((program, arguments)) = command.split_first() else {
         eprintln!("usage: with-postgres [name=value]... -- command [argument]...");

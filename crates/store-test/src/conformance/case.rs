@@ -7,8 +7,8 @@ use windlass_store::StoreError;
 
 use super::context::Context;
 use super::{
-    change, family, foreign, gates, handle, log, mail, payload, query, requests, scan, text, time,
-    workers, workflows,
+    change, children, concurrency_limits, handle, log, messages, newer_version, payload, query,
+    requests, scan, text, time, workers, workflows,
 };
 use crate::factory::Factory;
 
@@ -153,20 +153,20 @@ cases! {
         a_notice_reaches_the_other_handle,
         handles_have_one_incarnation,
     }
-    foreign::{
+    newer_version::{
         fields_of_a_newer_version_are_preserved,
         a_task_of_a_newer_version_can_be_worked_on,
         an_undecodable_row_is_quarantined,
         an_undecodable_row_is_not_swept,
     }
-    family::{
+    children::{
         the_last_child_wakes_its_parent,
         the_last_two_children_wake_their_parent_once,
         a_wait_based_on_a_stale_count_conflicts,
         children_are_cancelled_page_by_page,
         children_are_listed_by_their_parent,
     }
-    gates::{
+    concurrency_limits::{
         a_concurrency_key_admits_one_task_at_a_time,
         a_higher_key_limit_admits_more_tasks,
         a_rate_limit_admits_tasks_after_its_window,
@@ -194,7 +194,7 @@ cases! {
         a_call_is_claimed_before_it_is_made,
         handles_race_for_a_rate_limit,
     }
-    mail::{
+    messages::{
         a_message_resumes_a_suspended_task,
         a_satisfied_condition_keeps_the_lease,
         each_timeout_action_ends_a_suspension,

@@ -11,7 +11,7 @@ use windlass_store::{ManualClock, Query, Store, StoreError};
 use super::case::{Verdict, Wrong};
 use crate::factory::Factory;
 use crate::fixture::START;
-use crate::runner::{Answer, execute};
+use crate::runner::{CommandResult, execute};
 use crate::snapshot::Snapshot;
 
 /// The context of a case: an empty store, and its clock.
@@ -55,7 +55,10 @@ impl<'f> Context<'f> {
         Ok(row)
     }
 
-    pub(super) async fn run(&self, command: impl Into<Command>) -> Result<Answer, StoreError> {
+    pub(super) async fn run(
+        &self,
+        command: impl Into<Command>,
+    ) -> Result<CommandResult, StoreError> {
         execute(&*self.store, &command.into()).await
     }
 

@@ -2,13 +2,13 @@
 
 mod case;
 mod change;
+mod children;
+mod concurrency_limits;
 mod context;
-mod family;
-mod foreign;
-mod gates;
 mod handle;
 mod log;
-mod mail;
+mod messages;
+mod newer_version;
 mod payload;
 mod query;
 mod requests;

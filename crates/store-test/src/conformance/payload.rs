@@ -41,15 +41,16 @@ pub(super) async fn payloads_come_in_the_order_of_their_keys(context: &Context<'
 }
 
 pub(super) async fn dropped_payloads_are_gone(context: &Context<'_>) -> Verdict {
-    let (gone, kept) = (payload_key("t", 0, Slot::INPUT), payload_key("t", 0, Slot::RESULT));
-    let payloads = [&gone, &kept].map(|key| (key.clone(), Payload::json("1")));
+    let (deleted, remaining) =
+        (payload_key("t", 0, Slot::INPUT), payload_key("t", 0, Slot::RESULT));
+    let payloads = [&deleted, &remaining].map(|key| (key.clone(), Payload::json("1")));
     context.commit(attach(payloads.to_vec())).await?;
-    let dropped_payloads = vec![gone.clone(), payload_key("missing", 0, Slot::INPUT)];
+    let dropped_payloads = vec![deleted.clone(), payload_key("missing", 0, Slot::INPUT)];
     context.commit(ChangeSet { dropped_payloads, ..ChangeSet::default() }).await?;
-    let found = context.store.payloads(&[gone.clone(), kept]).await?;
+    let found = context.store.payloads(&[deleted.clone(), remaining]).await?;
     same("payloads", &found, &vec![None, Some(Payload::json("1"))])?;
-    context.commit(attach(vec![(gone.clone(), Payload::json("2"))])).await?;
-    let found = context.store.payloads(&[gone]).await?;
+    context.commit(attach(vec![(deleted.clone(), Payload::json("2"))])).await?;
+    let found = context.store.payloads(&[deleted]).await?;
     same("written again", &found, &vec![Some(Payload::json("2"))])
 }
 

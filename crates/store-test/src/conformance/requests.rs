@@ -50,8 +50,8 @@ pub(super) async fn a_request_is_answered_once(context: &Context<'_>) -> Verdict
     let Outcome::RequestCompleted(key) = context.must(answer("o1", "\"\u{1f4b6}\"")).await? else {
         return Err(Wrong("unexpected outcome of an answer".into()));
     };
-    let kept = payload(context, key.clone()).await?;
-    same("kept", &kept, &Some(Payload::json("\"\u{1f4b6}\"")))?;
+    let stored = payload(context, key.clone()).await?;
+    same("kept", &stored, &Some(Payload::json("\"\u{1f4b6}\"")))?;
     same(
         "again",
         &context.must(admit("o3", b"1")).await?,

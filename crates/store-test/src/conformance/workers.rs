@@ -148,8 +148,8 @@ pub(super) async fn a_durable_subscription_keeps_its_cursor(context: &Context<'_
     same("moved back", &context.must(move_to(3)).await?, &Outcome::SubscriptionCursorAt(at(7)))?;
     context.must(move_to(i64::MAX as u64)).await?;
     let row = context.row(&SubscriptionCursor::key_of(&tenant, &name)).await?;
-    let kept = row.and_then(|row| read_row::<SubscriptionCursor>(row.schema, &row.body));
-    same("kept", &kept.map(|kept| kept.cursor.clone()), &Some(at(i64::MAX as u64)))?;
+    let stored = row.and_then(|row| read_row::<SubscriptionCursor>(row.schema, &row.body));
+    same("kept", &stored.map(|stored| stored.cursor.clone()), &Some(at(i64::MAX as u64)))?;
     context.must(DeleteSubscription { tenant: tenant.clone(), name: name.clone() }).await?;
     same("dropped", &context.row(&SubscriptionCursor::key_of(&tenant, &name)).await?, &None)
 }

@@ -72,15 +72,15 @@ pub(super) async fn a_step_completes_and_its_workflow_resumes(context: &Context<
         generation: 0,
         slot: windlass_core::Slot::RESULT,
     };
-    let kept = context.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
-    same("the result exists until its message is consumed", &kept, &result)?;
-    let taken = CommitTurn {
+    let stored = context.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
+    same("the result exists until its message is consumed", &stored, &result)?;
+    let consume = CommitTurn {
         taken: vec![Message::of_step(0)],
         ..turn(second.fence(), 1, TurnEnd::AwaitMessages)
     };
-    context.must(taken).await?;
-    let kept = context.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
-    same("the result is deleted with its message", &kept, &None)?;
+    context.must(consume).await?;
+    let stored = context.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
+    same("the result is deleted with its message", &stored, &None)?;
     context.clock.advance_ms(60_000);
     context.must(Sweep::default()).await?;
     let third = claim(context, "default").await?;
@@ -100,18 +100,18 @@ pub(super) async fn a_step_completes_and_its_workflow_resumes(context: &Context<
 
 pub(super) async fn a_message_is_buffered_for_its_workflow(context: &Context<'_>) -> Verdict {
     let payload = Some(Payload::json("\"fr\u{fc}h\""));
-    let early = |id: &str| NewMessage {
+    let buffered = |id: &str| NewMessage {
         if_absent: IfAbsent::Buffer { ttl_ms: 60_000 },
         payload: payload.clone(),
         ..NewMessage::new(id, "go", "ops")
     };
     for id in [ID, "never"] {
-        context.must(SendMessages::one(early(id))).await?;
+        context.must(SendMessages::one(buffered(id))).await?;
     }
     let unheard = context.run(SendMessages::one(NewMessage::new("never", "go", "ops"))).await?;
     same("without buffering", &unheard.map_err(|refusal| refusal.code()), &Err("task_not_found"))?;
     let task = started(context).await?;
-    context.must(SendMessages::one(early(ID))).await?;
+    context.must(SendMessages::one(buffered(ID))).await?;
     let messages = context.store.query(&Query::all(Table::Message, 100)).await?;
     let read = |row: &windlass_core::StoredRow| read_row::<Message>(row.schema, &row.body);
     let seen: Vec<_> = messages.iter().filter_map(read).collect();

@@ -36,7 +36,7 @@ const COMMANDS: &[(u64, Generate)] = &[
     (4, cancel),
     (4, change_priority),
     (5, replay),
-    (4, reap),
+    (4, delete_task),
     (5, set_lane_state),
     (4, limit_lane),
     (12, sweep),
@@ -125,7 +125,7 @@ pub(super) fn payload(random: &mut Random) -> Option<Payload> {
 
 fn words(random: &mut Random, choices: &[&str], percent: u64) -> BTreeSet<String> {
     let words = choices.iter().filter(|_| random.percent(percent));
-    words.map(|word| (*word).to_owned()).collect()
+    words.map(|label| (*label).to_owned()).collect()
 }
 
 fn policy(random: &mut Random) -> Policy {
@@ -363,7 +363,7 @@ fn replay(random: &mut Random, live: &Live) -> Command {
     Replay { task: task.task_key(), generation }.into()
 }
 
-fn reap(random: &mut Random, live: &Live) -> Command {
+fn delete_task(random: &mut Random, live: &Live) -> Command {
     DeleteTask { task: live.key(random, ended) }.into()
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use windlass_core::command::{Created, SentMessage};
 use windlass_core::{Command, Outcome, Settled};
 
-use crate::runner::Answer;
+use crate::runner::CommandResult;
 
 /// The reached results, by command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,8 +16,8 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    pub(super) fn note(&mut self, command: &Command, answer: &Answer) {
-        *self.pairs.entry((command.name(), code(answer))).or_default() += 1;
+    pub(super) fn note(&mut self, command: &Command, result: &CommandResult) {
+        *self.pairs.entry((command.name(), code(result))).or_default() += 1;
     }
 
     /// The required pairs that were not reached. The default seeds reach all of them.
@@ -40,8 +40,8 @@ impl fmt::Display for Coverage {
 }
 
 /// A code for the result of a command.
-fn code(answer: &Answer) -> &'static str {
-    let outcome = match answer {
+fn code(result: &CommandResult) -> &'static str {
+    let outcome = match result {
         Ok(outcome) => outcome,
         Err(rejection) => return rejection.code(),
     };
@@ -56,7 +56,7 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::Settled(Settled::Completed) => "completed",
         Outcome::Settled(Settled::RetryAt(_)) => "retry_at",
         Outcome::Settled(Settled::Failed) => "failed",
-        Outcome::Settled(Settled::DelayedUntil(_)) => "delayed_until",
+        Outcome::Settled(Settled::SnoozedUntil(_)) => "snoozed_until",
         Outcome::Settled(Settled::Released) => "released",
         Outcome::Settled(Settled::Cancelled) | Outcome::Cancelled => "cancelled",
         Outcome::Settled(Settled::Suspended) => "suspended",
@@ -109,7 +109,7 @@ fn code(answer: &Answer) -> &'static str {
         Outcome::TurnCommitted { lease_kept: Some(_), .. } => "lease_kept",
         Outcome::TurnCommitted { .. } => "turned",
         Outcome::Pruned { .. } => "pruned",
-        Outcome::StickyCleared { .. } => "unstuck",
+        Outcome::StickyCleared { .. } => "sticky_cleared",
         Outcome::Spent => "spent",
     }
 }
@@ -164,7 +164,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ),
     (
         "Snooze",
-        "already_settled already_terminal delayed_until invalid lease_expired not_leased \
+        "already_settled already_terminal snoozed_until invalid lease_expired not_leased \
          stale_fence task_not_found",
     ),
     (
@@ -217,7 +217,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ),
     (
         "CompleteWaitpoint",
-        "already_terminal sent sent_and_resumed token_expired token_invalid waitpoint_used",
+        "already_terminal sent sent_and_resumed token_expired token_invalid waitpoint_completed",
     ),
     (
         "CreateWaitpoint",
@@ -259,7 +259,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
         "already_settled already_terminal invalid lease_expired lease_kept not_a_workflow \
          not_leased stale_fence task_not_found turn_mismatch turned",
     ),
-    ("ClearSticky", "unstuck"),
+    ("ClearSticky", "sticky_cleared"),
     ("RequestCancel", "already_terminal cancelled invalid task_not_found"),
     ("PruneExecutions", "not_a_workflow pruned task_not_found"),
 ];

@@ -4,7 +4,7 @@ use windlass_core::{ChangeSet, Command, PayloadKey, ReferenceTables, Row, Timest
 
 use super::step::{Operation, Step};
 use crate::fixture::inserts;
-use crate::runner::{Answer, Batch, Order, execute_on_tables};
+use crate::runner::{Batch, CommandResult, Order, execute_on_tables};
 use crate::snapshot::Snapshot;
 
 /// The reference tables that every store is compared with.
@@ -75,7 +75,7 @@ impl Oracle {
         commands: &[Command],
     ) -> Result<(), String> {
         let run = |command| tables.execute(batch.now, command);
-        let answers: Vec<Answer> = commands.iter().map(run).collect();
+        let answers: Vec<CommandResult> = commands.iter().map(run).collect();
         if batch.answers != answers {
             return Err(format!("results {:?}, one by one {answers:?}", batch.answers));
         }

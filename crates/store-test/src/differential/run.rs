@@ -108,8 +108,8 @@ async fn run_seed(
         let expected = expected.map_err(|what| position.divergence("batch", what))?;
         generator.learn(&expected);
         for (name, subject) in &mut subjects {
-            let taken = subject.take(&next, &expected, &oracle.payloads).await;
-            taken.map_err(|what| {
+            let applied = subject.take(&next, &expected, &oracle.payloads).await;
+            applied.map_err(|what| {
                 let what = format!("{what} after {:?}", next.command);
                 position.divergence(name, what)
             })?;

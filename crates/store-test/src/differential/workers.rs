@@ -18,9 +18,9 @@ pub(super) const WORKERS: &[&str] = &["w1", "w\u{f6}rker"];
 pub(super) fn command(random: &mut Random, live: &Live) -> Command {
     match random.below(14) {
         0..3 => register(random, live),
-        3 => retire(random),
+        3 => deregister(random),
         4..7 => grant(random, live),
-        7..10 => consume(random, live),
+        7..10 => claim_granted(random, live),
         10 | 11 => Revoke { task: live.key(random, open), reason: reason(random) }.into(),
         12 => move_bookmark(random),
         _ => drop_bookmark(random),
@@ -53,7 +53,7 @@ fn register(random: &mut Random, live: &Live) -> Command {
     RegisterWorker { tenant, id, lanes, offer, heartbeat_interval_ms, held }.into()
 }
 
-fn retire(random: &mut Random) -> Command {
+fn deregister(random: &mut Random) -> Command {
     DeregisterWorker { tenant: Tenant::new(*random.pick(TENANTS)), id: worker(random) }.into()
 }
 
@@ -61,7 +61,7 @@ fn waits(task: &Task) -> bool {
     task.lifecycle.readiness().is_some()
 }
 
-fn kept(task: &Task) -> bool {
+fn is_granted(task: &Task) -> bool {
     matches!(task.lifecycle, Lifecycle::Granted { .. })
 }
 
@@ -71,9 +71,9 @@ fn grant(random: &mut Random, live: &Live) -> Command {
     Grant { task, worker: worker(random), ttl_ms }.into()
 }
 
-fn consume(random: &mut Random, live: &Live) -> Command {
-    let found = live.task(random, kept).filter(|_| random.percent(90));
-    let task = found.map_or_else(|| live.key(random, kept), |task| task.task_key());
+fn claim_granted(random: &mut Random, live: &Live) -> Command {
+    let found = live.task(random, is_granted).filter(|_| random.percent(90));
+    let task = found.map_or_else(|| live.key(random, is_granted), |task| task.task_key());
     let worker = match found.map(|task| &task.lifecycle) {
         Some(Lifecycle::Granted { worker, .. }) if random.percent(80) => worker.clone(),
         _ => worker(random),

@@ -65,7 +65,7 @@ pub(super) fn commit_turn(random: &mut Random, live: &Live) -> Command {
     CommitTurn {
         turn,
         row: random.percent(85).then(|| Payload::json(format!("{{\"at\":{}}}", random.below(9)))),
-        taken: taken(random, live, &fence),
+        taken: consumed(random, live, &fence),
         commands,
         next_step: if random.percent(BAD) { 0 } else { step + count },
         then: then(random),
@@ -78,13 +78,13 @@ pub(super) fn commit_turn(random: &mut Random, live: &Live) -> Command {
 }
 
 /// Mostly sequence numbers of existing messages.
-fn taken(random: &mut Random, live: &Live, fence: &Fence) -> Vec<u64> {
-    let mut taken = live.visible(&fence.task);
-    taken.retain(|_| random.percent(70));
+fn consumed(random: &mut Random, live: &Live, fence: &Fence) -> Vec<u64> {
+    let mut consumed = live.visible(&fence.task);
+    consumed.retain(|_| random.percent(70));
     if random.percent(BAD) {
-        taken.push(Message::of_step(random.below(6)));
+        consumed.push(Message::of_step(random.below(6)));
     }
-    taken
+    consumed
 }
 
 /// The completion of an activity together with the next turn of its workflow.

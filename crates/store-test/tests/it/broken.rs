@@ -81,7 +81,7 @@ async fn conformance_catches_broken_stores() {
 
 #[tokio::test]
 async fn the_differential_run_catches_broken_stores() {
-    for (mode, _, _) in MODES.iter().filter(|(_, _, told)| *told) {
+    for (mode, _, _) in MODES.iter().filter(|(_, _, is_caught)| *is_caught) {
         let factory = BrokenFactory::new(*mode);
         let run = differential::run(0..40, &[("broken", &factory)]).await;
         let divergence = run.expect_err("a broken store differs from the reference tables");

@@ -322,8 +322,8 @@ impl ReplayState {
 
     /// Whether the code takes the branch of a change. The first answer is final.
     pub(super) fn patched(&mut self, id: &str) -> bool {
-        if let Some(&known) = self.patches.get(id) {
-            return known;
+        if let Some(&is_patched) = self.patches.get(id) {
+            return is_patched;
         }
         let patched = self.cursor.as_ref().is_none_or(|cursor| cursor.is_patched(id));
         self.patches.insert(id.to_owned(), patched);

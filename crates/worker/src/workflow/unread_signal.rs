@@ -22,7 +22,7 @@ impl From<UnreadSignal> for WorkflowInput {
 /// Unread messages and waits. The first message of a name goes to the first wait for that name.
 #[derive(Debug, Default)]
 pub(super) struct Mail {
-    came: u64,
+    delivered: u64,
     names: BTreeMap<String, Named>,
 }
 
@@ -43,9 +43,9 @@ impl Named {
 
 impl Mail {
     pub(super) fn deliver(&mut self, message: UnreadSignal) -> Vec<Waker> {
-        self.came += 1;
+        self.delivered += 1;
         let named = self.names.entry(message.name.clone()).or_default();
-        named.unread.push_back((self.came, message));
+        named.unread.push_back((self.delivered, message));
         named.called()
     }
 

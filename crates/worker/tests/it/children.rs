@@ -8,10 +8,10 @@ use windlass_worker::{Context, Failure, Worker};
 use crate::stage::{EVER, Stage, key};
 
 /// Counts how often a handler was called.
-type Calls = Arc<AtomicU32>;
+type CallCount = Arc<AtomicU32>;
 
 /// A parent that sums up the results of its children.
-fn summing(stage: &Stage, calls: &Calls) -> Worker {
+fn summing(stage: &Stage, calls: &CallCount) -> Worker {
     let calls = calls.clone();
     let sum = move |context: Context, numbers: Vec<u32>| {
         calls.fetch_add(1, Ordering::Relaxed);
@@ -39,7 +39,7 @@ async fn create(stage: &Stage, numbers: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn fan_out_and_gather() {
-    let (stage, calls) = (Stage::new().await, Calls::default());
+    let (stage, calls) = (Stage::new().await, CallCount::default());
     let running = summing(&stage, &calls).start().unwrap();
     create(&stage, "[1,2,3]").await;
     stage.until("t", "completed").await;
@@ -55,7 +55,7 @@ async fn fan_out_and_gather() {
 
 #[tokio::test(start_paused = true)]
 async fn a_parent_holds_no_slot_while_it_waits() {
-    let (stage, calls) = (Stage::new().await, Calls::default());
+    let (stage, calls) = (Stage::new().await, CallCount::default());
     let running = summing(&stage, &calls).concurrency(1).start().unwrap();
     create(&stage, "[1,2,3]").await;
     stage.until("t", "completed").await;
@@ -67,7 +67,7 @@ async fn a_parent_holds_no_slot_while_it_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn without_children_there_is_nothing_to_wait_for() {
-    let (stage, calls) = (Stage::new().await, Calls::default());
+    let (stage, calls) = (Stage::new().await, CallCount::default());
     let running = summing(&stage, &calls).start().unwrap();
     create(&stage, "[]").await;
     stage.until("t", "completed").await;
@@ -78,7 +78,7 @@ async fn without_children_there_is_nothing_to_wait_for() {
 /// The last child ends after the handler has looked and before its task waits.
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_children_that_have_ended_resumes_at_once() {
-    let (stage, calls) = (Stage::new().await, Calls::default());
+    let (stage, calls) = (Stage::new().await, CallCount::default());
     let (counted, other) = (calls.clone(), stage.other.clone());
     let handler = move |context: Context, (): ()| {
         let (first, other) = (counted.fetch_add(1, Ordering::Relaxed) == 0, other.clone());
@@ -129,7 +129,7 @@ async fn a_retried_handler_finds_its_children() {
 
 #[tokio::test(start_paused = true)]
 async fn a_replayed_parent_creates_its_children_anew() {
-    let (stage, calls) = (Stage::new().await, Calls::default());
+    let (stage, calls) = (Stage::new().await, CallCount::default());
     let running = summing(&stage, &calls).start().unwrap();
     create(&stage, "[1]").await;
     stage.until("t", "completed").await;

@@ -134,8 +134,8 @@ async fn check_lost<B>(block: impl FnOnce(&FaultStore) -> B, unblock: impl FnOnc
     let started = hear.next().await.unwrap();
     let blocked = block(&stage.faults);
     let stopped = hear.next().await.unwrap();
-    let early = LEASE - Duration::from_secs(1);
-    assert!(stopped - started <= early, "by its clock, it stops before the lease expires");
+    let latest = LEASE - Duration::from_secs(1);
+    assert!(stopped - started <= latest, "by its clock, it stops before the lease expires");
     assert_eq!(stage.history("t"), "created claimed");
     let stolen = stage.other.claim(Claim::new("thief"), EVER).await.unwrap();
     unblock(&stage.faults, blocked);
@@ -293,8 +293,8 @@ fn deadlines(worker: Worker, said: UnboundedSender<Instant>) -> WorkerHandle {
         async move {
             loop {
                 said.send(context.lease_deadline())?;
-                let known = context.lease_deadline();
-                while context.lease_deadline() == known {
+                let deadline = context.lease_deadline();
+                while context.lease_deadline() == deadline {
                     sleep(Duration::from_millis(10)).await;
                 }
             }

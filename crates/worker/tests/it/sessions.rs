@@ -28,8 +28,8 @@ fn worker(stage: &Stage, name: &'static str, ran: &Ran) -> Worker {
 
 async fn create(stage: &Stage, session: usize, number: usize) -> String {
     let id = format!("{session}-{number:02}");
-    let gate = Some(LimitKey::Session(format!("s{session}")));
-    let new = NewTask { limit_key: gate, ..NewTask::new(id.as_str(), "k") };
+    let limit_key = Some(LimitKey::Session(format!("s{session}")));
+    let new = NewTask { limit_key, ..NewTask::new(id.as_str(), "k") };
     let tasks = vec![new];
     stage.other.submit(Create { tenant: Tenant::default(), tasks }).await.unwrap();
     id

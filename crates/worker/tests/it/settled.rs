@@ -36,24 +36,24 @@ fn words(report: &AttemptReport) -> String {
     format!("{id} {kind} {attempt}: {asked}, {answer} {code}")
 }
 
-type Told = mpsc::UnboundedReceiver<(String, Fence)>;
+type Reports = mpsc::UnboundedReceiver<(String, Fence)>;
 
-fn listened(worker: Worker) -> (Worker, Told) {
-    let (said, told) = mpsc::unbounded_channel();
+fn listened(worker: Worker) -> (Worker, Reports) {
+    let (said, reports) = mpsc::unbounded_channel();
     let worker = worker.lease(LEASE).on_settled(move |report| {
         said.send((words(report), report.fence.clone())).unwrap();
     });
-    (worker, told)
+    (worker, reports)
 }
 
-fn all(mut told: Told) -> Vec<String> {
-    std::iter::from_fn(|| told.try_recv().ok()).map(|(words, _)| words).collect()
+fn all(mut reports: Reports) -> Vec<String> {
+    std::iter::from_fn(|| reports.try_recv().ok()).map(|(words, _)| words).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_attempt_is_reported_with_its_outcome() {
     let stage = Stage::new().await;
-    let (worker, told) = listened(stage.worker());
+    let (worker, reports) = listened(stage.worker());
     let handler = async |context: Context, what: String| match &*what {
         "done" => Ok(7),
         "failed" => Err(context.non_retryable("no")),
@@ -75,7 +75,7 @@ async fn every_attempt_is_reported_with_its_outcome() {
         "d k 1: delay 600 the printer is offline,  settled",
         "e k 1: fail the handler panicked: hm,  settled",
     ];
-    assert_eq!(all(told), expected);
+    assert_eq!(all(reports), expected);
     assert_eq!(stage.history("d"), "created claimed delayed");
     assert_eq!(stage.task("d").await.attempts, 0, "the attempt is not counted");
 }
@@ -89,7 +89,7 @@ async fn rejected_lost_and_released_attempts_are_reported() {
     ] {
         let stage = Stage::new().await;
         stage.create("t", "null").await;
-        let (worker, told) = listened(stage.worker());
+        let (worker, reports) = listened(stage.worker());
         let (said, mut hear) = signal();
         let handler = move |_: Context, (): ()| {
             let said = said.clone();
@@ -107,7 +107,7 @@ async fn rejected_lost_and_released_attempts_are_reported() {
             stage.other.submit(Cancel { task: key("t"), reason: "no".into() }).await.unwrap();
         }
         running.drain(drained).await;
-        assert_eq!(all(told), [expected]);
+        assert_eq!(all(reports), [expected]);
     }
 }
 
@@ -115,7 +115,7 @@ async fn rejected_lost_and_released_attempts_are_reported() {
 async fn a_settle_that_outlasts_its_lease_is_reported() {
     let stage = Stage::new().await;
     stage.create("t", "null").await;
-    let (worker, mut told) = listened(stage.worker());
+    let (worker, mut reports) = listened(stage.worker());
     let faults = stage.faults.clone();
     let handler = move |_: Context, (): ()| {
         faults.outage(Fault::Unavailable);
@@ -123,9 +123,9 @@ async fn a_settle_that_outlasts_its_lease_is_reported() {
     };
     let mut running = worker.handler("k", handler).max_tasks(1).start().unwrap();
     running.wait().await;
-    let (words, fence) = told.recv().await.unwrap();
+    let (words, fence) = reports.recv().await.unwrap();
     assert_eq!(words, "t k 1: complete 6,  lease_expired");
     assert_eq!(fence, stage.task("t").await.fence());
-    assert!(told.recv().await.is_none(), "it is reported once");
+    assert!(reports.recv().await.is_none(), "it is reported once");
     assert!(!stage.history("t").contains("completed"));
 }

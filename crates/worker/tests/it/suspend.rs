@@ -38,8 +38,8 @@ fn text(payload: &Payload) -> String {
 async fn a_suspended_handler_resumes_when_its_waitpoint_is_completed() {
     let stage = Stage::new().await;
     let desk = Desk::default();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let (on_desk, notes) = (desk.clone(), told.clone());
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let (on_desk, notes) = (desk.clone(), reported.clone());
     let worker = stage.worker().on_settled(move |report| {
         let asked = match report.request {
             Some(SettleRequest::Suspend) => "suspend",
@@ -65,7 +65,7 @@ async fn a_suspended_handler_resumes_when_its_waitpoint_is_completed() {
     assert_eq!((task.claims, task.attempts), (2, 1), "it is one attempt");
     assert_eq!(task.progress.as_ref().map(|progress| progress.percent), Some(50));
     running.drain(DAY).await;
-    assert_eq!(*told.lock().unwrap(), [("suspend", true), ("complete", true)]);
+    assert_eq!(*reported.lock().unwrap(), [("suspend", true), ("complete", true)]);
 }
 
 #[tokio::test(start_paused = true)]

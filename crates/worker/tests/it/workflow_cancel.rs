@@ -74,8 +74,8 @@ async fn cancellation_ends_every_await_and_fails_later_ones() {
     async fn stubborn(ctx: Workflow, (): ()) -> Result<Vec<String>, Failure> {
         let sleep = ctx.sleep(seconds(100));
         let event = ctx.wait_signal::<()>("never");
-        let (slept, came) = ctx.join((sleep, event)).await;
-        let mut errors = vec![slept.unwrap_err(), came.unwrap_err()];
+        let (slept, received) = ctx.join((sleep, event)).await;
+        let mut errors = vec![slept.unwrap_err(), received.unwrap_err()];
         errors.push(ctx.activity(charge, &1).await.unwrap_err());
         errors.push(ctx.local_activity("l", async || Ok::<_, Failure>(1)).await.unwrap_err());
         errors.push(ctx.wait_signal::<()>("never").await.unwrap_err());
@@ -167,13 +167,13 @@ async fn cancellation_wakes_all_futures_of_a_join() {
 /// The awaited step is cancelled before the cleanup starts, also if its future is not dropped.
 #[tokio::test]
 async fn awaited_steps_are_cancelled_before_cleanup_starts() {
-    async fn kept(ctx: Workflow, (): ()) -> Result<(), StepError> {
+    async fn not_dropped(ctx: Workflow, (): ()) -> Result<(), StepError> {
         let mut step = ctx.activity(pack, &1).start();
         let ended = (&mut step).await;
         ctx.shielded().sleep(seconds(1)).await?;
         ended.map(drop)
     }
-    let test = WorkflowTest::new(kept, &()).activity(pack, Ok).lasting(seconds(9));
+    let test = WorkflowTest::new(not_dropped, &()).activity(pack, Ok).lasting(seconds(9));
     let tested = test.cancel_at(seconds(1), "stop").run().await.unwrap();
     assert_eq!(made(tested.history())[1..], ["cancel (step 1)", "timer (step 2)"]);
 }

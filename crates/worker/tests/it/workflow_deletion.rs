@@ -27,8 +27,8 @@ async fn tree(ctx: Workflow, n: u32) -> Result<(), StepError> {
 /// The records left in a store, except for lanes, workers and nodes.
 fn left(stage: &Stage) -> Vec<Table> {
     let rows: Vec<Table> = stage.memory.snapshot().rows().map(|row| row.key.table).collect();
-    let kept = [Table::Lane, Table::ReadyRoute, Table::Worker, Table::Node];
-    rows.into_iter().filter(|table| !kept.contains(table)).collect()
+    let retained = [Table::Lane, Table::ReadyRoute, Table::Worker, Table::Node];
+    rows.into_iter().filter(|table| !retained.contains(table)).collect()
 }
 
 /// Waits until all leaves of a tree of this depth wait for their message.

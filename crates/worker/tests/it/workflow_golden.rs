@@ -57,7 +57,7 @@ async fn the_recorded_history_is_stable() {
     assert_eq!((made.count(), cancels), (10, 1));
 }
 
-/// Code that branches on them must take the same branch when a later version replays it.
+/// Workflow code that branches on random numbers must take the same branch when a later version replays it.
 #[test]
 fn random_numbers_of_a_seed_are_stable() {
     async fn draws(ctx: Workflow, (): ()) -> Result<(Vec<u64>, String), Failure> {

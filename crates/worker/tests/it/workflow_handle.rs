@@ -48,8 +48,8 @@ async fn a_handle_follows_the_status_and_reads_values() {
     assert_eq!(handle.history().await.unwrap().len(), 3);
     let info = handle.info().await.unwrap();
     assert_eq!((info.labels["customer"].as_str(), info.generation), ("7", 0));
-    let told = stage.history("tells").matches("status_changed").count();
-    assert_eq!(told, 3, "the log has each of them");
+    let changes = stage.history("tells").matches("status_changed").count();
+    assert_eq!(changes, 3, "the log has each of them");
     running.drain(Duration::from_secs(10)).await;
 }
 

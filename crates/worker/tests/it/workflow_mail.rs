@@ -186,7 +186,7 @@ fn values_that_cannot_be_carried_are_not_lost() {
         }
         let refused = ctx.continue_as_new(&()).await.unwrap_err();
         assert!(matches!(&refused, StepError::Refused { .. }), "{refused}");
-        ctx.get_value::<String>("69")?.map(|kept| kept.len() as u64).ok_or(refused)
+        ctx.get_value::<String>("69")?.map(|value| value.len() as u64).ok_or(refused)
     }
     let mut instance = instance(&WorkflowDefinition::of(heavy).unwrap());
     let finished = turn(&mut instance, 0, Vec::new());
@@ -210,7 +210,7 @@ async fn workflows_send_messages() {
 }
 
 /// Polls a future once and leaves it.
-async fn begun<F: Future + Unpin>(future: &mut F) {
+async fn poll_once<F: Future + Unpin>(future: &mut F) {
     poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context).is_ready())).await;
 }
 
@@ -219,7 +219,7 @@ async fn begun<F: Future + Unpin>(future: &mut F) {
 fn an_unpolled_wait_still_gets_its_message() {
     async fn two(ctx: Workflow, (): ()) -> Result<(u64, u64), StepError> {
         let mut first = ctx.wait_signal::<u64>("n");
-        begun(&mut first).await;
+        poll_once(&mut first).await;
         let second = ctx.wait_signal::<u64>("n").await?;
         Ok((first.await?, second))
     }
@@ -235,7 +235,7 @@ fn the_message_of_a_dropped_wait_goes_to_the_next() {
     async fn leaving(ctx: Workflow, (): ()) -> Result<Vec<u64>, StepError> {
         let leaves = async {
             let mut first = ctx.wait_signal::<u64>("n");
-            begun(&mut first).await;
+            poll_once(&mut first).await;
             ctx.wait_signal::<u64>("leave").await
         };
         let next = ctx.wait_signal::<u64>("n");
@@ -252,12 +252,12 @@ fn the_message_of_a_dropped_wait_goes_to_the_next() {
 /// Its timer is cancelled when the message arrives, also if the wait is not dropped.
 #[tokio::test]
 async fn the_timer_of_a_wait_is_cancelled_with_it() {
-    async fn kept(ctx: Workflow, (): ()) -> Result<(), StepError> {
+    async fn not_dropped(ctx: Workflow, (): ()) -> Result<(), StepError> {
         let mut event = ctx.wait_signal::<()>("go").timeout(seconds(100));
         (&mut event).await?;
         ctx.sleep(seconds(1)).await
     }
-    let test = WorkflowTest::new(kept, &()).event_at(seconds(1), "go", &());
+    let test = WorkflowTest::new(not_dropped, &()).event_at(seconds(1), "go", &());
     let tested = test.run().await.unwrap();
     let made = made(tested.history());
     assert_eq!(made[1..], ["timer (step 2)", "cancel (step 2)", "timer (step 3)"]);

@@ -97,17 +97,17 @@ async fn a_history_that_does_not_decode_fails_its_workflow_in_the_end() {
     broken.signal("go", &()).await.unwrap();
     let running = stage.worker().workflow(order).start().unwrap();
     until(&stage, "b", |task| task.progress.is_some()).await;
-    let told = stage.task("b").await.progress.clone().unwrap().message;
-    assert!(told.starts_with("row 0 of the history cannot be read: "), "{told}");
+    let message = stage.task("b").await.progress.clone().unwrap().message;
+    assert!(message.starts_with("row 0 of the history cannot be read: "), "{message}");
     assert_eq!(broken.history().await.unwrap_err().code(), "bad_history");
     another_workflow_completes(&stage, "o").await;
     let ended = broken.wait().await.unwrap();
     let Lifecycle::Failed { class, reason, .. } = &ended.lifecycle else { panic!("{ended:?}") };
-    assert_eq!((*class, reason), (FailureClass::Crash, &told));
+    assert_eq!((*class, reason), (FailureClass::Crash, &message));
     assert_eq!(ended.attempts, 11);
     assert!(ended.created_at.ms_until(stage.other.now()) > 3_600_000);
-    let kept = stage.other.payload(&ended.turn_key(0)).await.unwrap();
-    assert_eq!(kept, Some(row));
+    let stored = stage.other.payload(&ended.turn_key(0)).await.unwrap();
+    assert_eq!(stored, Some(row));
     running.drain(EVER).await;
 }
 
@@ -152,9 +152,9 @@ async fn a_lost_payload_is_not_treated_as_none() {
             .start()
             .unwrap();
         until(&stage, "l", |task| task.progress.is_some()).await;
-        let told = stage.task("l").await.progress.clone().unwrap().message;
+        let message = stage.task("l").await.progress.clone().unwrap().message;
         let slot = lost.slot.as_str();
-        assert_eq!(told, format!("payload {slot} of l is missing"));
+        assert_eq!(message, format!("payload {slot} of l is missing"));
         let task = stage.task("l").await;
         assert_eq!(task.lifecycle.public(), PublicState::Delayed, "{slot}");
         assert_eq!(stage.other.messages(&key("l"), 0, 9).await.unwrap().len(), 1, "{slot}");
@@ -261,17 +261,17 @@ async fn rejected_posts_and_starts_are_in_the_history() {
     running.drain(EVER).await;
     let task = stage.task("s").await;
     let rows = stage.other.history(&task, 0).await.unwrap();
-    let told = rows.iter().flat_map(|row| &row.inputs).map(|arrival| match arrival {
+    let failures = rows.iter().flat_map(|row| &row.inputs).map(|arrival| match arrival {
         WorkflowInput::StepCompletion { step, outcome: StepOutcome::Failed { class, reason } } => {
             assert_eq!(*class, FailureClass::Permanent);
             (*step, reason.as_str())
         }
         other => panic!("{other:?}"),
     });
-    let told: Vec<_> = told.collect();
-    assert_eq!(told.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1]);
-    assert!(told[0].1.starts_with("go could not be sent to missing: "), "{told:?}");
-    assert!(told[1].1.starts_with("exists could not be made: "), "{told:?}");
+    let failures: Vec<_> = failures.collect();
+    assert_eq!(failures.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1]);
+    assert!(failures[0].1.starts_with("go could not be sent to missing: "), "{failures:?}");
+    assert!(failures[1].1.starts_with("exists could not be made: "), "{failures:?}");
     let other = Worker::new(stage.engine.clone(), "v").workflow(order);
     let running =
         other.workflow_definition(WorkflowDefinition::named("sender", sender)).start().unwrap();

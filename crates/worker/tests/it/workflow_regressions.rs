@@ -294,7 +294,7 @@ async fn a_running_activity_is_cancelled_at_once() {
         let listens = ctx.activity_named::<()>("listens", &());
         match ctx.select((listens, ctx.wait_signal::<()>("go"))).await {
             Either::First(ended) => ended,
-            Either::Second(came) => came,
+            Either::Second(received) => received,
         }
     }
     type Ends = fn(&WorkflowHandle<()>) -> std::pin::Pin<Box<dyn Future<Output = ()> + '_>>;

@@ -108,7 +108,7 @@ async fn a_log_line_names_its_workflow_and_is_not_repeated() {
     running.drain(EVER).await;
     drop(guard);
     let pages = book.0.lock().unwrap();
-    let told = pages.lines.iter().map(|(line, inside)| {
+    let logged = pages.lines.iter().map(|(line, inside)| {
         let (span, fields) = inside.last().expect("it is inside a span");
         let field = |name: &str| fields.get(name).map_or("-", String::as_str);
         let (id, parent) = match *span {
@@ -123,7 +123,7 @@ async fn a_log_line_names_its_workflow_and_is_not_repeated() {
         "paying: attempt o/0/0 of o/0",
         "ordered: workflow o of -",
     ];
-    assert_eq!(told.collect::<Vec<_>>(), expected);
+    assert_eq!(logged.collect::<Vec<_>>(), expected);
 }
 
 async fn sender(ctx: Workflow, n: u32) -> Result<u32, StepError> {
@@ -150,6 +150,6 @@ async fn a_rejected_post_is_logged_once() {
     running.drain(EVER).await;
     drop(guard);
     let pages = book.0.lock().unwrap();
-    let told: Vec<_> = pages.lines.iter().map(|(line, _)| line.as_str()).collect();
-    assert_eq!(told, ["signal or detached start rejected"]);
+    let logged: Vec<_> = pages.lines.iter().map(|(line, _)| line.as_str()).collect();
+    assert_eq!(logged, ["signal or detached start rejected"]);
 }

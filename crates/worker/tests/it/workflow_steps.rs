@@ -219,9 +219,9 @@ fn dropped_steps_are_cancelled() {
         let child = ctx.child(invoice, &()).start();
         let timer = ctx.sleep(seconds(1)).start();
         let unpolled = ctx.activity(charge, &2);
-        let kept = ctx.activity(pack, &3).start();
+        let pending = ctx.activity(pack, &3).start();
         drop((activity, child, timer, unpolled));
-        kept.await?;
+        pending.await?;
         Ok(())
     }
     let mut instance = instance(&WorkflowDefinition::of(dropping).unwrap());

@@ -111,7 +111,7 @@ async fn expired(
     let mut waitpoints = engine.waitpoints(&task.tenant, Some(&task.id), None, most).await?;
     let awaited = suspension.condition.waitpoints();
     waitpoints.retain(|waitpoint| awaited.contains(&waitpoint.id) && waitpoint.expires_at <= now);
-    waitpoints.retain(|waitpoint| !matches!(waitpoint.state, WaitpointState::Used { .. }));
+    waitpoints.retain(|waitpoint| !matches!(waitpoint.state, WaitpointState::Completed { .. }));
     Ok(waitpoints.iter().map(|waitpoint| waitpoint.id.clone()).collect())
 }
 

@@ -72,7 +72,7 @@ impl Sweep {
             messages: Message,
             keyrings: Keyring,
             children: Children,
-            gates: ConcurrencyLimit,
+            limits: ConcurrencyLimit,
             workers: Worker,
             effects: Effect,
             limiters: Limiter,

@@ -33,7 +33,7 @@ pub(super) fn time_out(
             Change::Cancelled { reason }
         }
         OnTimeout::Expire => return expire(world, current),
-        OnTimeout::Resume => return keep_lease(world, task, suspension),
+        OnTimeout::Resume => return resume_after_timeout(world, task, suspension),
         OnTimeout::Escalate => {
             task.lifecycle = Lifecycle::Suspended(Suspension {
                 reason: SuspendReason::OperatorReview,
@@ -50,7 +50,11 @@ pub(super) fn time_out(
 
 /// Resumes the task with a message about the timeout. It replaces the message of the last timeout,
 /// so that repeated timeouts do not fill the mailbox.
-fn keep_lease(world: &mut World, mut task: Task, suspension: &Suspension) -> Result<(), Halt> {
+fn resume_after_timeout(
+    world: &mut World,
+    mut task: Task,
+    suspension: &Suspension,
+) -> Result<(), Halt> {
     let timeout = NewMessage::new(task.id.clone(), "timeout", Message::ENGINE);
     let (mut mailbox, paused) = (open(world, &mut task)?, suspension.suspended_attempt.clone());
     for seq in task.resumption.iter().flat_map(|last| &last.messages) {

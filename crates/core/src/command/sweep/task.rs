@@ -84,11 +84,11 @@ fn sweep(world: &mut World, current: &Task) -> Result<(), Halt> {
             }
             record_loss(world, &mut task, lease, LeaseLoss::Expired)
         }
-        Lifecycle::Granted { readiness: turn, worker, .. } => {
+        Lifecycle::Granted { readiness, worker, .. } => {
             if let Some(workflow) = &mut task.workflow {
                 workflow.sticky = None;
             }
-            task.lifecycle = Lifecycle::Waiting(turn.clone());
+            task.lifecycle = Lifecycle::Waiting(readiness.clone());
             Change::GrantExpired { worker: worker.clone() }
         }
         Lifecycle::Delayed { suspended_attempt: Some(paused), .. } => {

@@ -108,8 +108,8 @@ mod tests {
         }
         let task = stage.task("07").unwrap();
         assert_eq!((task.claims, task.attempts, task.lost_leases), (1, 1, 1));
-        let turn = task.lifecycle.readiness().unwrap();
-        assert_eq!((turn.ready_at, turn.lost_epoch), (stage.now, Some(task.epoch)));
+        let readiness = task.lifecycle.readiness().unwrap();
+        assert_eq!((readiness.ready_at, readiness.lost_epoch), (stage.now, Some(task.epoch)));
     }
 
     /// It runs nothing, and does not return for its sessions.
@@ -131,9 +131,10 @@ mod tests {
             let mut stage = Stage::new();
             stage.must(register());
             for n in 0..70 {
-                let gate = Some(LimitKey::Session(n.to_string()));
+                let limit_key = Some(LimitKey::Session(n.to_string()));
                 for id in [format!("a{n}"), format!("b{n}")] {
-                    stage.must(Create::one(NewTask { limit_key: gate.clone(), ..new_task(&id) }));
+                    let limit_key = limit_key.clone();
+                    stage.must(Create::one(NewTask { limit_key, ..new_task(&id) }));
                 }
             }
             let all = |worker| Claim { limit: 1_000, ..session_claim(worker) };

@@ -7,9 +7,9 @@ use windlass_core::command::{Claim, Complete, Create, Fail, Renew};
 use windlass_core::{Command, FailureClass, Fence, Outcome, Payload, Rejection, Retry, Settled};
 use windlass_engine::{Claimed, Engine, Error, Input};
 
-use crate::journal::Journal;
 use crate::line::{How, Line, Run};
 use crate::node::{LEASE, lease_ms};
+use crate::process_log::ProcessLog;
 use crate::task_spec::{BY_HAND, Plan, TaskSpec, nth_of};
 
 /// The delay before a retry.
@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) engine: Engine,
-    pub(crate) journal: Arc<Journal>,
+    pub(crate) log: Arc<ProcessLog>,
     /// The name of the caller, unique per life of a process.
     pub(crate) name: String,
 }
@@ -40,12 +40,12 @@ impl Caller {
                     return Answered { answer: Err(rejection), unsure };
                 }
                 Err(Error::OutcomeUnknown) => {
-                    self.journal.write(&Line::Unknown);
+                    self.log.write(&Line::Unknown);
                     unsure = true;
                 }
                 Err(Error::Overloaded | Error::Store(_)) => {}
                 Err(Error::ShuttingDown) => std::future::pending().await,
-                Err(error) => self.journal.trouble(format!("{command:?} failed: {error}")),
+                Err(error) => self.log.fail(format!("{command:?} failed: {error}")),
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -56,9 +56,9 @@ impl Caller {
         match self.ask(create.into()).await.answer {
             Ok(Outcome::Created(created)) if created.len() == 1 => {
                 let (id, duplicate) = (created[0].id.to_string(), created[0].duplicate);
-                self.journal.write(&Line::Created { nth: spec.nth, id, duplicate });
+                self.log.write(&Line::Created { nth: spec.nth, id, duplicate });
             }
-            other => self.journal.trouble(format!("unexpected answer to {spec:?}: {other:?}")),
+            other => self.log.fail(format!("unexpected answer to {spec:?}: {other:?}")),
         }
     }
 
@@ -78,11 +78,11 @@ impl Caller {
                 }
                 Err(Error::ShuttingDown) => return,
                 Err(Error::OutcomeUnknown) => {
-                    self.journal.write(&Line::Unknown);
+                    self.log.write(&Line::Unknown);
                     tokio::time::sleep(PAUSE).await;
                 }
                 Err(Error::Store(_)) => tokio::time::sleep(PAUSE).await,
-                Err(error) => self.journal.trouble(format!("a claim failed: {error}")),
+                Err(error) => self.log.fail(format!("a claim failed: {error}")),
             }
         }
     }
@@ -91,7 +91,7 @@ impl Caller {
         let (fence, attempt) = (claimed.task.fence(), claimed.task.attempts);
         let run = Run { id: claimed.task.id.to_string(), epoch: fence.epoch };
         let worker = self.name.clone();
-        self.journal.write(&Line::Claimed { run: run.clone(), attempt, worker });
+        self.log.write(&Line::Claimed { run: run.clone(), attempt, worker });
         match self.plan(&claimed).await {
             Plan::FailFirst(times) if attempt <= times => {
                 let (class, retry) = (FailureClass::Transient, Retry::Policy);
@@ -133,7 +133,7 @@ impl Caller {
 
     async fn settle(&self, run: &Run, how: How, command: Command) {
         let run = run.clone();
-        self.journal.write(&Line::Asked { run: run.clone(), how });
+        self.log.write(&Line::SettleRequested { run: run.clone(), how });
         let Answered { answer, unsure } = self.ask(command).await;
         let line = match (answer, how) {
             (Ok(Outcome::Settled(Settled::Completed)), How::Complete)
@@ -141,26 +141,26 @@ impl Caller {
             (Err(rejection), _) => {
                 Line::Refused { run, how, code: rejection.code().to_owned(), unsure }
             }
-            (other, _) => self.journal.trouble(format!("answer to {how:?} of {run}: {other:?}")),
+            (other, _) => self.log.fail(format!("answer to {how:?} of {run}: {other:?}")),
         };
-        self.journal.write(&line);
+        self.log.write(&line);
     }
 
     async fn plan(&self, claimed: &Claimed) -> Plan {
         let payload = match &claimed.input {
             Input::Inline(payload) => payload.clone(),
-            Input::None => self.journal.trouble(format!("{:?} has no payload", claimed.task)),
+            Input::None => self.log.fail(format!("{:?} has no payload", claimed.task)),
             Input::ByKey(key) => loop {
                 match self.engine.payload(key).await {
                     Ok(Some(payload)) => break payload,
-                    Ok(None) => self.journal.trouble(format!("{key:?} does not exist")),
+                    Ok(None) => self.log.fail(format!("{key:?} does not exist")),
                     Err(_) => tokio::time::sleep(PAUSE).await,
                 }
             },
         };
         match serde_json::from_slice(&payload.bytes) {
             Ok(plan) => plan,
-            Err(error) => self.journal.trouble(format!("{payload:?} is not a plan: {error}")),
+            Err(error) => self.log.fail(format!("{payload:?} is not a plan: {error}")),
         }
     }
 }

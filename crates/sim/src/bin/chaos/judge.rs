@@ -12,8 +12,8 @@ use crate::view::View;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Case {
     pub(crate) tasks: u64,
-    /// The journal of each process.
-    pub(crate) journals: Vec<Vec<Line>>,
+    /// The log of each process.
+    pub(crate) logs: Vec<Vec<Line>>,
     pub(crate) view: View,
     /// The log events that the subscriber read during the run.
     pub(crate) seen: Vec<Entry>,
@@ -23,7 +23,7 @@ pub(crate) struct Case {
 type Rule = (&'static str, fn(&Case) -> Vec<String>);
 
 const RULES: &[Rule] = &[
-    ("no process reports trouble", trouble),
+    ("no process reports trouble", unexpected),
     ("the log has no gaps", gapless),
     ("a log event follows from those before it", |case| case.log_state.broken.clone()),
     ("a lane has no more leases than its limit", |case| case.log_state.over_limit.clone()),
@@ -59,7 +59,7 @@ pub(crate) fn broken(case: &Case) -> Vec<String> {
 
 impl Case {
     pub(crate) fn lines(&self) -> impl Iterator<Item = &Line> {
-        self.journals.iter().flatten()
+        self.logs.iter().flatten()
     }
 
     /// The most, in microseconds, by which a log event of a task is earlier than the one before it.
@@ -76,19 +76,19 @@ impl Case {
 
     fn asked(&self) -> BTreeSet<(&Run, How)> {
         let asked = self.lines().filter_map(|line| match line {
-            Line::Asked { run, how } => Some((run, *how)),
+            Line::SettleRequested { run, how } => Some((run, *how)),
             _ => None,
         });
         asked.collect()
     }
 }
 
-fn trouble(case: &Case) -> Vec<String> {
-    let troubles = case.lines().filter(|line| matches!(line, Line::Trouble(_)));
-    let mut found: Vec<String> = troubles.map(|line| format!("{line:?}")).collect();
-    // The first journal is that of the parent, which writes no `Closed` line.
-    for (process, journal) in case.journals.iter().enumerate().skip(1) {
-        if journal.last() != Some(&Line::Closed) {
+fn unexpected(case: &Case) -> Vec<String> {
+    let lines = case.lines().filter(|line| matches!(line, Line::Unexpected(_)));
+    let mut found: Vec<String> = lines.map(|line| format!("{line:?}")).collect();
+    // The first log is that of the parent, which writes no `Closed` line.
+    for (process, log) in case.logs.iter().enumerate().skip(1) {
+        if log.last() != Some(&Line::Closed) {
             found.push(format!("process {process} was not closed"));
         }
     }
@@ -134,8 +134,8 @@ fn leased(case: &Case) -> Vec<String> {
     let active = case.view.tasks.iter().filter(|(_, row)| row.state == "active");
     let mut found: Vec<String> = active.map(|(id, row)| format!("{id}: {row:?}")).collect();
     for (name, lane) in &case.view.lanes {
-        if let Some(gate) = lane.gate.as_ref().filter(|gate| gate.running > 0) {
-            found.push(format!("lane {name} counts {} leases", gate.running));
+        if let Some(limit) = lane.concurrency.as_ref().filter(|limit| limit.running > 0) {
+            found.push(format!("lane {name} counts {} leases", limit.running));
         }
     }
     found
@@ -249,24 +249,24 @@ fn results(case: &Case) -> Vec<String> {
 }
 
 fn seen(case: &Case) -> Vec<String> {
-    let kept = case.view.events.iter().map(|event| {
+    let stored = case.view.events.iter().map(|event| {
         let task = Some(event.task.as_str()).filter(|task| !task.is_empty());
         (event.seq, digest(task, [&event.name, &event.body]))
     });
-    let kept: Vec<Entry> = kept.collect();
-    if kept == case.seen {
+    let stored: Vec<Entry> = stored.collect();
+    if stored == case.seen {
         return Vec::new();
     }
-    let same = kept.iter().zip(&case.seen).take_while(|(kept, seen)| kept == seen).count();
-    let (kept, seen) = (kept.get(same), case.seen.get(same));
-    vec![format!("after {same} log events: read {seen:?}, stored {kept:?}")]
+    let same = stored.iter().zip(&case.seen).take_while(|(stored, seen)| stored == seen).count();
+    let (stored, seen) = (stored.get(same), case.seen.get(same));
+    vec![format!("after {same} log events: read {seen:?}, stored {stored:?}")]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::log_state::LogState;
-    use crate::view::{Event, Gate, Lane, Row};
+    use crate::view::{Event, Lane, LaneLimit, Row};
 
     fn run(id: &str, epoch: u64) -> Run {
         Run { id: id.into(), epoch }
@@ -299,7 +299,7 @@ mod tests {
         ];
         let events = (1..).zip(events).map(|(seq, event)| Event { seq, ..event }).collect();
         let row = |epoch, claims| Row { state: "completed".into(), epoch, claims, attempts: 2 };
-        let lane = Lane { gate: Some(Gate { running: 0 }) };
+        let lane = Lane { concurrency: Some(LaneLimit { running: 0 }) };
         let results = [("0", "0/8"), ("1-a", "1-a/9")];
         let view = View {
             tasks: [("0".into(), row(8, 2)), ("1-a".into(), row(9, 3))].into(),
@@ -310,30 +310,30 @@ mod tests {
         let claimed =
             |run, attempt, worker: &str| Line::Claimed { run, attempt, worker: worker.into() };
         let (code, unsure) = ("stale_fence".to_owned(), false);
-        let journal = vec![
+        let log = vec![
             Line::Created { nth: 0, id: "0".into(), duplicate: false },
             Line::Created { nth: 1, id: "1-a".into(), duplicate: true },
             claimed(run("0", 7), 1, "w"),
-            Line::Asked { run: run("0", 7), how: How::Fail },
+            Line::SettleRequested { run: run("0", 7), how: How::Fail },
             Line::Settled { run: run("0", 7), how: How::Fail },
             claimed(run("1-a", 7), 1, "w"),
             Line::Refused { run: run("1-a", 7), how: How::Complete, code, unsure },
             claimed(run("0", 8), 2, "w"),
-            Line::Asked { run: run("0", 8), how: How::Complete },
+            Line::SettleRequested { run: run("0", 8), how: How::Complete },
             Line::Settled { run: run("0", 8), how: How::Complete },
             Line::Settled { run: run("1-a", 8), how: How::Release },
             claimed(run("1-a", 9), 2, "v"),
-            Line::Asked { run: run("1-a", 9), how: How::Complete },
+            Line::SettleRequested { run: run("1-a", 9), how: How::Complete },
             Line::Over { run: run("1-a", 9) },
             Line::Closed,
         ];
-        let journals = vec![Vec::new(), journal];
-        let mut case = Case { tasks: 2, journals, view, ..Case::default() };
-        case.seen = kept(&case);
+        let logs = vec![Vec::new(), log];
+        let mut case = Case { tasks: 2, logs, view, ..Case::default() };
+        case.seen = stored(&case);
         case
     }
 
-    fn kept(case: &Case) -> Vec<Entry> {
+    fn stored(case: &Case) -> Vec<Entry> {
         let entry = |event: &Event| {
             let task = Some(event.task.as_str()).filter(|task| !task.is_empty());
             (event.seq, digest(task, [&event.name, &event.body]))
@@ -354,11 +354,11 @@ mod tests {
     fn again(case: &mut Case, task: &str, name: &str, body: &str) {
         let seq = case.view.events.len() as u64 + 1;
         case.view.events.push(Event { seq, ..event(task, name, body) });
-        case.seen = kept(case);
+        case.seen = stored(case);
     }
 
     fn said(case: &mut Case, line: Line) {
-        case.journals[1].insert(0, line);
+        case.logs[1].insert(0, line);
     }
 
     #[test]
@@ -370,8 +370,8 @@ mod tests {
     fn every_rule_can_be_broken() {
         type Doctor = fn(&mut Case);
         let cases: &[(&str, Doctor)] = &[
-            ("no process reports trouble", |case| said(case, Line::Trouble("x".into()))),
-            ("no process reports trouble", |case| drop(case.journals[1].pop())),
+            ("no process reports trouble", |case| said(case, Line::Unexpected("x".into()))),
+            ("no process reports trouble", |case| drop(case.logs[1].pop())),
             ("the log has no gaps", |case| drop(case.view.events.remove(9))),
             ("a log event follows from those before it", |case| {
                 again(case, "0", "completed", r#"{"epoch":8}"#);
@@ -400,7 +400,8 @@ mod tests {
                 case.view.tasks.get_mut("0").unwrap().state = "active".into();
             }),
             ("nothing is left leased", |case| {
-                case.view.lanes.get_mut("lane").unwrap().gate = Some(Gate { running: 1 });
+                case.view.lanes.get_mut("lane").unwrap().concurrency =
+                    Some(LaneLimit { running: 1 });
             }),
             ("an acknowledged create exists, once per request", |case| {
                 said(case, Line::Created { nth: 1, id: "1-b".into(), duplicate: false });
@@ -409,7 +410,7 @@ mod tests {
                 case.view.events[13].said.worker = Some("u".into());
             }),
             ("a claimed task was leased to this worker alone", |case| {
-                let claimed = case.journals[1][2].clone();
+                let claimed = case.logs[1][2].clone();
                 said(case, claimed);
             }),
             ("an acknowledged settle is in the log under its fence", |case| {
@@ -431,7 +432,7 @@ mod tests {
                 said(case, Line::Lost { run: run("1-a", 9), code: "stale_fence".into() });
             }),
             ("only submitted settles happened", |case| {
-                case.journals[1].retain(|line| !matches!(line, Line::Asked { .. }));
+                case.logs[1].retain(|line| !matches!(line, Line::SettleRequested { .. }));
             }),
             ("a result is that of the completing lease", |case| {
                 case.view.results.insert("1-a".into(), "1-a/7".into());

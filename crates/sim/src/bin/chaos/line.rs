@@ -1,4 +1,5 @@
-//! The lines of a journal: what a process is about to submit, and every answer that it received.
+//! The lines of a process log: what a process is about to submit, and every answer that it
+//! received.
 
 use std::fmt;
 
@@ -17,7 +18,7 @@ pub(crate) enum Line {
         attempt: u32,
         worker: String,
     },
-    Asked {
+    SettleRequested {
         run: Run,
         how: How,
     },
@@ -56,7 +57,7 @@ pub(crate) enum Line {
     /// Everything was closed in order.
     Closed,
     /// An unexpected event.
-    Trouble(String),
+    Unexpected(String),
 }
 
 /// A task under one lease.

@@ -68,14 +68,14 @@ pub(crate) struct LaneLoad {
 
 impl LogState {
     pub(crate) fn of(events: &[Event]) -> Self {
-        let mut told = Self::default();
+        let mut state = Self::default();
         for event in events {
-            if let Err(what) = told.follow(event) {
+            if let Err(what) = state.follow(event) {
                 let Event { seq, task, name, body, .. } = event;
-                told.broken.push(format!("log event {seq}, {name} of {task}: {what} ({body})"));
+                state.broken.push(format!("log event {seq}, {name} of {task}: {what} ({body})"));
             }
         }
-        told
+        state
     }
 
     /// How many leases ended this way.

@@ -1,5 +1,5 @@
 //! Engine processes on one Postgres, through faults: killed and stopped processes, terminated
-//! connections, crashes of the database. Every caller journals its answers, and a judge compares
+//! connections, crashes of the database. Every caller logs its answers, and a judge compares
 //! them with the database in the end.
 //!
 //! The faults, their order and their times follow from the seed; their effects do not.
@@ -8,13 +8,13 @@
 
 mod caller;
 mod fault;
-mod journal;
 mod judge;
 mod line;
 mod log_state;
 mod node;
 mod options;
 mod process;
+mod process_log;
 mod proxy;
 mod reader;
 mod report;
@@ -31,10 +31,10 @@ use run::Verdict;
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1).peekable();
-    if args.peek().is_some_and(|word| word == "node") {
+    if args.peek().is_some_and(|arg| arg == "node") {
         return node(args.nth(1).as_deref());
     }
-    if args.peek().is_some_and(|word| word == "stopped") {
+    if args.peek().is_some_and(|arg| arg == "stopped") {
         return stopped();
     }
     let options = match Options::read(args) {
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     if passed {
         return ExitCode::SUCCESS;
     }
-    println!("the journals are in {}", folder.keep().display());
+    println!("the logs are in {}", folder.keep().display());
     ExitCode::FAILURE
 }
 

@@ -16,8 +16,8 @@ use windlass_worker::{
 };
 
 use crate::caller::Caller;
-use crate::journal::{self, Journal};
 use crate::line::{How, Line, Run};
+use crate::process_log::{self, ProcessLog};
 use crate::task_spec::{FREE, KIND, LANES, LIMITED, Plan, SINGLE, TaskSpec};
 use crate::watched::Watched;
 
@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Orders {
     pub(crate) url: String,
-    /// The folder of the journals.
+    /// The folder of the logs.
     pub(crate) folder: PathBuf,
     pub(crate) process: usize,
     pub(crate) processes: usize,
@@ -73,11 +73,11 @@ pub(crate) async fn open(url: &str) -> PostgresStore {
 
 pub(crate) fn run(orders: Orders) -> Result<(), Error> {
     let Orders { folder, process, life, .. } = &orders;
-    let acknowledged = journal::read(folder, *process).expect("a journal can be read");
-    let journal = Journal::create(folder, *process, *life).expect("a file can be created");
-    let journal = Arc::new(journal);
-    let hook = journal.clone();
-    std::panic::set_hook(Box::new(move |panic| hook.trouble(panic.to_string())));
+    let acknowledged = process_log::read(folder, *process).expect("a process log can be read");
+    let log = ProcessLog::create(folder, *process, *life).expect("a file can be created");
+    let log = Arc::new(log);
+    let hook = log.clone();
+    std::panic::set_hook(Box::new(move |panic| hook.fail(panic.to_string())));
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(THREADS).enable_all().build();
     let created = acknowledged.iter().filter_map(|line| match line {
@@ -85,42 +85,42 @@ pub(crate) fn run(orders: Orders) -> Result<(), Error> {
         _ => None,
     });
     let created = Arc::new(created.collect::<BTreeSet<u64>>());
-    runtime.expect("a runtime can be created").block_on(live(orders, journal, created))
+    runtime.expect("a runtime can be created").block_on(live(orders, log, created))
 }
 
 async fn live(
     orders: Orders,
-    journal: Arc<Journal>,
+    log: Arc<ProcessLog>,
     created: Arc<BTreeSet<u64>>,
 ) -> Result<(), Error> {
-    let mut told = hear();
-    let store = Watched { store: open(&orders.url).await, journal: journal.clone() };
+    let mut commands = read_commands();
+    let store = Watched { store: open(&orders.url).await, log: log.clone() };
     let engine = Engine::with_store(store, Config::default()).await?;
     let name = format!("{}.{}", orders.process, orders.life);
-    let caller = Caller { engine: engine.clone(), journal: journal.clone(), name };
+    let caller = Caller { engine: engine.clone(), log: log.clone(), name };
     let orders = Arc::new(orders);
     for creator in 0..orders.creators {
         tokio::spawn(create(caller.clone(), orders.clone(), created.clone(), creator));
     }
-    let hands = (orders.workers / 4).max(1);
-    for _ in 0..hands {
+    let callers = (orders.workers / 4).max(1);
+    for _ in 0..callers {
         tokio::spawn(caller.clone().work());
     }
-    let running = work(&caller, orders.workers.saturating_sub(hands).max(1))?;
+    let running = work(&caller, orders.workers.saturating_sub(callers).max(1))?;
     // Receives the parent's command to close, or the end of the parent.
-    if told.recv().await.is_none() {
+    if commands.recv().await.is_none() {
         return Ok(());
     }
     running.drain(Duration::ZERO).await;
     engine.shutdown().await?;
     let Stats { batches, conflicts, sweeps, .. } = engine.stats();
-    journal.write(&Line::Worked { batches, conflicts, sweeps });
-    journal.write(&Line::Closed);
+    log.write(&Line::Worked { batches, conflicts, sweeps });
+    log.write(&Line::Closed);
     Ok(())
 }
 
 /// The parent's command to close. This process exits with its parent.
-fn hear() -> tokio::sync::mpsc::UnboundedReceiver<()> {
+fn read_commands() -> tokio::sync::mpsc::UnboundedReceiver<()> {
     let (said, heard) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -149,31 +149,31 @@ async fn create(caller: Caller, orders: Arc<Orders>, created: Arc<BTreeSet<u64>>
 }
 
 pub(crate) fn work(caller: &Caller, slots: usize) -> Result<WorkerHandle, Error> {
-    let (journal, listener) = (caller.journal.clone(), caller.journal.clone());
+    let (log, listener) = (caller.log.clone(), caller.log.clone());
     let name = caller.name.clone();
     Worker::new(caller.engine.clone(), name.as_str())
         .lanes([FREE, LIMITED, SINGLE])
         .concurrency(slots)
         .lease(LEASE)
         .on_settled(move |settlement| write_down(&listener, settlement))
-        .handler(KIND, move |context, plan| handle(journal.clone(), name.clone(), context, plan))
+        .handler(KIND, move |context, plan| handle(log.clone(), name.clone(), context, plan))
         .start()
 }
 
 async fn handle(
-    journal: Arc<Journal>,
+    log: Arc<ProcessLog>,
     worker: String,
     context: Context,
     plan: Plan,
 ) -> Result<String, Failure> {
     let (run, attempt) = (run_of(&context.fence()), context.attempt());
-    journal.write(&Line::Claimed { run: run.clone(), attempt, worker });
+    log.write(&Line::Claimed { run: run.clone(), attempt, worker });
     if plan == Plan::Slowly {
         tokio::time::sleep(LEASE * 3 / 2).await;
     }
     let fails = matches!(plan, Plan::FailFirst(times) if attempt <= times);
     let how = if fails { How::Fail } else { How::Complete };
-    journal.write(&Line::Asked { run: run.clone(), how });
+    log.write(&Line::SettleRequested { run: run.clone(), how });
     if fails { Err(Failure::transient(run)) } else { Ok(run.to_string()) }
 }
 
@@ -182,23 +182,23 @@ fn run_of(fence: &windlass_core::Fence) -> Run {
 }
 
 /// A worker retries a settle, so that a rejected one may have been committed before.
-fn write_down(journal: &Journal, settlement: &AttemptReport) {
+fn write_down(log: &ProcessLog, settlement: &AttemptReport) {
     let run = run_of(&settlement.fence);
     let how = match &settlement.request {
         Some(SettleRequest::Complete(_)) => How::Complete,
         Some(SettleRequest::Fail(_)) => How::Fail,
         Some(SettleRequest::Release) => How::Release,
-        Some(SettleRequest::Snooze { .. }) => journal.trouble(format!("{run} was snoozed")),
-        Some(SettleRequest::Suspend) => journal.trouble(format!("{run} was suspended")),
-        Some(SettleRequest::WaitChildren) => journal.trouble(format!("{run} waits for children")),
+        Some(SettleRequest::Snooze { .. }) => log.fail(format!("{run} was snoozed")),
+        Some(SettleRequest::Suspend) => log.fail(format!("{run} was suspended")),
+        Some(SettleRequest::WaitChildren) => log.fail(format!("{run} waits for children")),
         None => match &settlement.result {
             SettleResult::Lost(rejection) => {
-                return journal.write(&Line::Lost { run, code: rejection.code().to_owned() });
+                return log.write(&Line::Lost { run, code: rejection.code().to_owned() });
             }
-            _ => return journal.write(&Line::Over { run }),
+            _ => return log.write(&Line::Over { run }),
         },
     };
-    journal.write(&match &settlement.result {
+    log.write(&match &settlement.result {
         SettleResult::Settled => Line::Settled { run, how },
         SettleResult::Refused(error) => {
             Line::Refused { run, how, code: error.code().to_owned(), unsure: true }

@@ -23,27 +23,27 @@ pub(crate) enum Cut {
     /// The statement arrives whole, and nothing after it.
     After(&'static str),
     /// The statement is executed; the process receives no answer.
-    Answer(&'static str),
+    Response(&'static str),
 }
 
 #[derive(Debug)]
 pub(crate) struct Proxy {
     folder: TempDir,
-    gate: Arc<Gate>,
+    barrier: Arc<Barrier>,
 }
 
 #[derive(Debug)]
-struct Gate {
+struct Barrier {
     cut: Cut,
-    taken: AtomicBool,
+    used: AtomicBool,
     reached: watch::Sender<bool>,
     open: watch::Sender<bool>,
 }
 
-impl Gate {
+impl Barrier {
     /// Only the first statement that matches is held.
     fn is_here(&self, cut: Cut) -> bool {
-        self.cut == cut && !self.taken.swap(true, Ordering::SeqCst)
+        self.cut == cut && !self.used.swap(true, Ordering::SeqCst)
     }
 
     async fn hold(&self) {
@@ -57,9 +57,9 @@ impl Proxy {
     pub(crate) fn to(server: &Path, cut: Cut) -> std::io::Result<Self> {
         let folder = tempfile::tempdir()?;
         let (reached, open) = (watch::Sender::new(false), watch::Sender::new(false));
-        let gate = Arc::new(Gate { cut, taken: AtomicBool::new(false), reached, open });
+        let barrier = Arc::new(Barrier { cut, used: AtomicBool::new(false), reached, open });
         let listener = UnixListener::bind(folder.path().join(SOCKET))?;
-        let (server, held) = (server.join(SOCKET), gate.clone());
+        let (server, held) = (server.join(SOCKET), barrier.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 // An unavailable server is unavailable to the process as well.
@@ -68,7 +68,7 @@ impl Proxy {
                 }
             }
         });
-        Ok(Self { folder, gate })
+        Ok(Self { folder, barrier })
     }
 
     pub(crate) fn socket(&self) -> &Path {
@@ -77,36 +77,37 @@ impl Proxy {
 
     /// Returns when a message is held.
     pub(crate) async fn reached(&self) {
-        let _ = self.gate.reached.subscribe().wait_for(|reached| *reached).await;
+        let _ = self.barrier.reached.subscribe().wait_for(|reached| *reached).await;
     }
 
     /// Releases all messages.
     pub(crate) fn open(&self) {
-        self.gate.open.send_replace(true);
+        self.barrier.open.send_replace(true);
     }
 }
 
-fn carry(client: UnixStream, server: UnixStream, gate: Arc<Gate>) {
-    let ((asks, hears), (answers, is_asked)) = (client.into_split(), server.into_split());
-    let deaf = Arc::new(AtomicBool::new(false));
-    tokio::spawn(carry_answers(answers, hears, gate.clone(), deaf.clone()));
+fn carry(client: UnixStream, server: UnixStream, barrier: Arc<Barrier>) {
+    let ((requests, to_client), (responses, to_server)) =
+        (client.into_split(), server.into_split());
+    let hold_response = Arc::new(AtomicBool::new(false));
+    tokio::spawn(carry_responses(responses, to_client, barrier.clone(), hold_response.clone()));
     tokio::spawn(async move {
-        let mut talk = Talk::default();
+        let mut connection = Connection::default();
         // When either side closes, so does the other.
-        let _ = talk.carry(asks, is_asked, &gate, &deaf).await;
+        let _ = connection.carry(requests, to_server, &barrier, &hold_response).await;
     });
 }
 
-async fn carry_answers(
+async fn carry_responses(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    gate: Arc<Gate>,
-    deaf: Arc<AtomicBool>,
+    barrier: Arc<Barrier>,
+    hold_response: Arc<AtomicBool>,
 ) {
     let mut bytes = vec![0; 65_536];
     while let Ok(read) = from.read(&mut bytes).await {
-        if deaf.swap(false, Ordering::SeqCst) {
-            gate.hold().await;
+        if hold_response.swap(false, Ordering::SeqCst) {
+            barrier.hold().await;
         }
         if read == 0 || to.write_all(&bytes[..read]).await.is_err() {
             return;
@@ -116,7 +117,7 @@ async fn carry_answers(
 
 /// The state of one connection.
 #[derive(Debug, Default)]
-struct Talk {
+struct Connection {
     bytes: Vec<u8>,
     greeted: bool,
     /// Its prepared statements, by name.
@@ -125,23 +126,25 @@ struct Talk {
     writes: bool,
 }
 
-impl Talk {
+impl Connection {
     async fn carry(
         &mut self,
         mut from: OwnedReadHalf,
         mut to: OwnedWriteHalf,
-        gate: &Gate,
-        deaf: &AtomicBool,
+        barrier: &Barrier,
+        hold_response: &AtomicBool,
     ) -> std::io::Result<()> {
         let mut ends_with_this = false;
         while from.read_buf(&mut self.bytes).await? > 0 {
             while let Some(message) = self.next() {
                 let text = self.statement(&message).unwrap_or_default();
-                if let Some(cut) = cut_at(gate.cut, &text, self.writes) {
+                if let Some(cut) = cut_at(barrier.cut, &text, self.writes) {
                     match cut {
-                        Cut::Before(_) if gate.is_here(cut) => gate.hold().await,
-                        Cut::After(_) => ends_with_this |= gate.is_here(cut),
-                        Cut::Answer(_) if gate.is_here(cut) => deaf.store(true, Ordering::SeqCst),
+                        Cut::Before(_) if barrier.is_here(cut) => barrier.hold().await,
+                        Cut::After(_) => ends_with_this |= barrier.is_here(cut),
+                        Cut::Response(_) if barrier.is_here(cut) => {
+                            hold_response.store(true, Ordering::SeqCst)
+                        }
                         _ => {}
                     }
                 }
@@ -153,7 +156,7 @@ impl Talk {
                 to.write_all(&message).await?;
                 // A statement ends with its sync.
                 if message[0] == b'S' && std::mem::take(&mut ends_with_this) {
-                    gate.hold().await;
+                    barrier.hold().await;
                 }
             }
         }
@@ -194,7 +197,7 @@ impl Talk {
 fn cut_at(cut: Cut, statement: &str, writes: bool) -> Option<Cut> {
     let fits = match cut {
         Cut::Nowhere => false,
-        Cut::Before(part) | Cut::After(part) | Cut::Answer(part) => match part {
+        Cut::Before(part) | Cut::After(part) | Cut::Response(part) => match part {
             "BEGIN" => statement == part,
             "COMMIT" => statement == part && writes,
             part => statement.contains(part),

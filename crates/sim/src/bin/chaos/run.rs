@@ -12,19 +12,19 @@ use windlass_store_test::postgres::Server;
 
 use crate::caller::Caller;
 use crate::fault::{Fault, Kind, plan};
-use crate::journal::{self, Journal};
 use crate::judge::{Case, broken};
 use crate::log_state::LogState;
 use crate::node::{Orders, open, unix_ms};
 use crate::options::Options;
 use crate::process::Process;
+use crate::process_log::{self, ProcessLog};
 use crate::reader::Reader;
 use crate::report::Figures;
 use crate::task_spec::{LANES, LIMITS, TaskSpec};
 use crate::view::View;
 use crate::watched::Watched;
 
-/// The parent's number among the journals. The processes count from one.
+/// The parent's number among the logs. The processes count from one.
 const PARENT: usize = 0;
 /// The schema of a URL that names none.
 const SCHEMA: &str = "windlass";
@@ -74,10 +74,10 @@ pub(crate) async fn run(options: &Options, folder: &Path) -> Result<Verdict, Str
     until_all_seen(view.events.len() as u64, &reader).await;
     let restarts = reader.restarts();
     engine.shutdown().await.map_err(|error| error.to_string())?;
-    let journals = (PARENT..=options.processes).map(|process| journal::read(folder, process));
+    let logs = (PARENT..=options.processes).map(|process| process_log::read(folder, process));
     let case = Case {
         tasks: options.tasks,
-        journals: journals.collect::<Result<_, _>>()?,
+        logs: logs.collect::<Result<_, _>>()?,
         log_state: LogState::of(&view.events),
         seen: reader.end().await?,
         view,
@@ -92,13 +92,13 @@ pub(crate) async fn run(options: &Options, folder: &Path) -> Result<Verdict, Str
 
 /// Creates every lane, with its limit, before any claim.
 async fn prepare(options: &Options, folder: &Path, url: &str) -> Result<Engine, String> {
-    let journal = Journal::create(folder, PARENT, 0).map_err(|error| error.to_string())?;
-    let journal = Arc::new(journal);
-    let store = Watched { store: open(url).await, journal: journal.clone() };
+    let log = ProcessLog::create(folder, PARENT, 0).map_err(|error| error.to_string())?;
+    let log = Arc::new(log);
+    let store = Watched { store: open(url).await, log: log.clone() };
     // It only reads: background work is left to the processes.
     let config = Config { background: false, ..Config::default() };
     let engine = Engine::with_store(store, config).await.map_err(|error| error.to_string())?;
-    let caller = Caller { engine: engine.clone(), journal, name: "parent".into() };
+    let caller = Caller { engine: engine.clone(), log, name: "parent".into() };
     for nth in options.tasks - LANES.len() as u64..options.tasks {
         caller.create(&TaskSpec::new(options.seed, nth, options.tasks)).await;
     }

@@ -12,12 +12,12 @@ use windlass_engine::{Config, Engine};
 use windlass_store_test::postgres::{Server, url};
 
 use crate::caller::Caller;
-use crate::journal::{self, Journal};
 use crate::judge::{Case, broken};
 use crate::line::Line;
 use crate::log_state::LogState;
 use crate::node::{Orders, open, work};
 use crate::process::Process;
+use crate::process_log::{self, ProcessLog};
 use crate::proxy::{Cut, Proxy};
 use crate::reader::Reader;
 use crate::run::{limit_lanes, until_all_seen};
@@ -39,20 +39,20 @@ enum Moment {
 
 const PHASES: &[(&str, Moment)] = &[
     ("before BEGIN", Moment::At(Cut::Before("BEGIN"))),
-    ("after BEGIN", Moment::At(Cut::Answer("pg_current_xact_id"))),
-    ("after the load, with locked lanes", Moment::At(Cut::Answer(r#""contended" IS NOT NULL"#))),
-    ("after the load, with rows taken", Moment::At(Cut::Answer("SKIP LOCKED"))),
+    ("after BEGIN", Moment::At(Cut::Response("pg_current_xact_id"))),
+    ("after the load, with locked lanes", Moment::At(Cut::Response(r#""contended" IS NOT NULL"#))),
+    ("after the load, with rows taken", Moment::At(Cut::Response("SKIP LOCKED"))),
     ("in the commit, before the log's lock", Moment::At(Cut::Before("pg_advisory_xact_lock"))),
     ("in the commit, with the log's lock", Moment::At(Cut::After("pg_advisory_xact_lock"))),
     ("in the commit, before COMMIT", Moment::At(Cut::Before("COMMIT"))),
-    ("after COMMIT was sent", Moment::At(Cut::Answer("COMMIT"))),
+    ("after COMMIT was sent", Moment::At(Cut::Response("COMMIT"))),
     ("while it listens", Moment::Idle),
     ("while its handlers run", Moment::Working),
     ("silence before BEGIN", Moment::Silent(Cut::Before("BEGIN"))),
-    ("silence after the load", Moment::Silent(Cut::Answer("SKIP LOCKED"))),
-    ("silence after COMMIT", Moment::Silent(Cut::Answer("COMMIT"))),
-    ("silence while it reads", Moment::Silent(Cut::Answer("payload"))),
-    ("silence while it listens", Moment::Silent(Cut::Answer("LISTEN"))),
+    ("silence after the load", Moment::Silent(Cut::Response("SKIP LOCKED"))),
+    ("silence after COMMIT", Moment::Silent(Cut::Response("COMMIT"))),
+    ("silence while it reads", Moment::Silent(Cut::Response("payload"))),
+    ("silence while it listens", Moment::Silent(Cut::Response("LISTEN"))),
 ];
 
 /// Tasks that exist when the process starts, that are created while it is stopped, and that are
@@ -149,21 +149,21 @@ impl Stage<'_> {
         let view = tokio::task::block_in_place(|| View::read(self.server, &self.schema()))?;
         until_all_seen(view.events.len() as u64, &reader).await;
         caller.engine.shutdown().await.map_err(|error| failed(&error))?;
-        let journals = [journal::read(self.folder, PARENT)?, journal::read(self.folder, 1)?];
+        let logs = [process_log::read(self.folder, PARENT)?, process_log::read(self.folder, 1)?];
         let log_state = LogState::of(&view.events);
-        let (journals, seen) = (journals.into(), reader.end().await?);
-        Ok((took, broken(&Case { tasks: TASKS, journals, view, seen, log_state })))
+        let (logs, seen) = (logs.into(), reader.end().await?);
+        Ok((took, broken(&Case { tasks: TASKS, logs, view, seen, log_state })))
     }
 
     /// An engine in this process, connected directly to the server.
     async fn other_node(&self) -> Result<Caller, String> {
-        let journal = Journal::create(self.folder, PARENT, 0).map_err(|error| error.to_string())?;
-        let journal = Arc::new(journal);
+        let log = ProcessLog::create(self.folder, PARENT, 0).map_err(|error| error.to_string())?;
+        let log = Arc::new(log);
         let url = format!("{}&schema={}", self.server.url(), self.schema());
-        let store = Watched { store: open(&url).await, journal: journal.clone() };
+        let store = Watched { store: open(&url).await, log: log.clone() };
         let engine = Engine::with_store(store, Config::default()).await;
         let engine = engine.map_err(|error| error.to_string())?;
-        Ok(Caller { engine, journal, name: "parent".into() })
+        Ok(Caller { engine, log, name: "parent".into() })
     }
 
     fn orders(&self, proxy: &Proxy) -> Orders {
@@ -188,7 +188,7 @@ impl Stage<'_> {
             Moment::Idle => until(|| reader.completed() >= PER_STEP).await,
             Moment::Working => {
                 let claimed = |line: &Line| matches!(line, Line::Claimed { .. });
-                let read = || journal::read(self.folder, 1).unwrap_or_default();
+                let read = || process_log::read(self.folder, 1).unwrap_or_default();
                 until(|| read().iter().filter(|line| claimed(line)).count() >= WORKERS).await;
             }
         }

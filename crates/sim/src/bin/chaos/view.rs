@@ -55,11 +55,11 @@ pub(crate) struct Said {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Lane {
-    pub(crate) gate: Option<Gate>,
+    pub(crate) concurrency: Option<LaneLimit>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Gate {
+pub(crate) struct LaneLimit {
     pub(crate) running: u32,
 }
 

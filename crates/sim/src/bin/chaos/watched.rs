@@ -7,13 +7,13 @@ use windlass_core::{LogEvent, Payload, PayloadKey, StoredRow, Value};
 use windlass_store::{CommitId, Count, Description, Notifications, Query, Store, StoreError, Tx};
 use windlass_store_postgres::PostgresStore;
 
-use crate::journal::Journal;
 use crate::line::Line;
+use crate::process_log::ProcessLog;
 
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(crate) store: PostgresStore,
-    pub(crate) journal: Arc<Journal>,
+    pub(crate) log: Arc<ProcessLog>,
 }
 
 #[async_trait]
@@ -24,7 +24,7 @@ impl Store for Watched {
 
     async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
         let outcome = self.store.outcome(ticket).await;
-        self.journal.write(&Line::LookedUp { committed: outcome.as_ref().ok().copied() });
+        self.log.write(&Line::LookedUp { committed: outcome.as_ref().ok().copied() });
         outcome
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Word {
+pub(crate) enum Instruction {
     Ask(Ask),
     /// Releases the held handlers.
     Go,
@@ -32,6 +32,6 @@ pub(crate) enum By {
 pub(crate) enum Line {
     Ready,
     Begun { key: String },
-    Told { key: String, answer: String, replayed: bool },
+    Responded { key: String, answer: String, replayed: bool },
     Refused { key: String, code: String },
 }

@@ -22,7 +22,7 @@ use windlass_core::{RequestTtls, limits};
 use windlass_engine::{Config, Engine, Error, OnInFlight, RequestPolicy};
 
 use crate::bank::Bank;
-use crate::line::{Line, Word};
+use crate::line::{Instruction, Line};
 use crate::payments::Payments;
 use crate::stage::Stage;
 use crate::watched::Watched;
@@ -69,12 +69,12 @@ fn main() -> Result<(), Error> {
 }
 
 /// The parent's commands.
-fn hear() -> mpsc::UnboundedReceiver<Word> {
+fn hear() -> mpsc::UnboundedReceiver<Instruction> {
     let (said, heard) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            let word = serde_json::from_str(&line).expect("the parent writes commands");
-            if said.send(word).is_err() {
+            let instruction = serde_json::from_str(&line).expect("the parent writes commands");
+            if said.send(instruction).is_err() {
                 return;
             }
         }
@@ -96,10 +96,10 @@ async fn live(orders: Orders) -> Result<(), Error> {
     let workers = workers.collect::<Result<Vec<_>, _>>()?;
     stage.say(&Line::Ready);
     let mut calls = JoinSet::new();
-    while let Some(word) = heard.recv().await {
-        match word {
-            Word::Go => drop(go.send_replace(true)),
-            Word::Ask(ask) => {
+    while let Some(instruction) = heard.recv().await {
+        match instruction {
+            Instruction::Go => drop(go.send_replace(true)),
+            Instruction::Ask(ask) => {
                 for _ in 0..ask.times {
                     calls.spawn(payments.clone().serve(ask.clone()));
                 }

@@ -47,7 +47,7 @@ impl Payments {
         }
         self.stage.reach("answered");
         self.stage.say(&match answered {
-            Ok((answer, replayed)) => Line::Told { key, answer, replayed },
+            Ok((answer, replayed)) => Line::Responded { key, answer, replayed },
             Err(code) => Line::Refused { key, code },
         });
     }

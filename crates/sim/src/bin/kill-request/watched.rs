@@ -27,10 +27,10 @@ fn steps(changes: &ChangeSet) -> Vec<&'static str> {
     let reserves = inserts(Table::Admission) || updates(Table::Admission);
     let steps = [
         ("create", inserts(Table::Task)),
-        ("reserve", reserves && !keeps("answer")),
+        ("reserve", reserves && !keeps("response")),
         ("claim", inserts(Table::Effect)),
         ("keep", keeps("effect")),
-        ("answer", keeps("answer")),
+        ("answer", keeps("response")),
         ("complete", keeps("result")),
     ];
     steps.into_iter().filter(|(_, is_done)| *is_done).map(|(step, _)| step).collect()

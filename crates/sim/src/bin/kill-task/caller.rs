@@ -45,36 +45,36 @@ impl Caller {
                     tokio::time::sleep(PAUSE).await;
                 }
                 Err(Error::ShuttingDown) => std::future::pending().await,
-                Err(error) => self.stage.trouble(format!("{command:?} failed: {error}")),
+                Err(error) => self.stage.fail(format!("{command:?} failed: {error}")),
             }
         }
     }
 
     pub(crate) async fn create(&self, spec: TaskSpec) {
-        self.stage.say(&Line::AskedCreate(spec.clone()));
+        self.stage.say(&Line::CreateRequested(spec.clone()));
         self.stage.reach("create.asked");
         let answer = self.ask(Create::one(new_task(&spec)).into()).await;
         self.stage.reach("create.answered");
         let created = match answer {
             Ok(Outcome::Created(mut created)) => created.pop().expect("one task, one answer"),
-            Ok(other) => self.stage.trouble(format!("unexpected answer to {spec:?}: {other:?}")),
-            Err(Refused(code)) => self.stage.trouble(format!("{spec:?} was rejected: {code}")),
+            Ok(other) => self.stage.fail(format!("unexpected answer to {spec:?}: {other:?}")),
+            Err(Refused(code)) => self.stage.fail(format!("{spec:?} was rejected: {code}")),
         };
         if created.duplicate {
             self.stage.make_room();
         }
-        let (kept, duplicate) = (created.id.to_string(), created.duplicate);
-        self.stage.say(&Line::Created { spec, kept, duplicate });
+        let (stored_id, duplicate) = (created.id.to_string(), created.duplicate);
+        self.stage.say(&Line::Created { spec, stored_id, duplicate });
     }
 
     pub(crate) async fn settle(&self, act: &Act) {
-        self.stage.say(&Line::AskedSettle(act.clone()));
+        self.stage.say(&Line::SettleRequested(act.clone()));
         self.stage.reach("settle.asked");
         let answer = self.ask(command(act)).await;
         self.stage.reach("settle.answered");
         match answer {
             Ok(Outcome::Settled(answer)) => self.settled(act, answer),
-            Ok(other) => self.stage.trouble(format!("unexpected answer to {act:?}: {other:?}")),
+            Ok(other) => self.stage.fail(format!("unexpected answer to {act:?}: {other:?}")),
             Err(Refused(code)) => {
                 self.stage.say(&Line::Refused { act: act.clone(), code: code.to_owned() });
             }
@@ -103,7 +103,7 @@ impl Caller {
                 }
                 Err(Error::Store(_) | Error::OutcomeUnknown) => tokio::time::sleep(PAUSE).await,
                 Err(Error::ShuttingDown) => return,
-                Err(error) => self.stage.trouble(format!("a claim failed: {error}")),
+                Err(error) => self.stage.fail(format!("a claim failed: {error}")),
             }
         }
     }
@@ -113,7 +113,7 @@ impl Caller {
         let fence = claimed.task.fence();
         let begun = match self.ask(Begin { fence: fence.clone() }.into()).await {
             Ok(Outcome::Begun(run)) => run,
-            Ok(other) => self.stage.trouble(format!("unexpected answer to a begin: {other:?}")),
+            Ok(other) => self.stage.fail(format!("unexpected answer to a begin: {other:?}")),
             // The lease has expired.
             Err(Refused(_)) => return,
         };
@@ -152,12 +152,12 @@ impl Caller {
     async fn plan(&self, claimed: &Claimed) -> Plan {
         let payload = match &claimed.input {
             Input::Inline(payload) => payload.clone(),
-            Input::None => self.stage.trouble(format!("{:?} has no payload", claimed.task)),
+            Input::None => self.stage.fail(format!("{:?} has no payload", claimed.task)),
             Input::ByKey(key) => self.fetch(key).await,
         };
         match serde_json::from_slice(&payload.bytes) {
             Ok(plan) => plan,
-            Err(error) => self.stage.trouble(format!("{payload:?} does not decode: {error}")),
+            Err(error) => self.stage.fail(format!("{payload:?} does not decode: {error}")),
         }
     }
 
@@ -165,7 +165,7 @@ impl Caller {
         loop {
             match self.engine.payload(key).await {
                 Ok(Some(payload)) => return payload,
-                Ok(None) => self.stage.trouble(format!("{key:?} does not exist")),
+                Ok(None) => self.stage.fail(format!("{key:?} does not exist")),
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
@@ -178,7 +178,7 @@ pub(crate) fn end(plan: Plan, attempt: u32) -> How {
         Plan::Complete | Plan::CompleteSlowly | Plan::ReleaseFirst | Plan::Stall => How::Complete,
         Plan::CompleteSecond if attempt > 1 => How::Complete,
         Plan::CompleteSecond | Plan::FailAlways => How::Fail,
-        Plan::GiveUp => How::GiveUp,
+        Plan::NonRetryable => How::NonRetryable,
     }
 }
 
@@ -208,7 +208,7 @@ fn command(act: &Act) -> Command {
             Complete { fence, result }.into()
         }
         How::Fail => fail(FailureClass::Transient, Retry::Policy).into(),
-        How::GiveUp => fail(FailureClass::Permanent, Retry::Never).into(),
+        How::NonRetryable => fail(FailureClass::Permanent, Retry::Never).into(),
         How::Release => Release { fence }.into(),
     }
 }

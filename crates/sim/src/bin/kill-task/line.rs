@@ -14,10 +14,10 @@ pub(crate) enum Line {
     At {
         step: String,
     },
-    AskedCreate(TaskSpec),
+    CreateRequested(TaskSpec),
     Created {
         spec: TaskSpec,
-        kept: String,
+        stored_id: String,
         duplicate: bool,
     },
     /// Printed before the attempt does anything.
@@ -26,7 +26,7 @@ pub(crate) enum Line {
         epoch: u64,
         attempt: u32,
     },
-    AskedSettle(Act),
+    SettleRequested(Act),
     /// A worker does not pass the answer on.
     Settled {
         act: Act,
@@ -39,7 +39,7 @@ pub(crate) enum Line {
     /// Everything was closed in order.
     Closed,
     /// An unexpected event.
-    Trouble(String),
+    Unexpected(String),
 }
 
 /// A task to create.
@@ -63,7 +63,7 @@ pub(crate) enum Plan {
     /// Released once, in the callers' lane.
     ReleaseFirst,
     FailAlways,
-    GiveUp,
+    NonRetryable,
     /// Settled only after the lease has expired, in the callers' lane.
     Stall,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Act {
 pub(crate) enum How {
     Complete,
     Fail,
-    GiveUp,
+    NonRetryable,
     Release,
 }
 
@@ -92,6 +92,6 @@ impl Act {
 
     /// Whether it ends its task: a repeated settle then always gets the same answer.
     pub(crate) fn ends(&self) -> bool {
-        matches!(self.how, How::Complete | How::GiveUp)
+        matches!(self.how, How::Complete | How::NonRetryable)
     }
 }

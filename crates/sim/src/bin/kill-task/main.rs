@@ -38,7 +38,7 @@ const PLANS: [Plan; 7] = [
     Plan::CompleteSecond,
     Plan::ReleaseFirst,
     Plan::FailAlways,
-    Plan::GiveUp,
+    Plan::NonRetryable,
     Plan::Stall,
 ];
 
@@ -93,7 +93,7 @@ fn main() -> Result<(), Error> {
 
 /// Reports a panic anywhere to the parent, as a bug.
 fn report_panics(stage: Arc<Stage>) {
-    std::panic::set_hook(Box::new(move |panic| stage.trouble(panic.to_string())));
+    std::panic::set_hook(Box::new(move |panic| stage.fail(panic.to_string())));
 }
 
 /// The parent's commands. This process exits with its parent.
@@ -116,7 +116,7 @@ async fn live(orders: Arc<Orders>, stage: Arc<Stage>) -> Result<(), Error> {
     let options = Options { failpoints, ..Options::default() };
     let store = match SqliteStore::open_with(&orders.file, options) {
         Ok(store) => store,
-        Err(error) => stage.trouble(format!("opening the file failed: {error}")),
+        Err(error) => stage.fail(format!("opening the file failed: {error}")),
     };
     let watched = Watched { store, stage: stage.clone() };
     let engine = Engine::with_store(watched, Config::default()).await?;
@@ -133,7 +133,7 @@ async fn live(orders: Arc<Orders>, stage: Arc<Stage>) -> Result<(), Error> {
     if orders.creators == 0 {
         everything_ended(&engine).await?;
     } else {
-        while heard.recv().await.is_some_and(|word| word != "close") {}
+        while heard.recv().await.is_some_and(|line| line != "close") {}
     }
     running.drain(Duration::ZERO).await;
     engine.shutdown().await?;
@@ -143,11 +143,11 @@ async fn live(orders: Arc<Orders>, stage: Arc<Stage>) -> Result<(), Error> {
 
 /// Repeats unanswered commands, until the parent sends `go`.
 async fn ask_again(caller: &Caller, heard: &mut mpsc::UnboundedReceiver<String>) {
-    while let Some(word) = heard.recv().await.filter(|word| word != "go") {
-        match serde_json::from_str(&word) {
-            Ok(Line::AskedCreate(spec)) => caller.create(spec).await,
-            Ok(Line::AskedSettle(act)) => caller.settle(&act).await,
-            other => caller.stage.trouble(format!("{word} cannot be repeated: {other:?}")),
+    while let Some(line) = heard.recv().await.filter(|line| line != "go") {
+        match serde_json::from_str(&line) {
+            Ok(Line::CreateRequested(spec)) => caller.create(spec).await,
+            Ok(Line::SettleRequested(act)) => caller.settle(&act).await,
+            other => caller.stage.fail(format!("{line} cannot be repeated: {other:?}")),
         }
     }
 }
@@ -179,14 +179,14 @@ async fn handle(stage: Arc<Stage>, context: Context, plan: Plan) -> Result<Strin
     }
     let act = Act { id, epoch, how: caller::end(plan, attempt) };
     stage.returns(&act);
-    stage.say(&Line::AskedSettle(act.clone()));
+    stage.say(&Line::SettleRequested(act.clone()));
     if act.ends() {
         stage.make_room();
     }
     stage.reach("handler.done");
     match act.how {
         How::Complete => Ok(act.mark()),
-        How::GiveUp => Err(Failure::non_retryable(act.mark())),
+        How::NonRetryable => Err(Failure::non_retryable(act.mark())),
         How::Fail | How::Release => Err(Failure::transient(act.mark())),
     }
 }

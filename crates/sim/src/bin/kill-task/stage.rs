@@ -55,8 +55,8 @@ impl Stage {
     }
 
     /// Reports an unexpected event, and stops.
-    pub(crate) fn trouble(&self, what: String) -> ! {
-        self.say(&Line::Trouble(what));
+    pub(crate) fn fail(&self, what: String) -> ! {
+        self.say(&Line::Unexpected(what));
         hold()
     }
 

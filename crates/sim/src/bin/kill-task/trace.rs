@@ -68,7 +68,7 @@ impl Listener {
     fn settled(&self, fields: &Fields) {
         let (id, epoch) = (fields.get("task"), fields.get("epoch"));
         let Ok(epoch) = epoch.parse() else {
-            self.0.trouble(format!("a settle without an epoch: {fields:?}"));
+            self.0.fail(format!("a settle without an epoch: {fields:?}"));
         };
         let act = match fields.get("command") {
             // A draining worker releases open leases, whatever the handler returned.

@@ -67,9 +67,9 @@ impl Life {
         life
     }
 
-    pub(crate) fn tell(&mut self, word: &str) {
+    pub(crate) fn tell(&mut self, line: &str) {
         // It may have stopped at its step already; missing lines show elsewhere.
-        let _ = writeln!(self.words, "{word}");
+        let _ = writeln!(self.words, "{line}");
     }
 
     /// Reads until a line matches.
@@ -92,7 +92,7 @@ impl Life {
             };
             self.said.push(line);
             match self.said.last() {
-                Some(Line::Trouble(trouble)) => return Err(format!("{}: {trouble}", self.name)),
+                Some(Line::Unexpected(what)) => return Err(format!("{}: {what}", self.name)),
                 Some(line) if found(line) => return Ok(()),
                 _ => {}
             }
@@ -121,8 +121,8 @@ impl Life {
         if status.signal() != Some(SIGKILL) {
             return Err(format!("{} ended before it was killed: {status}", self.name));
         }
-        match self.said.iter().find(|line| matches!(line, Line::Trouble(_))) {
-            Some(trouble) => Err(format!("{}: {trouble:?}", self.name)),
+        match self.said.iter().find(|line| matches!(line, Line::Unexpected(_))) {
+            Some(line) => Err(format!("{}: {line:?}", self.name)),
             None => Ok(std::mem::take(&mut self.said)),
         }
     }

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::{Change, FailureClass, PublicState, Settled};
 
 use super::history::{Past, follow};
-use super::journal::Journal;
 use super::line::{Act, How, Line};
+use super::output::ProcessOutput;
 use super::view::View;
 
-type Rule = (&'static str, fn(&Journal, &View) -> Vec<String>);
+type Rule = (&'static str, fn(&ProcessOutput, &View) -> Vec<String>);
 
 /// True at any time.
 const ALWAYS: &[Rule] = &[
@@ -39,36 +39,38 @@ pub(crate) enum Moment {
 }
 
 /// All violations of all rules.
-pub(crate) fn broken(journal: &Journal, view: &View, moment: Moment) -> Vec<String> {
+pub(crate) fn broken(output: &ProcessOutput, view: &View, moment: Moment) -> Vec<String> {
     let rest = if moment >= Moment::Rest { AT_REST } else { &[] };
     let end = if moment == Moment::End { AT_THE_END } else { &[] };
     let mut found = Vec::new();
     for (name, rule) in [ALWAYS, rest, end].concat() {
-        found.extend(rule(journal, view).into_iter().map(|what| format!("{name}: {what}")));
+        found.extend(rule(output, view).into_iter().map(|what| format!("{name}: {what}")));
     }
     found
 }
 
-fn sound(_: &Journal, view: &View) -> Vec<String> {
+fn sound(_: &ProcessOutput, view: &View) -> Vec<String> {
     if view.integrity == "ok" { Vec::new() } else { vec![view.integrity.clone()] }
 }
 
-fn gapless(_: &Journal, view: &View) -> Vec<String> {
+fn gapless(_: &ProcessOutput, view: &View) -> Vec<String> {
     let expected = (1..=view.last_seq).collect::<Vec<_>>();
     if view.seqs == expected { Vec::new() } else { vec![format!("{:?}", view.seqs)] }
 }
 
-fn creates(journal: &Journal, view: &View) -> Vec<String> {
+fn creates(output: &ProcessOutput, view: &View) -> Vec<String> {
     let lost = |line: &Line| match line {
-        Line::Created { kept, .. } if !view.tasks.contains_key(kept) => Some(format!("{line:?}")),
+        Line::Created { stored_id, .. } if !view.tasks.contains_key(stored_id) => {
+            Some(format!("{line:?}"))
+        }
         _ => None,
     };
-    journal.lines().filter_map(lost).collect()
+    output.lines().filter_map(lost).collect()
 }
 
-fn strays(journal: &Journal, view: &View) -> Vec<String> {
-    let specs = journal.specs();
-    let asked: BTreeSet<String> = journal.lines().filter_map(asked_mark).collect();
+fn strays(output: &ProcessOutput, view: &View) -> Vec<String> {
+    let specs = output.specs();
+    let asked: BTreeSet<String> = output.lines().filter_map(asked_mark).collect();
     let mut found = Vec::new();
     for (id, history) in &view.histories {
         let wanted = |change: &Change| match change {
@@ -88,20 +90,20 @@ fn strays(journal: &Journal, view: &View) -> Vec<String> {
 
 fn asked_mark(line: &Line) -> Option<String> {
     match line {
-        Line::AskedSettle(act) => Some(act.mark()),
+        Line::SettleRequested(act) => Some(act.mark()),
         _ => None,
     }
 }
 
-fn keys(journal: &Journal, view: &View) -> Vec<String> {
+fn keys(output: &ProcessOutput, view: &View) -> Vec<String> {
     let mut ids = BTreeMap::<&str, BTreeSet<&str>>::new();
-    for spec in journal.specs().into_values() {
+    for spec in output.specs().into_values() {
         let (Some(key), true) = (&spec.key, view.tasks.contains_key(&spec.id)) else { continue };
         ids.entry(key).or_default().insert(&spec.id);
     }
-    for line in journal.lines() {
-        if let Line::Created { spec, kept, .. } = line {
-            ids.entry(spec.key.as_ref().unwrap_or(&spec.id)).or_default().insert(kept);
+    for line in output.lines() {
+        if let Line::Created { spec, stored_id, .. } = line {
+            ids.entry(spec.key.as_ref().unwrap_or(&spec.id)).or_default().insert(stored_id);
         }
     }
     ids.iter().filter(|(_, ids)| ids.len() > 1).map(|found| format!("{found:?}")).collect()
@@ -109,11 +111,11 @@ fn keys(journal: &Journal, view: &View) -> Vec<String> {
 
 /// Every attempt that began is in the log; no attempt number repeats, unless it was released;
 /// none exceeds the maximum.
-fn attempts(journal: &Journal, view: &View) -> Vec<String> {
-    let specs = journal.specs();
+fn attempts(output: &ProcessOutput, view: &View) -> Vec<String> {
+    let specs = output.specs();
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
-    for line in journal.lines() {
+    for line in output.lines() {
         let Line::Began { id, epoch, attempt } = line else { continue };
         let logged = |change: &Change| match change {
             Change::Claimed { epoch: e, attempt: Some(a), .. } => (e, a) == (epoch, attempt),
@@ -140,7 +142,7 @@ fn entry_of(act: &Act, view: &View) -> Option<i64> {
         (How::Complete, Change::Completed { epoch }) => *epoch == act.epoch,
         (How::Release, Change::Released { epoch }) => *epoch == act.epoch,
         (How::Fail, Change::RetryScheduled { reason, .. } | Change::Failed { reason, .. })
-        | (How::GiveUp, Change::Failed { reason, .. }) => *reason == act.mark(),
+        | (How::NonRetryable, Change::Failed { reason, .. }) => *reason == act.mark(),
         _ => false,
     };
     view.history(&act.id).iter().find(|(_, change)| made(change)).map(|(seq, _)| *seq)
@@ -148,9 +150,9 @@ fn entry_of(act: &Act, view: &View) -> Option<i64> {
 
 /// A settle is in the log forever, and one that ended its task determines the task's final state:
 /// so no two of them can be acknowledged for one task.
-fn settles(journal: &Journal, view: &View) -> Vec<String> {
+fn settles(output: &ProcessOutput, view: &View) -> Vec<String> {
     let mut found = Vec::new();
-    for line in journal.lines() {
+    for line in output.lines() {
         let Line::Settled { act, .. } = line else { continue };
         let state = view.tasks.get(&act.id).map(|task| task.lifecycle.public());
         let shows = match act.how {
@@ -158,7 +160,7 @@ fn settles(journal: &Journal, view: &View) -> Vec<String> {
                 let result = format!("\"{}\"", act.mark());
                 state == Some(PublicState::Completed) && view.results.get(&act.id) == Some(&result)
             }
-            How::GiveUp => state == Some(PublicState::Failed),
+            How::NonRetryable => state == Some(PublicState::Failed),
             How::Fail | How::Release => state.is_some(),
         };
         if !shows || entry_of(act, view).is_none() {
@@ -168,14 +170,14 @@ fn settles(journal: &Journal, view: &View) -> Vec<String> {
     found
 }
 
-fn answers(journal: &Journal, _: &View) -> Vec<String> {
+fn answers(output: &ProcessOutput, _: &View) -> Vec<String> {
     let mut first = BTreeMap::<&Act, &Settled>::new();
     let mut found = Vec::new();
-    for line in journal.lines() {
+    for line in output.lines() {
         let Line::Settled { act, answer: Some(answer) } = line else { continue };
         let fits = match act.how {
             How::Complete => *answer == Settled::Completed,
-            How::GiveUp => *answer == Settled::Failed,
+            How::NonRetryable => *answer == Settled::Failed,
             How::Release => *answer == Settled::Released,
             How::Fail => matches!(answer, Settled::Failed | Settled::RetryAt(_)),
         };
@@ -189,7 +191,7 @@ fn answers(journal: &Journal, _: &View) -> Vec<String> {
 /// Checks settles that end their task: a task forgets the answer of other settles with the next
 /// one. A draining worker may release a lease just before its handler returns; the settle of the
 /// handler is then rejected as a different one.
-fn refusals(journal: &Journal, view: &View) -> Vec<String> {
+fn refusals(output: &ProcessOutput, view: &View) -> Vec<String> {
     let wrong = |line: &Line| match line {
         Line::Refused { act, code } if act.ends() => {
             let release = Act { how: How::Release, ..act.clone() };
@@ -200,24 +202,24 @@ fn refusals(journal: &Journal, view: &View) -> Vec<String> {
         }
         _ => None,
     };
-    journal.lines().filter_map(wrong).collect()
+    output.lines().filter_map(wrong).collect()
 }
 
 /// A command answered before another was submitted comes before it in the log.
-fn order(journal: &Journal, view: &View) -> Vec<String> {
+fn order(output: &ProcessOutput, view: &View) -> Vec<String> {
     let mut found = Vec::new();
     // For each act, the last log event known when it was first submitted.
     let mut asked = BTreeMap::<&Act, i64>::new();
-    for life in &journal.lives {
+    for life in &output.lives {
         let mut created_after = BTreeMap::<&str, i64>::new();
         let mut known = 0;
         for line in life {
             let (seq, after) = match line {
-                Line::AskedCreate(spec) => {
+                Line::CreateRequested(spec) => {
                     created_after.insert(&spec.id, known);
                     continue;
                 }
-                Line::AskedSettle(act) => {
+                Line::SettleRequested(act) => {
                     asked.entry(act).or_insert(known);
                     continue;
                 }
@@ -238,30 +240,30 @@ fn order(journal: &Journal, view: &View) -> Vec<String> {
     found
 }
 
-fn histories(journal: &Journal, view: &View) -> Vec<String> {
-    let specs = journal.specs();
+fn histories(output: &ProcessOutput, view: &View) -> Vec<String> {
+    let specs = output.specs();
     let mut found = Vec::new();
     for (id, task) in &view.tasks {
         let history = view.history(id);
-        let told = match follow(task.epoch - u64::from(task.claims), history) {
-            Ok(told) => told,
+        let logged = match follow(task.epoch - u64::from(task.claims), history) {
+            Ok(logged) => logged,
             Err(what) => {
                 found.push(format!("{id}: {what} in {history:?}"));
                 continue;
             }
         };
         let state = task.lifecycle.public();
-        let kept = Past { epoch: task.epoch, attempts: task.attempts, state };
+        let stored = Past { epoch: task.epoch, attempts: task.attempts, state };
         let most = specs.get(id.as_str()).map_or(u32::MAX, |spec| spec.max_attempts);
-        if told != kept || kept.attempts > most {
-            found.push(format!("{id}: log {told:?}, record {kept:?}, by {history:?}"));
+        if logged != stored || stored.attempts > most {
+            found.push(format!("{id}: log {logged:?}, record {stored:?}, by {history:?}"));
         }
     }
     found.extend(view.histories.keys().filter(|id| !view.tasks.contains_key(*id)).cloned());
     found
 }
 
-fn stuck(_: &Journal, view: &View) -> Vec<String> {
+fn stuck(_: &ProcessOutput, view: &View) -> Vec<String> {
     let open = view.tasks.values().filter(|task| task.lifecycle.ended_at().is_none());
     open.map(|task| format!("{task:?}")).collect()
 }

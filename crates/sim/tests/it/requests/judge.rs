@@ -17,7 +17,7 @@ impl Judge {
     pub(crate) fn hear(&mut self, lines: &[Line]) {
         for line in lines {
             match line {
-                Line::Told { key, answer, .. } => {
+                Line::Responded { key, answer, .. } => {
                     self.answers.entry(key.clone()).or_default().insert(answer.clone());
                 }
                 Line::Refused { .. } => self.refused.push(format!("{line:?}")),
@@ -50,7 +50,7 @@ impl Judge {
 
 /// Every key that was not answered exactly once with a replay.
 pub(crate) fn not_replayed(keys: &[String], lines: &[Line]) -> Vec<String> {
-    let is_replay = |line: &&Line, of: &String| matches!(line, Line::Told { key, replayed: true, .. } if key == of);
+    let is_replay = |line: &&Line, of: &String| matches!(line, Line::Responded { key, replayed: true, .. } if key == of);
     let replays = |key: &&String| lines.iter().filter(|line| is_replay(line, key)).count();
     keys.iter().filter(|key| replays(key) != 1).cloned().collect()
 }
@@ -58,19 +58,19 @@ pub(crate) fn not_replayed(keys: &[String], lines: &[Line]) -> Vec<String> {
 #[test]
 fn payments_not_made_exactly_once_are_found() {
     let entry = |order: &str, nth| Entry { order: order.into(), receipt: format!("receipt {nth}") };
-    let told = |answer: &str| {
+    let responded = |answer: &str| {
         let (key, answer) = ("a".to_owned(), format!("{answer}, by me"));
-        Line::Told { key, answer, replayed: true }
+        Line::Responded { key, answer, replayed: true }
     };
     let refused = Line::Refused { key: "a".into(), code: "no".into() };
     let cases: &[(&[Entry], &[Line], usize)] = &[
-        (&[entry("a", 1)], &[told("receipt 1"), told("receipt 1")], 0),
-        (&[entry("a", 1), entry("a", 2)], &[told("receipt 1")], 1),
-        (&[entry("a", 1)], &[told("receipt 1"), told("receipt 2")], 1),
-        (&[entry("a", 1)], &[told("receipt 2")], 1),
-        (&[entry("a", 1)], &[told("receipt 1"), refused], 1),
-        (&[entry("a", 1), entry("b", 2)], &[told("receipt 1")], 1),
-        (&[], &[told("receipt 1")], 1),
+        (&[entry("a", 1)], &[responded("receipt 1"), responded("receipt 1")], 0),
+        (&[entry("a", 1), entry("a", 2)], &[responded("receipt 1")], 1),
+        (&[entry("a", 1)], &[responded("receipt 1"), responded("receipt 2")], 1),
+        (&[entry("a", 1)], &[responded("receipt 2")], 1),
+        (&[entry("a", 1)], &[responded("receipt 1"), refused], 1),
+        (&[entry("a", 1), entry("b", 2)], &[responded("receipt 1")], 1),
+        (&[], &[responded("receipt 1")], 1),
         (&[entry("a", 1)], &[], 1),
     ];
     for (books, lines, count) in cases {
@@ -79,5 +79,5 @@ fn payments_not_made_exactly_once_are_found() {
         let broken = judge.broken(&["a".to_owned()], books);
         assert_eq!(broken.len(), *count, "{books:?} {lines:?}: {broken:?}");
     }
-    assert_eq!(not_replayed(&["a".into(), "b".into()], &[told("receipt 1")]), ["b"]);
+    assert_eq!(not_replayed(&["a".into(), "b".into()], &[responded("receipt 1")]), ["b"]);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use windlass_store_test::postgres::Server;
 
-use super::line::{Line, Word};
+use super::line::{Instruction, Line};
 use crate::bank::{Bank, Entry};
 
 /// Far longer than any step that is not stuck.
@@ -83,8 +83,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn tell(&mut self, word: &Word) {
-        let text = serde_json::to_string(word).unwrap();
+    pub(crate) fn tell(&mut self, instruction: &Instruction) {
+        let text = serde_json::to_string(instruction).unwrap();
         // It may be dead already; missing lines show elsewhere.
         let _ = writeln!(self.words.as_mut().unwrap(), "{text}");
     }

@@ -9,25 +9,25 @@ use windlass_core::{FailureClass, HistoryPayload, Payload, StepOutcome};
 use crate::failure::Failure;
 use crate::handler::{Handled, decode, encode};
 
-type Answer = dyn Fn(Option<&Payload>) -> Handled + Send + Sync;
+type RespondFn = dyn Fn(Option<&Payload>) -> Handled + Send + Sync;
 
 /// A mock of an activity or a child.
 pub(super) struct Mock {
-    answer: Box<Answer>,
+    respond: Box<RespondFn>,
     /// How long one attempt takes.
     pub(super) lasting: Duration,
 }
 
 impl Mock {
     pub(super) fn new<I, O>(
-        answer: impl Fn(I) -> Result<O, Failure> + Send + Sync + 'static,
+        respond: impl Fn(I) -> Result<O, Failure> + Send + Sync + 'static,
     ) -> Self
     where
         I: DeserializeOwned,
         O: Serialize,
     {
-        let answer = move |input: Option<&Payload>| encode(&answer(decode(input)?)?);
-        Self { answer: Box::new(answer), lasting: Duration::ZERO }
+        let respond = move |input: Option<&Payload>| encode(&respond(decode(input)?)?);
+        Self { respond: Box::new(respond), lasting: Duration::ZERO }
     }
 
     /// The outcome after all attempts, and the milliseconds until then.
@@ -60,7 +60,7 @@ impl Mock {
         let takes_ms = u64::try_from(self.lasting.as_millis()).unwrap_or(u64::MAX);
         match task.policy.attempt_timeout_ms {
             Some(ms) if takes_ms > ms => (ms, Err(Failure::timed_out())),
-            _ => (takes_ms, (self.answer)(task.payload.as_ref())),
+            _ => (takes_ms, (self.respond)(task.payload.as_ref())),
         }
     }
 }

@@ -6,11 +6,11 @@ use windlass_core::{
     SuspendReason, Task, TaskId, Timeout, Timestamp,
 };
 
-use crate::model::facts::{Content, Facts, Pause, State, Stay};
-use crate::model::family::gathered;
+use crate::model::children::gathered;
+use crate::model::facts::{Content, Facts, PausedAttempt, State, Suspension};
 use crate::model::lease::held;
 use crate::model::log::Step;
-use crate::model::mail::{MessageFacts, TIMEOUT};
+use crate::model::mailbox::{MessageFacts, TIMEOUT};
 use crate::model::state::Model;
 use crate::script::TaskSpec;
 use crate::violation::{Breach, Kind, breach};
@@ -39,20 +39,20 @@ impl Model {
             }
             Change::Escalated => {
                 self.timed_out(at, facts, OnTimeout::Escalate)?;
-                if let State::Suspended(stay) = &mut facts.state {
-                    (stay.timeout, stay.escalated) = (None, true);
+                if let State::Suspended(suspension) = &mut facts.state {
+                    (suspension.timeout, suspension.escalated) = (None, true);
                 }
                 Ok(())
             }
             Change::Unblocked
             | Change::BlockedAgain
             | Change::SessionGranted { .. }
-            | Change::GrantReleased { .. } => self.moves(at, facts, change, spec),
+            | Change::GrantReleased { .. } => self.position_changed(at, facts, change, spec),
             Change::Granted { .. } | Change::GrantExpired { .. } | Change::Revoked { .. } => {
-                self.keeps(at, facts, change, spec)
+                self.grant_changed(at, facts, change, spec)
             }
             Change::EffectClaimed { .. } | Change::EffectSettled { .. } => {
-                self.calls(at, facts, spec, change)
+                self.effect_logged(at, facts, spec, change)
             }
             other => breach(Kind::IllegalMove, format!("{} of a task", other.name())),
         }
@@ -70,15 +70,15 @@ impl Model {
         let Some(began_at) = hold.began_at else {
             return breach(Kind::IllegalMove, "its attempt has not begun");
         };
-        let asked = self.office.suspending.get(&(at.id.clone(), epoch));
-        if !asked.into_iter().flatten().any(|suspend| suspend.reason == reason) {
+        let requested = self.mailboxes.suspending.get(&(at.id.clone(), epoch));
+        if !requested.into_iter().flatten().any(|suspend| suspend.reason == reason) {
             return breach(Kind::IllegalMove, "no holder asked to suspend");
         }
         let left_ms = hold.over_at.map(|over_at| at.at.ms_until(over_at));
         self.settled(at, facts, epoch, None, Settled::Suspended);
-        facts.state = State::Suspended(Stay {
+        facts.state = State::Suspended(Suspension {
             since: at.at,
-            pause: Pause { began_at, left_ms },
+            paused: PausedAttempt { began_at, left_ms },
             condition: None,
             timeout: None,
             escalated: false,
@@ -95,7 +95,7 @@ impl Model {
         numbers: &[u64],
         by_operator: bool,
     ) -> Result<(), Breach> {
-        let Some(messages) = self.office.numbered(at.id, numbers) else {
+        let Some(messages) = self.mailboxes.numbered(at.id, numbers) else {
             return breach(Kind::Message, format!("{numbers:?} are not all there"));
         };
         let began_at = match (&mut facts.state, cause) {
@@ -106,37 +106,45 @@ impl Model {
                     return breach(Kind::IllegalMove, "its attempt has not begun");
                 };
                 self.check_met(at, hold.epoch, None, &messages, began_at)?;
-                let seen = self.office.satisfied.entry((at.id.clone(), hold.epoch)).or_default();
+                let seen = self.mailboxes.satisfied.entry((at.id.clone(), hold.epoch)).or_default();
                 seen.push((at.at, numbers.to_vec()));
                 began_at
             }
-            (State::Suspended(stay), _) => {
-                let stay = stay.clone();
-                let began_at = stay.pause.began_at;
+            (State::Suspended(suspension), _) => {
+                let suspension = suspension.clone();
+                let began_at = suspension.paused.began_at;
                 let epoch = facts.epoch.unwrap_or_default();
                 match cause {
                     ResumeCause::Signals => {
-                        self.check_met(at, epoch, stay.condition.as_ref(), &messages, began_at)?;
+                        self.check_met(
+                            at,
+                            epoch,
+                            suspension.condition.as_ref(),
+                            &messages,
+                            began_at,
+                        )?;
                         // The log event before this one, of the same commit. A message that
                         // became visible in the meantime may have met the condition instead.
                         let last = at.seq - 1;
-                        let message = self.office.sent_messages.get(&last);
-                        let came = message.filter(|message| message.task == *at.id);
-                        if came.is_some_and(|message| message.at == at.at) {
-                            self.office.woke.insert(last);
+                        let message = self.mailboxes.sent_messages.get(&last);
+                        let received = message.filter(|message| message.task == *at.id);
+                        if received.is_some_and(|message| message.at == at.at) {
+                            self.mailboxes.woke.insert(last);
                         }
                     }
                     ResumeCause::Timeout => {
                         self.timed_out(at, facts, OnTimeout::Resume)?;
-                        let told = messages.iter().map(|seq| &self.office.sent_messages[seq]);
-                        let told = told.map(|message| (&message.name[..], &message.source[..]));
-                        if !told.eq([TIMEOUT]) {
+                        let received =
+                            messages.iter().map(|seq| &self.mailboxes.sent_messages[seq]);
+                        let received =
+                            received.map(|message| (&message.name[..], &message.source[..]));
+                        if !received.eq([TIMEOUT]) {
                             return breach(Kind::Message, "it got no timeout message");
                         }
                     }
                     ResumeCause::Operator => {
-                        let asked = self.office.resuming.contains(at.id);
-                        if !asked || !by_operator || !messages.is_empty() {
+                        let requested = self.mailboxes.resuming.contains(at.id);
+                        if !requested || !by_operator || !messages.is_empty() {
                             return breach(Kind::IllegalMove, "no operator resumed it");
                         }
                     }
@@ -144,15 +152,15 @@ impl Model {
                         return breach(Kind::IllegalMove, "it does not wait for children");
                     }
                 }
-                let pause = Some(stay.pause);
-                facts.state = State::Waiting { lost: None, since: at.at, pause };
+                let paused = Some(suspension.paused);
+                facts.state = State::Waiting { lost: None, since: at.at, paused };
                 began_at
             }
             _ => return breach(Kind::IllegalMove, "it does not wait"),
         };
         for seq in messages {
-            let message = self.office.sent_messages.get_mut(&seq).expect("the message exists");
-            message.taken_by = Some(began_at);
+            let message = self.mailboxes.sent_messages.get_mut(&seq).expect("the message exists");
+            message.consumed_by = Some(began_at);
         }
         Ok(())
     }
@@ -167,16 +175,17 @@ impl Model {
         began_at: Timestamp,
     ) -> Result<(), Breach> {
         let messages: Vec<&MessageFacts> =
-            seqs.iter().map(|seq| &self.office.sent_messages[seq]).collect();
+            seqs.iter().map(|seq| &self.mailboxes.sent_messages[seq]).collect();
         let stale = |message: &&&MessageFacts| {
-            let early = message.visible_at.is_some_and(|visible_at| at.at < visible_at);
-            message.is_timeout() || message.hidden && early
+            let too_early = message.visible_at.is_some_and(|visible_at| at.at < visible_at);
+            message.is_timeout() || message.hidden && too_early
         };
         if let Some(message) = messages.iter().find(stale) {
             return breach(Kind::Message, format!("{message:?} cannot meet a condition"));
         }
-        let asked = self.office.suspending.get(&(at.id.clone(), epoch)).into_iter().flatten();
-        let mut conditions: Vec<&Condition> = asked.map(|suspend| &suspend.condition).collect();
+        let requested =
+            self.mailboxes.suspending.get(&(at.id.clone(), epoch)).into_iter().flatten();
+        let mut conditions: Vec<&Condition> = requested.map(|suspend| &suspend.condition).collect();
         if let Some(known) = known {
             conditions = vec![known];
         }
@@ -194,10 +203,10 @@ impl Model {
         facts: &Facts,
         then: OnTimeout,
     ) -> Result<(), Breach> {
-        let State::Suspended(stay) = &facts.state else {
+        let State::Suspended(suspension) = &facts.state else {
             return breach(Kind::IllegalMove, "it is not suspended");
         };
-        match stay.timeout {
+        match suspension.timeout {
             Some(timeout) if timeout.action == then && timeout.at <= at.at => {}
             other => return breach(Kind::Timeout, format!("its timeout is {other:?}")),
         }
@@ -205,42 +214,47 @@ impl Model {
             !message.is_timeout()
                 && message.visible_at.is_some_and(|visible_at| visible_at <= at.at)
         };
-        let there: Vec<&MessageFacts> = self.office.of_task(at.id).filter(counts).collect();
-        let began_at = stay.pause.began_at;
-        if stay.condition.as_ref().is_some_and(|condition| holds(condition, &there, began_at)) {
+        let there: Vec<&MessageFacts> = self.mailboxes.of_task(at.id).filter(counts).collect();
+        let began_at = suspension.paused.began_at;
+        if suspension.condition.as_ref().is_some_and(|condition| holds(condition, &there, began_at))
+        {
             return breach(Kind::Message, "its condition was met");
         }
         Ok(())
     }
 
     /// Learns the condition of a task from its record: a holder must have asked for it.
-    pub(super) fn learn_stay(&mut self, id: &TaskId, task: &Task) -> Result<(), Breach> {
-        let Lifecycle::Suspended(kept) = &task.lifecycle else { return Ok(()) };
-        let State::Suspended(stay) = &self.facts(id).state else { return Ok(()) };
-        if stay.condition.is_some() {
+    pub(super) fn learn_suspension(&mut self, id: &TaskId, task: &Task) -> Result<(), Breach> {
+        let Lifecycle::Suspended(stored) = &task.lifecycle else { return Ok(()) };
+        let State::Suspended(suspension) = &self.facts(id).state else { return Ok(()) };
+        if suspension.condition.is_some() {
             return Ok(());
         }
         let asks_this = |suspend: &&Suspend| {
-            let at = |ms| stay.since.plus_ms(ms);
+            let at = |ms| suspension.since.plus_ms(ms);
             let timeout = suspend.timeout;
             let timeout = timeout
                 .map(|operation| Timeout { at: at(operation.after_ms), action: operation.then });
-            suspend.condition == kept.condition && timeout == kept.timeout
+            suspend.condition == stored.condition && timeout == stored.timeout
         };
         let fenced = (id.clone(), task.epoch);
-        let asked = self.office.suspending.get(&fenced).into_iter().flatten().filter(asks_this);
-        let mut contents: Vec<Content> = asked.map(suspend_content).collect();
+        let requested =
+            self.mailboxes.suspending.get(&fenced).into_iter().flatten().filter(asks_this);
+        let mut contents: Vec<Content> = requested.map(suspend_content).collect();
         contents.dedup();
         if contents.is_empty() {
-            return breach(Kind::RecordDiffers, format!("no holder suspended {id} with {kept:?}"));
+            return breach(
+                Kind::RecordDiffers,
+                format!("no holder suspended {id} with {stored:?}"),
+            );
         }
         if let (Some(seen), [content]) = (self.settles.get_mut(&fenced), &contents[..]) {
             seen.content = Some(content.clone());
         }
-        let (condition, timeout) = (Some(kept.condition.clone()), kept.timeout);
+        let (condition, timeout) = (Some(stored.condition.clone()), stored.timeout);
         self.track(id).amend(|facts| {
-            if let State::Suspended(stay) = &mut facts.state {
-                (stay.condition, stay.timeout) = (condition, timeout);
+            if let State::Suspended(suspension) = &mut facts.state {
+                (suspension.condition, suspension.timeout) = (condition, timeout);
             }
         });
         Ok(())
@@ -252,11 +266,11 @@ impl Model {
             if matches!(facts.state, State::Gathering { .. }) && facts.open.is_empty() {
                 return breach(Kind::Family, format!("{id} waits, but its last child has ended"));
             }
-            let State::Suspended(stay) = &facts.state else { continue };
+            let State::Suspended(suspension) = &facts.state else { continue };
             let counts = |message: &&MessageFacts| !message.hidden && !message.is_timeout();
-            let there: Vec<&MessageFacts> = self.office.of_task(id).filter(counts).collect();
-            let began_at = stay.pause.began_at;
-            if stay.condition.as_ref().is_some_and(|it| holds(it, &there, began_at)) {
+            let there: Vec<&MessageFacts> = self.mailboxes.of_task(id).filter(counts).collect();
+            let began_at = suspension.paused.began_at;
+            if suspension.condition.as_ref().is_some_and(|it| holds(it, &there, began_at)) {
                 return breach(Kind::MessageLost, format!("{id} waits despite {there:?}"));
             }
         }
@@ -275,7 +289,7 @@ pub(super) fn suspend_content(suspend: &Suspend) -> Content {
 fn holds(condition: &Condition, messages: &[&MessageFacts], began_at: Timestamp) -> bool {
     let fits = |matcher: &Matcher, message: &MessageFacts| {
         let Matcher { waitpoint, name, source } = matcher;
-        (waitpoint.is_some() || message.taken_by != Some(began_at))
+        (waitpoint.is_some() || message.consumed_by != Some(began_at))
             && (waitpoint.is_none() || *waitpoint == message.waitpoint)
             && name.iter().all(|name| *name == message.name)
             && source.iter().all(|source| *source == message.source)

@@ -10,9 +10,9 @@ use windlass_core::{
 };
 use windlass_store::MemoryStore;
 
-use crate::coverage::Happening;
-use crate::model::answer::{Asked, Since};
+use crate::coverage::CoverageEvent;
 use crate::model::facts::Track;
+use crate::model::outcome::{Since, Submission};
 use crate::model::record::one;
 use crate::model::state::Model;
 use crate::requests::{GROWTH, TERMS, is_named, limiter_of};
@@ -24,19 +24,19 @@ pub(super) struct Stage {
     pub(super) owner: String,
     fingerprint: Digest,
     pub(super) accepted_at: Timestamp,
-    hand: Hand,
+    phase: Phase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hand {
-    Open,
-    Answered,
+enum Phase {
+    InFlight,
+    Completed,
     Expired,
 }
 
 /// The source of a response: a client under its owner name, or a handler with a deadline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Giver {
+pub(crate) enum Responder {
     Owner(String),
     Until(Timestamp),
 }
@@ -48,17 +48,17 @@ pub(super) struct Requests {
     /// Every admission that was requested: key, owner if known, and fingerprint.
     wanted: BTreeSet<(String, Option<String>, String)>,
     /// Requests that may be released: by a named client, or by a handler with a deadline.
-    given_up: BTreeSet<(String, Giver)>,
+    released: BTreeSet<(String, Responder)>,
     /// Keys whose caller disconnected before its handler began.
     left: BTreeSet<String>,
-    given: BTreeMap<(String, Giver), Vec<String>>,
+    responses: BTreeMap<(String, Responder), Vec<String>>,
     /// The responses that may be stored; narrowed to one as soon as a caller receives it.
-    answers: BTreeMap<(String, String, Timestamp), Vec<String>>,
+    stored_responses: BTreeMap<(String, String, Timestamp), Vec<String>>,
     /// By key and deadline: how many owners were admitted, and how many handlers ran.
-    taken: BTreeMap<(String, Timestamp), (u32, u32)>,
+    owners: BTreeMap<(String, Timestamp), (u32, u32)>,
     /// Keys that the observed commit admitted.
     pub(super) fresh: Vec<String>,
-    pub(super) met: Vec<Happening>,
+    pub(super) met: Vec<CoverageEvent>,
 }
 
 /// A call under an idempotency key.
@@ -87,7 +87,7 @@ impl Stage {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.hand == Hand::Open
+        self.phase == Phase::InFlight
     }
 
     /// Whether the key may be free by then.
@@ -95,11 +95,11 @@ impl Stage {
         self.is_open() && self.until() <= now || self.tombstone_until() <= now
     }
 
-    fn giver(&self) -> Giver {
+    fn responder(&self) -> Responder {
         if is_named(&self.owner) {
-            Giver::Owner(self.owner.clone())
+            Responder::Owner(self.owner.clone())
         } else {
-            Giver::Until(self.until())
+            Responder::Until(self.until())
         }
     }
 }
@@ -109,20 +109,20 @@ fn stage_of(admission: &Admission) -> Result<Stage, Breach> {
     let Some(request) = &admission.request else {
         return breach(Kind::Request, "a request without its state");
     };
-    let hand = match request.state {
-        RequestState::InFlight => Hand::Open,
-        RequestState::Completed { .. } => Hand::Answered,
-        RequestState::Expired => Hand::Expired,
+    let phase = match request.state {
+        RequestState::InFlight => Phase::InFlight,
+        RequestState::Completed { .. } => Phase::Completed,
+        RequestState::Expired => Phase::Expired,
     };
     let Produced::Owner(owner) = &admission.produced else {
         return breach(Kind::Request, "a request without its owner");
     };
     let (owner, fingerprint) = (owner.clone(), admission.fingerprint);
-    let stage = Stage { owner, fingerprint, accepted_at: request.accepted_at, hand };
-    let ends = match hand {
-        Hand::Open => stage.until(),
-        Hand::Answered => stage.replay_until(),
-        Hand::Expired => stage.tombstone_until(),
+    let stage = Stage { owner, fingerprint, accepted_at: request.accepted_at, phase };
+    let ends = match phase {
+        Phase::InFlight => stage.until(),
+        Phase::Completed => stage.replay_until(),
+        Phase::Expired => stage.tombstone_until(),
     };
     let times = (request.replay_until, request.tombstone_until, admission.expires_at);
     if times != (stage.replay_until(), stage.tombstone_until(), ends) {
@@ -146,20 +146,29 @@ pub(super) fn key_of(row: &RowKey) -> String {
 
 impl Model {
     /// Records that a caller wants admission under a key.
-    pub(crate) fn wants(&mut self, key: &str, owner: Option<&str>, fingerprint: Digest) {
+    pub(crate) fn admission_requested(
+        &mut self,
+        key: &str,
+        owner: Option<&str>,
+        fingerprint: Digest,
+    ) {
         let owner = owner.map(ToOwned::to_owned);
         self.requests.wanted.insert((key.to_owned(), owner, fingerprint.to_string()));
     }
 
     /// Records a response, which may be stored from this point.
-    pub(crate) fn gives(&mut self, key: &str, giver: Giver, text: &str) {
-        self.requests.given.entry((key.to_owned(), giver)).or_default().push(text.to_owned());
+    pub(crate) fn response_submitted(&mut self, key: &str, responder: Responder, text: &str) {
+        self.requests
+            .responses
+            .entry((key.to_owned(), responder))
+            .or_default()
+            .push(text.to_owned());
     }
 
     /// Records that a request may be released from this point.
-    pub(crate) fn gives_up(&mut self, key: &str, giver: Option<Giver>) {
-        match giver {
-            Some(giver) => drop(self.requests.given_up.insert((key.to_owned(), giver))),
+    pub(crate) fn release_submitted(&mut self, key: &str, responder: Option<Responder>) {
+        match responder {
+            Some(responder) => drop(self.requests.released.insert((key.to_owned(), responder))),
             None => drop(self.requests.left.insert(key.to_owned())),
         }
     }
@@ -178,9 +187,9 @@ impl Model {
     /// Whether any caller may take the key.
     fn is_free(&self, key: &str, stage: Option<&Stage>) -> bool {
         stage.is_none_or(|stage| {
-            let given_up = self.requests.given_up.contains(&(key.to_owned(), stage.giver()))
+            let released = self.requests.released.contains(&(key.to_owned(), stage.responder()))
                 || !is_named(&stage.owner) && self.requests.left.contains(key);
-            stage.is_over(self.now) || stage.is_open() && given_up
+            stage.is_over(self.now) || stage.is_open() && released
         })
     }
 
@@ -203,10 +212,10 @@ impl Model {
         }
         let late = was.as_ref().filter(|was| was.is_open() && was.until() <= self.now);
         if late.is_some() {
-            self.requests.met.push(Happening::ReleasedByTime);
+            self.requests.met.push(CoverageEvent::ReleasedByTime);
         }
         if let Some(stage) = &is {
-            self.take(&key, was.as_ref(), stage)?;
+            self.record_owner(&key, was.as_ref(), stage)?;
         }
         let moment = self.moment;
         let track = self.requests.rows.entry(key).or_insert_with(|| Track::new(None));
@@ -216,37 +225,37 @@ impl Model {
 
     fn may_become(&self, key: &str, was: Option<&Stage>, is: Option<&Stage>) -> bool {
         let Some(is) = is else { return self.is_free(key, was) };
-        let same = was.filter(|was| Stage { hand: is.hand, ..(*was).clone() } == *is);
+        let same = was.filter(|was| Stage { phase: is.phase, ..(*was).clone() } == *is);
         let owner = is_named(&is.owner).then(|| is.owner.clone());
         let fresh = is.accepted_at == self.now
             && self.is_free(key, was)
             && self.requests.wanted.contains(&(key.to_owned(), owner, is.fingerprint.to_string()));
-        match (is.hand, same.map(|was| was.hand)) {
-            (Hand::Open, _) => fresh,
-            (Hand::Answered, Some(Hand::Open)) => self.now < is.until(),
-            (Hand::Answered, Some(_)) => false,
-            (Hand::Answered, None) => fresh,
-            (Hand::Expired, Some(Hand::Answered)) => is.replay_until() <= self.now,
-            (Hand::Expired, _) => false,
+        match (is.phase, same.map(|was| was.phase)) {
+            (Phase::InFlight, _) => fresh,
+            (Phase::Completed, Some(Phase::InFlight)) => self.now < is.until(),
+            (Phase::Completed, Some(_)) => false,
+            (Phase::Completed, None) => fresh,
+            (Phase::Expired, Some(Phase::Completed)) => is.replay_until() <= self.now,
+            (Phase::Expired, _) => false,
         }
     }
 
     /// Records the owner of a key, and the responses that may be stored.
-    fn take(&mut self, key: &str, was: Option<&Stage>, is: &Stage) -> Result<(), Breach> {
-        let known = was.map(|was| (&was.owner, was.accepted_at));
-        if known != Some((&is.owner, is.accepted_at)) {
+    fn record_owner(&mut self, key: &str, was: Option<&Stage>, is: &Stage) -> Result<(), Breach> {
+        let before = was.map(|was| (&was.owner, was.accepted_at));
+        if before != Some((&is.owner, is.accepted_at)) {
             self.requests.fresh.push(key.to_owned());
-            let taken = self.requests.taken.entry((key.to_owned(), is.until()));
-            taken.or_default().0 += u32::from(!is_named(&is.owner));
+            let owners = self.requests.owners.entry((key.to_owned(), is.until()));
+            owners.or_default().0 += u32::from(!is_named(&is.owner));
         }
-        if is.hand != Hand::Answered {
+        if is.phase != Phase::Completed {
             return Ok(());
         }
-        let given = self.requests.given.get(&(key.to_owned(), is.giver())).cloned();
-        match given.filter(|given| !given.is_empty()) {
-            Some(given) => {
+        let responses = self.requests.responses.get(&(key.to_owned(), is.responder())).cloned();
+        match responses.filter(|responses| !responses.is_empty()) {
+            Some(responses) => {
                 let life = (key.to_owned(), is.owner.clone(), is.accepted_at);
-                self.requests.answers.insert(life, given);
+                self.requests.stored_responses.insert(life, responses);
                 Ok(())
             }
             None => breach(Kind::Request, format!("no caller gave the response of {key}")),
@@ -262,28 +271,28 @@ impl Model {
         let own = |stage: &Stage| {
             stage.is_open() && stage.until() == until && stage.fingerprint == request.fingerprint
         };
-        let let_in = self.stages(request.key, request.moment).iter().flatten().any(own);
-        let runs = self.requests.taken.entry((request.key.to_owned(), until)).or_default();
+        let admitted = self.stages(request.key, request.moment).iter().flatten().any(own);
+        let runs = self.requests.owners.entry((request.key.to_owned(), until)).or_default();
         runs.1 += 1;
-        if !let_in || runs.1 > runs.0 {
+        if !admitted || runs.1 > runs.0 {
             return breach(Kind::Request, format!("{} is handled, {runs:?}", request.key));
         }
         Ok(())
     }
 
     /// Checks that a response which a caller receives is the stored one.
-    pub(crate) fn answer_told(
+    pub(crate) fn check_response(
         &mut self,
         request: &AdmitRequest<'_>,
         text: &str,
     ) -> Result<(), Breach> {
         for stage in self.stages(request.key, request.moment).into_iter().flatten() {
             let own = stage.fingerprint == request.fingerprint && request.at < stage.replay_until();
-            if stage.hand != Hand::Answered || !own {
+            if stage.phase != Phase::Completed || !own {
                 continue;
             }
             let life = (request.key.to_owned(), stage.owner, stage.accepted_at);
-            let may = self.requests.answers.get_mut(&life);
+            let may = self.requests.stored_responses.get_mut(&life);
             if let Some(may) = may.filter(|may| may.iter().any(|may| may == text)) {
                 may.retain(|may| may == text);
                 return Ok(());
@@ -301,7 +310,7 @@ impl Model {
     ) -> Result<(), Breach> {
         let (key, owner) = (admit.request.key.reveal(), Some(admit.owner.as_str()));
         let (fingerprint, Since { moment, at, .. }) = (admit.fingerprint, since);
-        self.answer_told(&AdmitRequest { key, fingerprint, owner, moment, at }, text)
+        self.check_response(&AdmitRequest { key, fingerprint, owner, moment, at }, text)
     }
 
     /// Whether the request was in flight when the call was made.
@@ -318,32 +327,32 @@ impl Model {
     ) -> bool {
         let latest = self.latest;
         let stages = self.stages(request.key, request.moment);
-        let mut known = stages.iter().flatten();
+        let mut present = stages.iter().flatten();
         let same = |stage: &Stage| stage.fingerprint == request.fingerprint;
         match rejection {
             Rejection::IdempotencyConflict => {
                 let differs = |stage: &&Stage| {
                     let ends = if stage.is_open() { stage.until() } else { stage.replay_until() };
-                    stage.hand != Hand::Expired && !same(stage) && request.at < ends
+                    stage.phase != Phase::Expired && !same(stage) && request.at < ends
                 };
-                let others: Vec<&Stage> = known.filter(differs).collect();
+                let others: Vec<&Stage> = present.filter(differs).collect();
                 if others.iter().all(|stage| stage.is_open()) {
-                    self.requests.met.push(Happening::ConflictInFlight);
+                    self.requests.met.push(CoverageEvent::ConflictInFlight);
                 } else if others.iter().all(|stage| !stage.is_open()) {
-                    self.requests.met.push(Happening::ConflictAnswered);
+                    self.requests.met.push(CoverageEvent::ConflictAnswered);
                 }
                 !others.is_empty()
             }
             Rejection::IdempotencyInFlight { retry_after_ms } => {
                 *retry_after_ms == TERMS.retry_after_ms
-                    && known.any(|stage| {
+                    && present.any(|stage| {
                         let other = request.owner != Some(&stage.owner);
                         stage.is_open() && same(stage) && other && request.at < stage.until()
                     })
             }
-            Rejection::IdempotencyExpired => known.any(|stage| {
-                let over = stage.hand == Hand::Answered && stage.replay_until() <= latest;
-                (over || stage.hand == Hand::Expired) && request.at < stage.tombstone_until()
+            Rejection::IdempotencyExpired => present.any(|stage| {
+                let over = stage.phase == Phase::Completed && stage.replay_until() <= latest;
+                (over || stage.phase == Phase::Expired) && request.at < stage.tombstone_until()
             }),
             Rejection::RateLimited { .. } => {
                 let free = |stage: &Option<Stage>| {
@@ -357,18 +366,18 @@ impl Model {
     }
 
     /// Whether an admitted owner may have been too late, or may have released the request.
-    pub(crate) fn may_be_released(&self, key: &str, moment: u64, giver: &Giver) -> bool {
+    pub(crate) fn may_be_released(&self, key: &str, moment: u64, responder: &Responder) -> bool {
         let stages = self.stages(key, moment);
         // One commit can release a request, reject its response and admit it again.
-        let withdrawn = self.requests.given_up.contains(&(key.to_owned(), giver.clone()));
-        if withdrawn && lives(&stages) > 1 {
+        let is_released = self.requests.released.contains(&(key.to_owned(), responder.clone()));
+        if is_released && lives(&stages) > 1 {
             return true;
         }
         stages.iter().any(|stage| {
             stage.as_ref().is_none_or(|stage| {
-                let own = match giver {
-                    Giver::Owner(owner) => stage.owner == *owner,
-                    Giver::Until(until) => stage.is_open() && stage.until() == *until,
+                let own = match responder {
+                    Responder::Owner(owner) => stage.owner == *owner,
+                    Responder::Until(until) => stage.is_open() && stage.until() == *until,
                 };
                 !own || stage.is_over(self.latest)
             })
@@ -376,37 +385,38 @@ impl Model {
     }
 
     /// Judges the outcomes of commands about requests; none for other commands.
-    pub(super) fn requests_as_told(
+    pub(super) fn check_request_outcome(
         &mut self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         outcome: &Outcome,
     ) -> Option<Result<(), Breach>> {
-        let found = match (asked.command, outcome) {
+        let found = match (submission.command, outcome) {
             (Command::Admit(admit), Outcome::Admitted { until }) => {
                 // The request may be completed or released in the same commit.
                 let own = |stage: &Stage| {
                     (&stage.owner, stage.until()) == (&admit.owner, *until)
                         && stage.fingerprint == admit.fingerprint
                 };
-                let (key, giver) = (admit.request.key.reveal(), Giver::Owner(admit.owner.clone()));
-                self.requests.given_up.contains(&(key.to_owned(), giver))
-                    || self.stages(key, asked.moment).iter().flatten().any(own)
+                let (key, responder) =
+                    (admit.request.key.reveal(), Responder::Owner(admit.owner.clone()));
+                self.requests.released.contains(&(key.to_owned(), responder))
+                    || self.stages(key, submission.moment).iter().flatten().any(own)
             }
             (Command::Admit(admit), Outcome::RequestCompleted(_)) => {
                 let own = |stage: &Stage| {
-                    stage.hand == Hand::Answered
+                    stage.phase == Phase::Completed
                         && stage.fingerprint == admit.fingerprint
-                        && asked.at < stage.replay_until()
+                        && submission.at < stage.replay_until()
                 };
-                self.stages(admit.request.key.reveal(), asked.moment).iter().flatten().any(own)
+                self.stages(admit.request.key.reveal(), submission.moment).iter().flatten().any(own)
             }
-            (Command::CompleteRequest(answer), Outcome::RequestCompleted(_)) => {
-                let key = answer.request.key.reveal();
-                let text = String::from_utf8_lossy(&answer.answer.bytes).into_owned();
-                let own = self.stages(key, asked.moment).into_iter().flatten();
-                let own = own.filter(|stage| stage.owner == answer.owner);
+            (Command::CompleteRequest(complete), Outcome::RequestCompleted(_)) => {
+                let key = complete.request.key.reveal();
+                let text = String::from_utf8_lossy(&complete.answer.bytes).into_owned();
+                let own = self.stages(key, submission.moment).into_iter().flatten();
+                let own = own.filter(|stage| stage.owner == complete.owner);
                 let mut lives = own.map(|stage| (key.to_owned(), stage.owner, stage.accepted_at));
-                lives.any(|life| match self.requests.answers.get_mut(&life) {
+                lives.any(|life| match self.requests.stored_responses.get_mut(&life) {
                     Some(may) if may.contains(&text) => {
                         may.retain(|may| *may == text);
                         true
@@ -414,49 +424,52 @@ impl Model {
                     _ => false,
                 })
             }
-            (Command::ReleaseRequest(withdraw), Outcome::RequestReleased) => {
-                let key = withdraw.request.key.reveal();
+            (Command::ReleaseRequest(release), Outcome::RequestReleased) => {
+                let key = release.request.key.reveal();
                 let other = |stage: &Option<Stage>| {
-                    stage.as_ref().is_none_or(|stage| stage.owner != withdraw.owner)
+                    stage.as_ref().is_none_or(|stage| stage.owner != release.owner)
                 };
-                let stages = self.stages(key, asked.moment);
+                let stages = self.stages(key, submission.moment);
                 // The owner may have released it and been admitted again in the same commit.
                 stages.iter().any(other) || lives(&stages) > 1
             }
             _ => return None,
         };
-        let told = || breach(Kind::Request, "not in that state");
-        Some(if found { Ok(()) } else { told() })
+        let wrong = || breach(Kind::Request, "not in that state");
+        Some(if found { Ok(()) } else { wrong() })
     }
 
     /// Whether a request command may be rejected with this reason; none for other commands.
     pub(super) fn may_refuse_request(
         &mut self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         rejection: &Rejection,
     ) -> Option<bool> {
-        Some(match asked.command {
+        Some(match submission.command {
             Command::Admit(admit) => {
                 let (key, owner) = (admit.request.key.reveal(), Some(admit.owner.as_str()));
-                let (fingerprint, moment, at) = (admit.fingerprint, asked.moment, asked.at);
+                let (fingerprint, moment, at) =
+                    (admit.fingerprint, submission.moment, submission.at);
                 self.may_refuse_admit(
                     &AdmitRequest { key, fingerprint, owner, moment, at },
                     rejection,
                 )
             }
-            Command::CompleteRequest(answer) => {
-                let key = answer.request.key.reveal();
-                let text = String::from_utf8_lossy(&answer.answer.bytes);
-                let stages = self.stages(key, asked.moment);
-                let mut own = stages.iter().flatten().filter(|stage| stage.owner == answer.owner);
+            Command::CompleteRequest(complete) => {
+                let key = complete.request.key.reveal();
+                let text = String::from_utf8_lossy(&complete.answer.bytes);
+                let stages = self.stages(key, submission.moment);
+                let mut own = stages.iter().flatten().filter(|stage| stage.owner == complete.owner);
                 match rejection {
-                    Rejection::RequestLost => {
-                        self.may_be_released(key, asked.moment, &Giver::Owner(answer.owner.clone()))
-                    }
+                    Rejection::RequestLost => self.may_be_released(
+                        key,
+                        submission.moment,
+                        &Responder::Owner(complete.owner.clone()),
+                    ),
                     Rejection::AlreadySettled => own.any(|stage| {
                         let life = (key.to_owned(), stage.owner.clone(), stage.accepted_at);
-                        let may = self.requests.answers.get(&life).into_iter().flatten();
-                        stage.hand == Hand::Answered && may.into_iter().any(|may| *may != text)
+                        let may = self.requests.stored_responses.get(&life).into_iter().flatten();
+                        stage.phase == Phase::Completed && may.into_iter().any(|may| *may != text)
                     }),
                     Rejection::IdempotencyExpired => {
                         own.any(|stage| !stage.is_open() && stage.replay_until() <= self.latest)
@@ -464,9 +477,9 @@ impl Model {
                     _ => false,
                 }
             }
-            Command::ReleaseRequest(withdraw) => {
-                let stages = self.stages(withdraw.request.key.reveal(), asked.moment);
-                let mut own = stages.iter().flatten().filter(|stage| stage.owner == withdraw.owner);
+            Command::ReleaseRequest(release) => {
+                let stages = self.stages(release.request.key.reveal(), submission.moment);
+                let mut own = stages.iter().flatten().filter(|stage| stage.owner == release.owner);
                 *rejection == Rejection::AlreadySettled && own.any(|stage| !stage.is_open())
             }
             _ => return None,
@@ -480,8 +493,8 @@ impl Model {
     }
 
     /// Requests whose record exists.
-    pub(super) fn known_requests(&self) -> impl Iterator<Item = &String> {
-        let known = self.requests.rows.iter().filter(|(_, track)| track.last().is_some());
-        known.map(|(key, _)| key)
+    pub(super) fn existing_requests(&self) -> impl Iterator<Item = &String> {
+        let existing = self.requests.rows.iter().filter(|(_, track)| track.last().is_some());
+        existing.map(|(key, _)| key)
     }
 }

@@ -13,13 +13,13 @@ const KEYS: [&str; 2] = ["k", "m"];
 const SESSIONS: [&str; 2] = ["s", "z"];
 
 /// Gives a percentage of the tasks a concurrency key or a session.
-pub(crate) fn shut(random: &mut Random, percent: u64, tasks: &mut [TaskSpec]) {
+pub(crate) fn assign_keys(random: &mut Random, percent: u64, tasks: &mut [TaskSpec]) {
     for task in tasks {
         let key = |name: usize| LimitKey::Concurrency(KEYS[name].to_owned());
         let session = |name: usize| LimitKey::Session(SESSIONS[name].to_owned());
-        let gates = [key(0), key(0), key(1), session(0), session(0), session(1)];
-        let gate = random.pick(&gates).clone();
-        task.gate = random.percent(percent).then_some(gate);
+        let keys = [key(0), key(0), key(1), session(0), session(0), session(1)];
+        let limit_key = random.pick(&keys).clone();
+        task.limit_key = random.percent(percent).then_some(limit_key);
     }
 }
 
@@ -33,7 +33,7 @@ fn scope(number: u8) -> QuotaScope {
 }
 
 /// The command of an operator about limits.
-pub(crate) fn order(operation: &Operation) -> Option<Command> {
+pub(crate) fn command(operation: &Operation) -> Option<Command> {
     let tenant = Tenant::default();
     Some(match *operation {
         Operation::SetQuota { scope: number, limit, rate } => {
@@ -49,7 +49,7 @@ pub(crate) fn order(operation: &Operation) -> Option<Command> {
 }
 
 impl Writer {
-    pub(crate) fn about_gates(&mut self) -> Operation {
+    pub(crate) fn limit_operation(&mut self) -> Operation {
         if self.random.percent(12) {
             return Operation::ReleaseSession { session: self.small() };
         }
@@ -66,8 +66,8 @@ impl Writer {
 
     /// Two tasks of one limit: the first one runs, and its end races with another admission. Or
     /// its worker is lost, and another worker claims the session.
-    pub(crate) fn plan_gate(&mut self) {
-        let gated = (0..self.tasks.len()).filter(|task| self.tasks[*task].gate.is_some());
+    pub(crate) fn plan_limit_race(&mut self) {
+        let gated = (0..self.tasks.len()).filter(|task| self.tasks[*task].limit_key.is_some());
         let gated: Vec<usize> = gated.collect();
         if gated.is_empty() {
             return self.plan_race();
@@ -75,8 +75,8 @@ impl Writer {
         let (node, first) = (self.small(), *self.random.pick(&gated));
         let rival = node.wrapping_add(1);
         self.lease_of(rival, first, 0);
-        let of_gate = |task: &&usize| self.tasks[**task].gate == self.tasks[first].gate;
-        let others: Vec<usize> = gated.iter().filter(of_gate).copied().collect();
+        let of_key = |task: &&usize| self.tasks[**task].limit_key == self.tasks[first].limit_key;
+        let others: Vec<usize> = gated.iter().filter(of_key).copied().collect();
         let mut operations = Vec::new();
         for other in others {
             for id in 0..self.tasks[other].ids.len().min(3) {
@@ -84,10 +84,10 @@ impl Writer {
             }
         }
         let late = operations.pop();
-        self.then(Action::Ask { node: rival, also: None, patience: None, operations }, 20);
+        self.then(Action::Ask { node: rival, also: None, disconnect_after: None, operations }, 20);
         let held = exactly(first, 0);
         let lane = u8::try_from(self.tasks[first].lane).unwrap_or(0);
-        let scope = match &self.tasks[first].gate {
+        let scope = match &self.tasks[first].limit_key {
             Some(LimitKey::Session(name)) => 2 + u8::from(name != SESSIONS[0]),
             Some(LimitKey::Concurrency(name)) => u8::from(name != KEYS[0]),
             Some(LimitKey::Affinity(_)) | None => 7,

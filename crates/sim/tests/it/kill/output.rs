@@ -5,25 +5,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::line::{Act, Line, TaskSpec};
 
 #[derive(Debug, Default)]
-pub(crate) struct Journal {
+pub(crate) struct ProcessOutput {
     pub(crate) lives: Vec<Vec<Line>>,
 }
 
 /// The number of answered settles that are repeated in the next life.
-const ANSWERED_ASKED_AGAIN: usize = 5;
+const ANSWERED_REQUESTED_AGAIN: usize = 5;
 
-impl Journal {
+impl ProcessOutput {
     pub(crate) fn lines(&self) -> impl Iterator<Item = &Line> {
         self.lives.iter().flatten()
     }
 
     /// Every requested creation, by id.
     pub(crate) fn specs(&self) -> BTreeMap<&str, &TaskSpec> {
-        let asked = self.lines().filter_map(|line| match line {
-            Line::AskedCreate(spec) => Some((spec.id.as_str(), spec)),
+        let requested = self.lines().filter_map(|line| match line {
+            Line::CreateRequested(spec) => Some((spec.id.as_str(), spec)),
             _ => None,
         });
-        asked.collect()
+        requested.collect()
     }
 
     pub(crate) fn refused(&self) -> usize {
@@ -31,9 +31,9 @@ impl Journal {
     }
 
     /// The number of settles that were submitted in more than one life.
-    pub(crate) fn asked_again(&self) -> usize {
+    pub(crate) fn requested_again(&self) -> usize {
         self.in_several_lives(|line| match line {
-            Line::AskedSettle(act) => Some(act),
+            Line::SettleRequested(act) => Some(act),
             _ => None,
         })
     }
@@ -64,7 +64,7 @@ impl Journal {
         for line in self.lines() {
             match line {
                 Line::Created { spec, .. } => drop(specs.remove(spec.id.as_str())),
-                Line::AskedSettle(act) if act.ends() => drop(open.insert(act)),
+                Line::SettleRequested(act) if act.ends() => drop(open.insert(act)),
                 Line::Settled { act, .. } | Line::Refused { act, .. } if act.ends() => {
                     open.remove(act);
                     answered.push(act);
@@ -72,8 +72,8 @@ impl Journal {
                 _ => {}
             }
         }
-        open.extend(answered.into_iter().rev().take(ANSWERED_ASKED_AGAIN));
-        let creates = specs.into_values().cloned().map(Line::AskedCreate);
-        creates.chain(open.into_iter().cloned().map(Line::AskedSettle)).collect()
+        open.extend(answered.into_iter().rev().take(ANSWERED_REQUESTED_AGAIN));
+        let creates = specs.into_values().cloned().map(Line::CreateRequested);
+        creates.chain(open.into_iter().cloned().map(Line::SettleRequested)).collect()
     }
 }

@@ -8,10 +8,10 @@ use windlass_core::{
 use windlass_store::MemoryStore;
 
 use crate::client::new_task;
-use crate::model::answer::{Asked, Fenced};
-use crate::model::facts::{Content, Facts, Pause, State};
+use crate::model::facts::{Content, Facts, PausedAttempt, State};
 use crate::model::lease::held;
 use crate::model::log::Step;
+use crate::model::outcome::{Fenced, Submission};
 use crate::model::record::one;
 use crate::model::state::Model;
 use crate::script::TaskSpec;
@@ -125,8 +125,8 @@ impl Model {
         }
         let parent = facts.parent.as_ref().map(|parent| self.facts(parent));
         let waits = parent.is_some_and(|it| it.is_open() && it.created_at <= facts.created_at);
-        if waits && !self.reaping.contains(at.id) {
-            return breach(Kind::Reaped, "its parent is still open");
+        if waits && !self.deleting.contains(at.id) {
+            return breach(Kind::DeletedEarly, "its parent is still open");
         }
         Ok(())
     }
@@ -152,7 +152,8 @@ impl Model {
         let left_ms = hold.over_at.map(|over_at| at.at.ms_until(over_at));
         let content = Some(Content::WaitChildren);
         self.settled(at, facts, epoch, content, Settled::WaitingChildren);
-        facts.state = State::Gathering { since: at.at, pause: Pause { began_at, left_ms } };
+        facts.state =
+            State::Gathering { since: at.at, paused: PausedAttempt { began_at, left_ms } };
         Ok(())
     }
 
@@ -195,17 +196,22 @@ impl Model {
     }
 
     /// Whether no child was open while the lease existed.
-    pub(super) fn are_done(&self, asked: &Asked<'_>, fence: &Fence, counts: &ChildCounts) -> bool {
+    pub(super) fn are_done(
+        &self,
+        submission: &Submission<'_>,
+        fence: &Fence,
+        counts: &ChildCounts,
+    ) -> bool {
         let done = |facts: &Facts| {
             facts.hold().is_some_and(|hold| hold.epoch == fence.epoch) && facts.open.is_empty()
         };
-        counts.open == 0 && self.tasks[&fence.task.id].was(asked.seq, done)
+        counts.open == 0 && self.tasks[&fence.task.id].was(submission.seq, done)
     }
 
     /// Whether an existing child may belong to an earlier task with the id of its parent.
     pub(super) fn may_be_of_other_parent(
         &self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         create: &Create,
         new: &NewTask,
     ) -> bool {
@@ -216,15 +222,15 @@ impl Model {
                 true => facts.created_at > child.created_at,
                 false => made_with_it,
             };
-            child.exists() && self.tasks[parent].was(asked.seq, after)
+            child.exists() && self.tasks[parent].was(submission.seq, after)
         };
-        self.tasks[&new.id].was(asked.seq, made_after)
+        self.tasks[&new.id].was(submission.seq, made_after)
     }
 
     /// Whether a child may be rejected because its parent is missing or has ended.
     pub(super) fn may_lack_parent(
         &self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         new: &NewTask,
         rejection: &Rejection,
     ) -> bool {
@@ -232,20 +238,20 @@ impl Model {
             return false;
         };
         match rejection {
-            Rejection::ParentNotFound => track.was(asked.seq, |facts| !facts.exists()),
-            _ => track.was(asked.seq, Facts::ended),
+            Rejection::ParentNotFound => track.was(submission.seq, |facts| !facts.exists()),
+            _ => track.was(submission.seq, Facts::ended),
         }
     }
 }
 
 /// Checks that a parent resumes with the end of its last child.
 pub(super) fn gathered(at: &Step<'_>, facts: &mut Facts, plain: bool) -> Result<(), Breach> {
-    let State::Gathering { pause, .. } = facts.state else {
+    let State::Gathering { paused, .. } = facts.state else {
         return breach(Kind::IllegalMove, "it does not wait for children");
     };
     if !facts.open.is_empty() || !plain {
         return breach(Kind::Family, format!("{:?} are open", facts.open));
     }
-    facts.state = State::Waiting { lost: None, since: at.at, pause: Some(pause) };
+    facts.state = State::Waiting { lost: None, since: at.at, paused: Some(paused) };
     Ok(())
 }

@@ -17,27 +17,29 @@ use windlass_store_test::postgres::Server;
 
 /// A kind of store.
 #[derive(Clone)]
-pub(crate) enum Ground {
+pub(crate) enum TestDatabase {
     Sqlite(Arc<TempDir>),
     Postgres(Arc<Server>),
 }
 
-impl Ground {
+impl TestDatabase {
     pub(crate) fn sqlite() -> Self {
-        Ground::Sqlite(Arc::new(tempfile::tempdir().expect("a temporary directory is created")))
+        TestDatabase::Sqlite(Arc::new(
+            tempfile::tempdir().expect("a temporary directory is created"),
+        ))
     }
 
     pub(crate) fn postgres() -> Self {
-        Ground::Postgres(Arc::new(Server::start_with(&["max_connections=400"])))
+        TestDatabase::Postgres(Arc::new(Server::start_with(&["max_connections=400"])))
     }
 
     async fn open(&self, place: &str) -> Arc<dyn Store> {
         match self {
-            Ground::Sqlite(folder) => {
+            TestDatabase::Sqlite(folder) => {
                 let path = folder.path().join(format!("{place}.db"));
                 Arc::new(SqliteStore::open(path).expect("the file is created"))
             }
-            Ground::Postgres(server) => {
+            TestDatabase::Postgres(server) => {
                 let url = format!("{}&schema={place}&connections=4", server.url());
                 Arc::new(PostgresStore::open(&url).await.expect("the server answers"))
             }
@@ -48,7 +50,7 @@ impl Ground {
     fn corrupt(&self, place: &str, instance: &str) {
         let what = format!("task = 'i/{instance}' AND slot LIKE 'turn/%'");
         match self {
-            Ground::Sqlite(folder) => {
+            TestDatabase::Sqlite(folder) => {
                 let path = folder.path().join(format!("{place}.db"));
                 let database = rusqlite::Connection::open(path).expect("the file exists");
                 database.busy_timeout(Duration::from_secs(10)).expect("the timeout is set");
@@ -56,7 +58,7 @@ impl Ground {
                     format!("UPDATE payload SET bytes = CAST('{{{{{{' AS BLOB) WHERE {what}");
                 database.execute(&update, []).expect("the file is writable");
             }
-            Ground::Postgres(server) => {
+            TestDatabase::Postgres(server) => {
                 let bytes = "convert_to('{{{', 'UTF8')";
                 server.sql(&format!("UPDATE {place}.payload SET bytes = {bytes} WHERE {what}"));
             }
@@ -66,13 +68,13 @@ impl Ground {
 
 /// Creates providers for the suite, with access to their stores.
 pub(crate) struct Factory {
-    ground: Ground,
+    database: TestDatabase,
     made: Mutex<Vec<(String, Engine)>>,
 }
 
 impl Factory {
-    pub(crate) fn new(ground: Ground) -> Self {
-        Self { ground, made: Mutex::default() }
+    pub(crate) fn new(database: TestDatabase) -> Self {
+        Self { database, made: Mutex::default() }
     }
 
     fn last(&self) -> (String, Engine) {
@@ -92,7 +94,7 @@ impl Factory {
 impl ProviderFactory for Factory {
     async fn create_provider(&self) -> Arc<dyn Provider> {
         let place = format!("place_{}", Engine::new_id().as_str().replace('-', "_"));
-        let store = self.ground.open(&place).await;
+        let store = self.database.open(&place).await;
         let engine = Engine::start_shared(store, Config::default()).await.expect("it starts");
         self.made.lock().expect("no code panics under this lock").push((place, engine.clone()));
         Arc::new(WindlassProvider::new(engine))
@@ -103,7 +105,7 @@ impl ProviderFactory for Factory {
     }
 
     async fn corrupt_instance_history(&self, instance: &str) {
-        self.ground.corrupt(&self.last().0, instance);
+        self.database.corrupt(&self.last().0, instance);
     }
 
     async fn get_max_attempt_count(&self, instance: &str) -> u32 {

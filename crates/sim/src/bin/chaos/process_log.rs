@@ -1,4 +1,4 @@
-//! The journal of a process. Written lines survive the kill of the process: the kernel has them.
+//! The log of a process. Written lines survive the kill of the process: the kernel has them.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -8,9 +8,9 @@ use std::sync::Mutex;
 use crate::line::Line;
 
 #[derive(Debug)]
-pub(crate) struct Journal(Mutex<File>);
+pub(crate) struct ProcessLog(Mutex<File>);
 
-impl Journal {
+impl ProcessLog {
     /// Creates a file for each life of a process.
     pub(crate) fn create(folder: &Path, process: usize, life: usize) -> io::Result<Self> {
         Ok(Self(Mutex::new(File::create_new(file(folder, process, life))?)))
@@ -22,14 +22,14 @@ impl Journal {
         text.push('\n');
         let mut file = self.0.lock().expect("no panic while the file is locked");
         if let Err(error) = file.write_all(text.as_bytes()) {
-            eprintln!("writing the journal failed: {error}");
+            eprintln!("writing the log failed: {error}");
             std::process::exit(1);
         }
     }
 
     /// Records an unexpected event, and ends the process.
-    pub(crate) fn trouble(&self, what: impl Into<String>) -> ! {
-        self.write(&Line::Trouble(what.into()));
+    pub(crate) fn fail(&self, what: impl Into<String>) -> ! {
+        self.write(&Line::Unexpected(what.into()));
         std::process::exit(1);
     }
 }

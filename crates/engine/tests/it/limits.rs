@@ -11,13 +11,13 @@ use crate::stage::{Stage, claim, complete, create, ids, key, until};
 const SLOW_CONFLICT: Duration = Duration::from_secs(3_600);
 
 fn keyed(id: &str) -> Create {
-    let gate = Some(LimitKey::Concurrency("k".into()));
-    Create::one(NewTask { limit_key: gate, ..NewTask::new(id, "k") })
+    let limit_key = Some(LimitKey::Concurrency("k".into()));
+    Create::one(NewTask { limit_key, ..NewTask::new(id, "k") })
 }
 
 fn of_session(id: &str) -> Create {
-    let gate = Some(LimitKey::Session("s".into()));
-    Create::one(NewTask { limit_key: gate, ..NewTask::new(id, "k") })
+    let limit_key = Some(LimitKey::Session("s".into()));
+    Create::one(NewTask { limit_key, ..NewTask::new(id, "k") })
 }
 
 fn claim_as(worker: &str) -> Claim {
@@ -99,13 +99,13 @@ async fn completing_a_task_leases_the_next_of_its_key_in_one_commit() {
     assert_eq!(ids(&claimer.await.unwrap()), ["b"]);
     assert_eq!(commits(&stage).await, before + 1);
     assert!(!other.is_finished(), "c is behind b");
-    let gate = stage
+    let limit = stage
         .engine
         .concurrency_limit(&Tenant::default(), LimitKind::Concurrency, "k")
         .await
         .unwrap()
         .unwrap();
-    assert_eq!((gate.running, gate.admitted, gate.waiting), (1, 0, 1));
+    assert_eq!((limit.running, limit.admitted, limit.waiting), (1, 0, 1));
     other.abort();
 }
 
@@ -173,8 +173,8 @@ async fn a_rate_limit_admits_the_next_task_after_its_window() {
 async fn concurrency_limits_are_listed_in_pages() {
     let stage = Stage::new().await;
     for n in 0..5 {
-        let gate = Some(LimitKey::Concurrency(format!("k{n}")));
-        let new = NewTask { limit_key: gate, ..NewTask::new(format!("t{n}"), "k") };
+        let limit_key = Some(LimitKey::Concurrency(format!("k{n}")));
+        let new = NewTask { limit_key, ..NewTask::new(format!("t{n}"), "k") };
         stage.engine.submit(Create::one(new)).await.unwrap();
     }
     stage.engine.submit(of_session("s")).await.unwrap();
@@ -184,7 +184,7 @@ async fn concurrency_limits_are_listed_in_pages() {
         let page =
             stage.engine.concurrency_limits(&tenant, None, after.as_deref(), 2).await.unwrap();
         let Some(last) = page.last() else { break };
-        names.extend(page.iter().map(|gate| gate.name.clone()));
+        names.extend(page.iter().map(|limit| limit.name.clone()));
         after = Some(last.clone());
     }
     assert_eq!(names, ["k0", "k1", "k2", "k3", "k4", "s"]);
@@ -207,8 +207,8 @@ async fn many_workers_run_one_task_of_a_key_at_a_time() {
     let store = windlass_store::MemoryStore::new();
     let engine = windlass_engine::Engine::with_store(store, Config::default()).await.unwrap();
     let names = (0..TASKS).map(|n| {
-        let gate = Some(LimitKey::Concurrency(format!("k{}", n % 3)));
-        NewTask { limit_key: gate, ..NewTask::new(format!("t{n:02}"), "k") }
+        let limit_key = Some(LimitKey::Concurrency(format!("k{}", n % 3)));
+        NewTask { limit_key, ..NewTask::new(format!("t{n:02}"), "k") }
     });
     let create = Create { tenant: Tenant::default(), tasks: names.collect() };
     engine.submit(create).await.unwrap();
@@ -221,10 +221,13 @@ async fn many_workers_run_one_task_of_a_key_at_a_time() {
                 let claim = Claim::new(format!("w{worker}"));
                 let claimed = engine.claim(claim, Duration::from_millis(500)).await.unwrap();
                 let Some(claimed) = claimed.into_iter().next() else { return done };
-                let gate = claimed.task.limit_key.clone().unwrap();
-                assert!(running.lock().unwrap().insert(gate.clone()), "two of {gate:?} at once");
+                let limit_key = claimed.task.limit_key.clone().unwrap();
+                assert!(
+                    running.lock().unwrap().insert(limit_key.clone()),
+                    "two of {limit_key:?} at once"
+                );
                 tokio::task::yield_now().await;
-                running.lock().unwrap().remove(&gate);
+                running.lock().unwrap().remove(&limit_key);
                 let fence = claimed.task.fence();
                 let complete = windlass_core::command::Complete { fence, result: None };
                 engine.submit(complete).await.unwrap();

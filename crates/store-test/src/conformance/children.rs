@@ -49,7 +49,7 @@ async fn state(context: &Context<'_>, id: &str) -> Result<PublicState, Wrong> {
     Ok(task(context, id).await?.lifecycle.public())
 }
 
-async fn told(context: &Context<'_>, name: &str) -> Result<usize, Wrong> {
+async fn count_events(context: &Context<'_>, name: &str) -> Result<usize, Wrong> {
     let events = context.store.events(0, 1_000).await?;
     Ok(events.iter().filter(|event| event.name == name).count())
 }
@@ -68,7 +68,7 @@ pub(super) async fn the_last_child_wakes_its_parent(context: &Context<'_>) -> Ve
         return Err(Wrong("not a claim".into()));
     };
     same("attempts", &tasks.first().map(|task| task.attempts), &Some(1))?;
-    same("resumed events", &told(context, "resumed").await?, &1)
+    same("resumed events", &count_events(context, "resumed").await?, &1)
 }
 
 pub(super) async fn the_last_two_children_wake_their_parent_once(context: &Context<'_>) -> Verdict {
@@ -80,7 +80,7 @@ pub(super) async fn the_last_two_children_wake_their_parent_once(context: &Conte
     let (one, two) = tokio::join!(execute(&*context.store, &one), execute(&*other, &two));
     ensure(one?.is_ok() && two?.is_ok(), || "a child could not be completed".into())?;
     same("the parent", &state(context, "t").await?, &PublicState::Resumable)?;
-    same("resumed events", &told(context, "resumed").await?, &1)
+    same("resumed events", &count_events(context, "resumed").await?, &1)
 }
 
 /// The deciding transaction ends before the other one commits, so that a store with one transaction
@@ -116,7 +116,7 @@ pub(super) async fn children_are_cancelled_page_by_page(context: &Context<'_>) -
     for _ in 0..20 {
         let swept = context.must(Sweep::default()).await?;
         let Outcome::Swept { next_due, .. } = swept else { return Err(Wrong("no sweep".into())) };
-        let before = told(context, "cancelled").await?;
+        let before = count_events(context, "cancelled").await?;
         if next_due > Some(context.store.begin().await?.now()) {
             same("all of them", &before, &(MANY + 3))?;
             return children_left(context, MANY).await;

@@ -5,11 +5,11 @@ use windlass_core::command::{
 };
 use windlass_core::{Command, Fence, Outcome, Rejection, ResumeCause, Token, WaitpointId};
 
-use crate::model::answer::{Asked, Fenced};
 use crate::model::facts::Facts;
-use crate::model::mail::MessageFacts;
+use crate::model::mailbox::MessageFacts;
+use crate::model::outcome::{Fenced, Submission};
 use crate::model::state::Model;
-use crate::model::wait::suspend_content;
+use crate::model::suspension::suspend_content;
 use crate::violation::{Breach, Kind, breach};
 
 /// A message as it was requested.
@@ -23,52 +23,58 @@ struct Wanted<'a> {
 
 impl Model {
     /// Records a command about waiting.
-    pub(super) fn asked_to_wait(&mut self, command: &Command) {
+    pub(super) fn wait_submitted(&mut self, command: &Command) {
         let fenced = |fence: &Fence| (fence.task.id.clone(), fence.epoch);
-        let office = &mut self.office;
+        let mailboxes = &mut self.mailboxes;
         match command {
-            Command::SendMessages(send) => office.sends(send),
+            Command::SendMessages(send) => mailboxes.sends(send),
             Command::Suspend(suspend) => {
-                let asked = office.suspending.entry(fenced(&suspend.fence)).or_default();
-                asked.push(suspend.clone());
+                let requested = mailboxes.suspending.entry(fenced(&suspend.fence)).or_default();
+                requested.push(suspend.clone());
             }
-            Command::Resume(resume) => drop(office.resuming.insert(resume.task.id.clone())),
-            Command::TakeMessages(take) => office.takes(&fenced(&take.fence), &take.seqs),
+            Command::Resume(resume) => drop(mailboxes.resuming.insert(resume.task.id.clone())),
+            Command::TakeMessages(take) => {
+                mailboxes.consume_submitted(&fenced(&take.fence), &take.seqs)
+            }
             _ => {}
         }
     }
 
     /// Judges the outcomes of commands about waiting; none for other commands.
-    pub(super) fn waits_as_told(
+    pub(super) fn check_wait_outcome(
         &mut self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         outcome: &Outcome,
     ) -> Option<Result<(), Breach>> {
-        Some(match (asked.command, outcome) {
+        Some(match (submission.command, outcome) {
             (Command::SendMessages(send), Outcome::Sent(sent)) => {
                 if send.messages.len() != sent.len() {
                     return Some(breach(Kind::OtherAnswer, "wrong number of messages"));
                 }
-                send.messages.iter().zip(sent).try_for_each(|(message, told)| {
+                send.messages.iter().zip(sent).try_for_each(|(message, sent_message)| {
                     let key = message.idempotency.as_ref();
                     let key = key.map(|key| (key.key.reveal(), key.window_ms));
                     let (name, source) = (&message.name[..], &message.source[..]);
-                    if told.task != message.task {
+                    if sent_message.task != message.task {
                         return breach(Kind::OtherAnswer, "the message has another task");
                     }
-                    self.posted(asked, &Wanted { name, source, waitpoint: None, key }, told)
+                    self.posted(
+                        submission,
+                        &Wanted { name, source, waitpoint: None, key },
+                        sent_message,
+                    )
                 })
             }
             (Command::CompleteWaitpoint(signal), Outcome::Sent(sent)) => match &sent[..] {
-                [told] => self.signaled_as_told(asked, signal, told),
+                [sent_message] => self.check_waitpoint_completion(submission, signal, sent_message),
                 _ => breach(Kind::OtherAnswer, "a waitpoint has one message"),
             },
             (Command::Suspend(suspend), Outcome::Suspended { waitpoints }) => {
-                self.suspended_as_told(asked, suspend, waitpoints)
+                self.check_suspend_outcome(submission, suspend, waitpoints)
             }
             (Command::Suspend(suspend), Outcome::AlreadySatisfied(resumption)) => {
                 let fenced = fenced(&suspend.fence);
-                let seen = self.office.satisfied.get(&fenced).into_iter().flatten();
+                let seen = self.mailboxes.satisfied.get(&fenced).into_iter().flatten();
                 let mut seen =
                     seen.filter(|seen| **seen == (resumption.at, resumption.messages.clone()));
                 match seen.next().filter(|_| resumption.cause == ResumeCause::Signals) {
@@ -77,11 +83,11 @@ impl Model {
                 }
             }
             (Command::CreateWaitpoint(create), Outcome::WaitpointCreated(made)) => {
-                self.made_as_told(&create.waitpoint.id, made)
+                self.check_waitpoint(&create.waitpoint.id, made)
             }
             (Command::Resume(resume), Outcome::Resumed) => {
                 let seen = self.happened.get(&(resume.task.id.clone(), "resumed"));
-                match seen.filter(|seq| **seq > asked.seq) {
+                match seen.filter(|seq| **seq > submission.seq) {
                     Some(_) => Ok(()),
                     None => breach(Kind::EffectMissing, "the task was not resumed"),
                 }
@@ -89,13 +95,13 @@ impl Model {
             (Command::TakeMessages(take), Outcome::Taken { .. }) => {
                 let (id, epoch) = fenced(&take.fence);
                 let held = |facts: &Facts| facts.hold().is_some_and(|hold| hold.epoch == epoch);
-                match self.tasks[&id].was(asked.seq, held) {
+                match self.tasks[&id].was(submission.seq, held) {
                     true => Ok(()),
                     false => breach(Kind::StaleAccepted, "not leased under this epoch"),
                 }
             }
             (Command::RotateKey(rotate), Outcome::KeyRotated { .. }) => {
-                match self.office.ring.contains_key(&rotate.id) {
+                match self.mailboxes.ring.contains_key(&rotate.id) {
                     true => Ok(()),
                     false => breach(Kind::EffectMissing, "the key does not exist"),
                 }
@@ -106,49 +112,50 @@ impl Model {
 
     fn posted(
         &mut self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         wanted: &Wanted<'_>,
-        told: &SentMessage,
+        sent_message: &SentMessage,
     ) -> Result<(), Breach> {
-        let first = if told.duplicate { 0 } else { asked.seq + 1 };
+        let first = if sent_message.duplicate { 0 } else { submission.seq + 1 };
         let same = |message: &MessageFacts| {
-            (&message.task, message.number) == (&told.task, told.seq)
+            (&message.task, message.number) == (&sent_message.task, sent_message.seq)
                 && (&message.name[..], &message.source[..]) == (wanted.name, wanted.source)
                 && message.waitpoint == wanted.waitpoint
         };
-        let mut found = self.office.sent_messages.range(first..).rev();
+        let mut found = self.mailboxes.sent_messages.range(first..).rev();
         let Some((seq, message)) = found.find(|(_, message)| same(message)) else {
-            let kind = if told.duplicate { Kind::Key } else { Kind::EffectMissing };
-            return breach(kind, format!("the message does not exist: {told:?}"));
+            let kind = if sent_message.duplicate { Kind::Key } else { Kind::EffectMissing };
+            return breach(kind, format!("the message does not exist: {sent_message:?}"));
         };
-        if told.duplicate {
-            let may = wanted.key.is_some() && !told.resumed;
+        if sent_message.duplicate {
+            let may = wanted.key.is_some() && !sent_message.resumed;
             return if may { Ok(()) } else { breach(Kind::Key, "a duplicate without a key") };
         }
         let visible = message.visible_at.is_none_or(|visible_at| visible_at <= message.at);
-        if told.resumed != (visible && self.office.woke.contains(seq)) {
+        if sent_message.resumed != (visible && self.mailboxes.woke.contains(seq)) {
             return breach(Kind::OtherAnswer, format!("wrong `resumed` for {message:?}"));
         }
         let Some((key, window_ms)) = wanted.key else { return Ok(()) };
         let (seq, message) = (*seq, message.clone());
-        let others = self.office.keyed.entry((told.task.clone(), key.to_owned())).or_default();
-        let taken = others.iter().filter(|other| **other != seq).find(|other| {
-            let other = &self.office.sent_messages[*other];
-            let (early, late) = (other.at.min(message.at), other.at.max(message.at));
-            other.life == message.life && late < early.plus_ms(window_ms)
+        let others =
+            self.mailboxes.keyed.entry((sent_message.task.clone(), key.to_owned())).or_default();
+        let duplicate = others.iter().filter(|other| **other != seq).find(|other| {
+            let other = &self.mailboxes.sent_messages[*other];
+            let (first, second) = (other.at.min(message.at), other.at.max(message.at));
+            other.life == message.life && second < first.plus_ms(window_ms)
         });
-        if let Some(other) = taken {
+        if let Some(other) = duplicate {
             return breach(Kind::Key, format!("{key} sent messages {other} and {seq}"));
         }
         others.insert(seq);
         Ok(())
     }
 
-    fn signaled_as_told(
+    fn check_waitpoint_completion(
         &mut self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         signal: &CompleteWaitpoint,
-        told: &SentMessage,
+        sent_message: &SentMessage,
     ) -> Result<(), Breach> {
         let Some(parts) = Parts::of(&signal.token) else {
             return breach(Kind::Waitpoint, "the token cannot be parsed");
@@ -157,31 +164,36 @@ impl Model {
         let key = key.map(|key| (key.key.reveal(), key.window_ms));
         let waitpoint = Some(parts.waitpoint);
         let wanted = Wanted { name: &signal.name, source: &signal.source, waitpoint, key };
-        self.posted(asked, &wanted, told)?;
-        let over = self.office.ring.get(parts.key).copied().flatten();
-        if parts.tampered || over.is_some_and(|over| over <= asked.at) {
+        self.posted(submission, &wanted, sent_message)?;
+        let over = self.mailboxes.ring.get(parts.key).copied().flatten();
+        if parts.tampered || over.is_some_and(|over| over <= submission.at) {
             return breach(Kind::Waitpoint, "its token is invalid");
         }
         Ok(())
     }
 
-    fn suspended_as_told(
+    fn check_suspend_outcome(
         &self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         suspend: &Suspend,
         made: &[CreatedWaitpoint],
     ) -> Result<(), Breach> {
         let (fenced, content) = (fenced(&suspend.fence), suspend_content(suspend));
-        self.settled_as_told(asked, &fenced, &content, &windlass_core::Settled::Suspended)?;
+        self.check_settle_outcome(
+            submission,
+            &fenced,
+            &content,
+            &windlass_core::Settled::Suspended,
+        )?;
         if made.len() != suspend.waitpoints.len() {
             return breach(Kind::OtherAnswer, "wrong number of waitpoints");
         }
         let mut pairs = suspend.waitpoints.iter().zip(made);
-        pairs.try_for_each(|(new, made)| self.made_as_told(&new.id, made))
+        pairs.try_for_each(|(new, made)| self.check_waitpoint(&new.id, made))
     }
 
-    fn made_as_told(&self, id: &WaitpointId, made: &CreatedWaitpoint) -> Result<(), Breach> {
-        match (self.office.waitpoints.get(id), Parts::of(&made.token)) {
+    fn check_waitpoint(&self, id: &WaitpointId, made: &CreatedWaitpoint) -> Result<(), Breach> {
+        match (self.mailboxes.waitpoints.get(id), Parts::of(&made.token)) {
             // It was deleted with its task before the answer arrived.
             (None, Some(_)) => Ok(()),
             (Some(_), Some(parts))
@@ -197,75 +209,80 @@ impl Model {
     /// or if the task can be the reason.
     pub(super) fn may_refuse_to_wait(
         &self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         rejection: &Rejection,
     ) -> Option<bool> {
-        match (asked.command, rejection) {
+        match (submission.command, rejection) {
             (Command::SendMessages(send), Rejection::Conflict) => {
                 Some(send.messages.iter().any(|message| message.idempotency.is_some()))
             }
             (Command::SendMessages(send), _) => Some(send.messages.iter().any(|message| {
                 let (id, track) = (&message.task, &self.tasks[&message.task]);
-                track.was(asked.seq, |facts| self.may_refuse(facts, id, None, rejection))
+                track.was(submission.seq, |facts| self.may_refuse(facts, id, None, rejection))
             })),
             (Command::CompleteWaitpoint(signal), Rejection::Conflict) => {
                 Some(signal.idempotency.is_some())
             }
             (Command::CompleteWaitpoint(signal), _) => {
-                Some(self.may_refuse_signal(asked, &signal.token, rejection))
+                Some(self.may_refuse_signal(submission, &signal.token, rejection))
             }
             (Command::CreateWaitpoint(create), _) => {
-                Some(self.may_refuse_waitpoint(asked, create, rejection))
+                Some(self.may_refuse_waitpoint(submission, create, rejection))
             }
-            (Command::Suspend(_), Rejection::NoSigningKey) => Some(self.may_lack_keys(asked)),
+            (Command::Suspend(_), Rejection::NoSigningKey) => Some(self.may_lack_keys(submission)),
             (Command::Suspend(_), Rejection::WaitpointNotFound { id }) => {
-                let known = self.office.waitpoints.get(id);
-                Some(known.is_none_or(|known| known.made > asked.seq))
+                let known = self.mailboxes.waitpoints.get(id);
+                Some(known.is_none_or(|known| known.created_seq > submission.seq))
             }
             (Command::Suspend(suspend), Rejection::AlreadySettled) => {
-                let satisfied = self.office.satisfied.contains_key(&fenced(&suspend.fence));
+                let satisfied = self.mailboxes.satisfied.contains_key(&fenced(&suspend.fence));
                 satisfied.then_some(true)
             }
             _ => None,
         }
     }
 
-    fn may_lack_keys(&self, asked: &Asked<'_>) -> bool {
-        self.office.seeded.is_none_or(|seeded| asked.seq <= seeded)
+    fn may_lack_keys(&self, submission: &Submission<'_>) -> bool {
+        self.mailboxes.seeded.is_none_or(|seeded| submission.seq <= seeded)
     }
 
     fn may_refuse_waitpoint(
         &self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         create: &CreateWaitpoint,
         rejection: &Rejection,
     ) -> bool {
         if *rejection == Rejection::NoSigningKey {
-            return self.may_lack_keys(asked);
+            return self.may_lack_keys(submission);
         }
         let task = create.task.clone();
         let fence = create.epoch.map(|epoch| Fence { task, epoch });
         let (id, track) = (&create.task.id, &self.tasks[&create.task.id]);
-        track.was(asked.seq, |facts| self.may_refuse(facts, id, fence.as_ref(), rejection))
+        track.was(submission.seq, |facts| self.may_refuse(facts, id, fence.as_ref(), rejection))
     }
 
-    fn may_refuse_signal(&self, asked: &Asked<'_>, token: &Token, rejection: &Rejection) -> bool {
+    fn may_refuse_signal(
+        &self,
+        submission: &Submission<'_>,
+        token: &Token,
+        rejection: &Rejection,
+    ) -> bool {
         let Some(parts) = Parts::of(token) else { return *rejection == Rejection::TokenInvalid };
-        let known = self.office.waitpoints.get(&parts.waitpoint);
+        let known = self.mailboxes.waitpoints.get(&parts.waitpoint);
         let track = known.map(|known| &self.tasks[&known.task]);
         match rejection {
             Rejection::TokenInvalid => {
                 let over = |over: Option<_>| over.is_some_and(|over| over <= self.latest);
                 let expires = known.and_then(|known| known.expires_at);
                 parts.tampered
-                    || self.office.ring.get(parts.key).is_none_or(|ends_at| over(*ends_at))
+                    || self.mailboxes.ring.get(parts.key).is_none_or(|ends_at| over(*ends_at))
                     || expires.is_none_or(|at| at.millis() != parts.expires_ms)
-                    || track.is_none_or(|track| track.was(asked.seq, |facts| !facts.exists()))
+                    || track.is_none_or(|track| track.was(submission.seq, |facts| !facts.exists()))
             }
             Rejection::TokenExpired => parts.expires_ms <= self.latest.millis(),
-            Rejection::WaitpointUsed => known.is_none_or(|known| known.used.is_some()),
+            Rejection::WaitpointCompleted => known.is_none_or(|known| known.used.is_some()),
             Rejection::AlreadyTerminal { state } => track.is_none_or(|track| {
-                track.was(asked.seq, |facts| facts.ended() && facts.public() == Some(*state))
+                track.was(submission.seq, |facts| facts.ended() && facts.public() == Some(*state))
             }),
             _ => false,
         }

@@ -7,8 +7,8 @@ use windlass_core::{
 use windlass_core::{RowKey, Timestamp, Value};
 use windlass_store::{MemoryStore, Store};
 
-use crate::model::answer::{Asked, Fenced};
 use crate::model::facts::Facts;
+use crate::model::outcome::{Fenced, Submission};
 use crate::model::record::{REQUESTS, SPENT, one};
 use crate::model::state::Model;
 use crate::ready::ready;
@@ -21,7 +21,7 @@ pub(super) struct KeySeen {
     task: TaskId,
     /// None when the task was deleted before it could be read.
     content: Option<(TaskKind, Option<u8>)>,
-    taken_at: Timestamp,
+    used_at: Timestamp,
     expires_at: Timestamp,
 }
 
@@ -79,8 +79,8 @@ impl Model {
         // A worker whose task was deleted in the meantime holds no lease. It may read the input
         // of the next task of that id.
         let claimed = self.claims.get(fenced).map(|seen| seen.seq);
-        let reaped = self.happened.get(&(fenced.0.clone(), "deleted")).copied();
-        if self.tasks[&fenced.0].was(0, given) || claimed < reaped {
+        let deleted = self.happened.get(&(fenced.0.clone(), "deleted")).copied();
+        if self.tasks[&fenced.0].was(0, given) || claimed < deleted {
             return Ok(());
         }
         breach(Kind::StrangeInput, format!("{fenced:?} was leased with input {text:?}"))
@@ -101,8 +101,8 @@ impl Model {
         let last = self.keys.get(&**key).and_then(|seen| seen.last());
         let Some(admission) = one::<Admission>(memory, row.clone()) else {
             // The batch that removed it may have an earlier time.
-            let early = last.is_some_and(|last| self.latest < last.expires_at);
-            return if early { breach(Kind::Key, format!("{key} is missing")) } else { Ok(()) };
+            let too_early = last.is_some_and(|last| self.latest < last.expires_at);
+            return if too_early { breach(Kind::Key, format!("{key} is missing")) } else { Ok(()) };
         };
         let Produced::Task(task) = admission.produced.clone() else {
             return breach(Kind::Key, format!("{key} produced {:?}", admission.produced));
@@ -111,15 +111,15 @@ impl Model {
         if last.is_some_and(|last| last.task == task && last.expires_at == expires_at) {
             return Ok(());
         }
-        let early = last.is_some_and(|last| self.now < last.expires_at);
-        if early || expires_at != self.now.plus_ms(self.spec(&task).window_ms) {
+        let too_early = last.is_some_and(|last| self.now < last.expires_at);
+        if too_early || expires_at != self.now.plus_ms(self.spec(&task).window_ms) {
             let what = format!("{key} is for {task} until {expires_at}: {last:?}");
             return breach(Kind::Key, what);
         }
         let facts = self.facts(&task);
         let content = facts.kind.clone().map(|kind| (kind, facts.variant));
-        let taken_at = self.now;
-        let seen = KeySeen { task, content, taken_at, expires_at };
+        let used_at = self.now;
+        let seen = KeySeen { task, content, used_at, expires_at };
         self.keys.entry(key.to_string()).or_default().push(seen);
         Ok(())
     }
@@ -129,7 +129,7 @@ impl Model {
         for id in std::mem::take(&mut self.keyed) {
             let Some(key) = &self.spec(&id).key else { continue };
             let last = self.keys.get(key).and_then(|seen| seen.last());
-            if !last.is_some_and(|last| last.task == id && last.taken_at == self.now) {
+            if !last.is_some_and(|last| last.task == id && last.used_at == self.now) {
                 return breach(Kind::Key, format!("{key} created {id}, but the key is {last:?}"));
             }
         }
@@ -137,42 +137,46 @@ impl Model {
     }
 
     /// What a key may have referred to since the command was submitted.
-    fn taken(&self, asked: &Asked<'_>, new: &NewTask) -> impl Iterator<Item = &KeySeen> {
-        let at = asked.at;
+    fn uses_of_key(
+        &self,
+        submission: &Submission<'_>,
+        new: &NewTask,
+    ) -> impl Iterator<Item = &KeySeen> {
+        let at = submission.at;
         let key =
             new.idempotency.as_ref().and_then(|operation| self.keys.get(operation.key.reveal()));
         key.into_iter().flatten().filter(move |seen| at < seen.expires_at)
     }
 
-    pub(super) fn created_as_told(
+    pub(super) fn check_create_outcome(
         &self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         create: &Create,
         created: &[Created],
     ) -> Result<(), Breach> {
         if create.tasks.len() != created.len() {
             return breach(Kind::OtherAnswer, "wrong number of tasks");
         }
-        for (new, told) in create.tasks.iter().zip(created) {
-            let Some(track) = self.tasks.get(&told.id) else {
-                return breach(Kind::OtherAnswer, format!("no script creates {told:?}"));
+        for (new, reported) in create.tasks.iter().zip(created) {
+            let Some(track) = self.tasks.get(&reported.id) else {
+                return breach(Kind::OtherAnswer, format!("no script creates {reported:?}"));
             };
-            let made = track.was(asked.seq, |facts| self.is_made_by(facts, new));
-            let there = if !told.duplicate {
-                let happened = self.happened.get(&(told.id.clone(), "created"));
-                told.id == new.id && happened.is_some_and(|seq| *seq > asked.seq) && made
+            let made = track.was(submission.seq, |facts| self.is_made_by(facts, new));
+            let there = if !reported.duplicate {
+                let happened = self.happened.get(&(reported.id.clone(), "created"));
+                reported.id == new.id && happened.is_some_and(|seq| *seq > submission.seq) && made
             } else if new.idempotency.is_some() {
-                self.taken(asked, new).any(|seen| {
+                self.uses_of_key(submission, new).any(|seen| {
                     let content = seen.content.as_ref();
                     let same = |(kind, variant): &(_, _)| self.may_be(kind, *variant, new);
-                    seen.task == told.id && content.is_none_or(same)
+                    seen.task == reported.id && content.is_none_or(same)
                 })
             } else {
-                told.id == new.id && made
+                reported.id == new.id && made
             };
             if !there {
-                let kind = if told.duplicate { Kind::Key } else { Kind::EffectMissing };
-                return breach(kind, format!("{told:?}"));
+                let kind = if reported.duplicate { Kind::Key } else { Kind::EffectMissing };
+                return breach(kind, format!("{reported:?}"));
             }
         }
         Ok(())
@@ -180,30 +184,30 @@ impl Model {
 
     pub(super) fn may_refuse_create(
         &self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         create: &Create,
         rejection: &Rejection,
     ) -> bool {
         let may = |new: &NewTask| match rejection {
             Rejection::Conflict => {
                 let differs = |kind: &TaskKind, variant| self.may_differ(kind, variant, new);
-                let under_key = self.taken(asked, new).any(|seen| {
+                let under_key = self.uses_of_key(submission, new).any(|seen| {
                     let content = seen.content.as_ref();
                     content.is_none_or(|(kind, variant)| differs(kind, *variant))
                 });
                 under_key
-                    || self.may_be_of_other_parent(asked, create, new)
-                    || self.tasks[&new.id].was(asked.seq, |facts| {
+                    || self.may_be_of_other_parent(submission, create, new)
+                    || self.tasks[&new.id].was(submission.seq, |facts| {
                         facts.kind.as_ref().is_some_and(|kind| differs(kind, facts.variant))
                     })
             }
             Rejection::LaneClosed { lane } => {
                 *lane == new.lane
-                    && self.lanes[lane].was(asked.seq, |lane| !lane.takes())
-                    && !self.is_repeat(asked, new)
+                    && self.lanes[lane].was(submission.seq, |lane| !lane.takes())
+                    && !self.is_repeat(submission, new)
             }
             Rejection::ParentNotFound | Rejection::ParentTerminal => {
-                self.may_lack_parent(asked, new, rejection) && !self.is_repeat(asked, new)
+                self.may_lack_parent(submission, new, rejection) && !self.is_repeat(submission, new)
             }
             _ => false,
         };
@@ -211,20 +215,20 @@ impl Model {
     }
 
     /// Whether the task existed before the command, so that the answer must be a duplicate.
-    fn is_repeat(&self, asked: &Asked<'_>, new: &NewTask) -> bool {
+    fn is_repeat(&self, submission: &Submission<'_>, new: &NewTask) -> bool {
         let surely = |kind: &TaskKind, variant: Option<u8>| {
             variant.is_some() && self.may_be(kind, variant, new)
         };
         if new.idempotency.is_some() {
             // A key may be taken again without a log event: its time shows when.
-            return self.taken(asked, new).any(|seen| {
+            return self.uses_of_key(submission, new).any(|seen| {
                 let content = seen.content.as_ref();
-                seen.taken_at <= asked.at
+                seen.used_at <= submission.at
                     && self.latest < seen.expires_at
                     && content.is_some_and(|(kind, variant)| surely(kind, *variant))
             });
         }
-        self.tasks[&new.id].was_always(asked.seq, |facts| {
+        self.tasks[&new.id].was_always(submission.seq, |facts| {
             facts.kind.as_ref().is_some_and(|kind| surely(kind, facts.variant))
         })
     }

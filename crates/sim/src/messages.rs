@@ -18,15 +18,15 @@ use crate::script::{
 };
 
 /// The default timeout of a task whose condition is a timeout.
-const PATIENCE_MS: u64 = 900;
+const DEFAULT_TIMEOUT_MS: u64 = 900;
 
 /// A behaviour that suspends the task.
 pub(crate) fn wait(random: &mut Random) -> Behavior {
     let condition = u8::try_from(random.below(8)).unwrap_or(0);
-    Behavior::Wait { condition, timeout: patience(random) }
+    Behavior::Wait { condition, timeout: random_timeout(random) }
 }
 
-fn patience(random: &mut Random) -> Option<(u64, OnTimeout)> {
+fn random_timeout(random: &mut Random) -> Option<(u64, OnTimeout)> {
     use OnTimeout::{Cancel, Escalate, Expire, Fail, Resume};
     let then = *random.pick(&[Fail, Cancel, Expire, Resume, Resume, Escalate, Escalate]);
     let ms = *random.pick(&[1, 100, 700, 3_000]);
@@ -41,7 +41,7 @@ pub(crate) fn until(fence: Fence, condition: u8, timeout: Option<(u64, OnTimeout
 
 fn timeout_of(condition: &Condition, timeout: Option<(u64, OnTimeout)>) -> Option<SuspendTimeout> {
     let needs_time = matches!(condition, Condition::Timeout);
-    let timeout = timeout.or(needs_time.then_some((PATIENCE_MS, OnTimeout::Resume)));
+    let timeout = timeout.or(needs_time.then_some((DEFAULT_TIMEOUT_MS, OnTimeout::Resume)));
     timeout.map(|(after_ms, then)| SuspendTimeout { after_ms, then })
 }
 
@@ -80,7 +80,7 @@ impl Writer {
     }
 
     fn suspend(&mut self) -> Operation {
-        let timeout = patience(&mut self.random);
+        let timeout = random_timeout(&mut self.random);
         Operation::Suspend {
             lease: self.recent(),
             condition: self.small() % CONDITIONS,

@@ -8,7 +8,7 @@ use windlass_worker::workflow::testing::Recorded;
 use windlass_worker::workflow::{ExecutionState, TurnProgress, WorkflowDefinition};
 
 use crate::model::workflow::Workflows;
-use crate::model::workflow_life::Life;
+use crate::model::workflow_execution::WorkflowFacts;
 use crate::violation::{Breach, Kind, breach};
 use crate::workflow::{Plan, TENANT, WorkflowSpec, definition, expected};
 
@@ -43,16 +43,16 @@ impl Workflows {
     pub(crate) fn check_outcomes(&self) -> Result<(), Breach> {
         let (present, next) = (definition(None, false), definition(None, true));
         let spent = self.spent();
-        for (id, life) in &self.lives {
-            if let Some(step) = life.unwritten.first() {
+        for (id, facts) in &self.by_id {
+            if let Some(step) = facts.unwritten.first() {
                 let what = format!("{id} recorded the end of step {step}, which it did not start");
                 return breach(Kind::Step, what);
             }
-            let standing = life.replay(id, &present)?;
-            life.replay(id, &next)?;
-            life.check_standing(id, &standing)?;
+            let standing = facts.replay(id, &present)?;
+            facts.replay(id, &next)?;
+            facts.check_standing(id, &standing)?;
             if !spent.contains(id) {
-                life.check_result(id)?;
+                facts.check_result(id)?;
             }
         }
         Ok(())
@@ -60,15 +60,15 @@ impl Workflows {
 
     /// Workflows that failed because one turn lost too many leases, and all of their ancestors.
     fn spent(&self) -> BTreeSet<&TaskId> {
-        let crashed = |life: &Life| {
-            matches!(life.ended, Some(Lifecycle::Failed { class: FailureClass::Crash, .. }))
+        let crashed = |facts: &WorkflowFacts| {
+            matches!(facts.ended, Some(Lifecycle::Failed { class: FailureClass::Crash, .. }))
         };
         let mut spent = BTreeSet::new();
-        for (id, _) in self.lives.iter().filter(|(_, life)| crashed(life)) {
+        for (id, _) in self.by_id.iter().filter(|(_, facts)| crashed(facts)) {
             let mut next = Some(id);
             while let Some(id) = next {
                 spent.insert(id);
-                next = self.lives.get(id).and_then(|life| life.parent.as_ref());
+                next = self.by_id.get(id).and_then(|facts| facts.parent.as_ref());
             }
         }
         spent
@@ -87,15 +87,15 @@ impl Workflows {
         if let Some(row) = row {
             return breach(Kind::Workflow, format!("{:?} is left: {}", row.key, row.body));
         }
-        let kept = tables.payloads().find(|(key, _)| key.tenant.as_str() == TENANT);
-        match kept {
+        let leftover = tables.payloads().find(|(key, _)| key.tenant.as_str() == TENANT);
+        match leftover {
             Some((key, _)) => breach(Kind::Workflow, format!("{key:?} is left")),
             None => Ok(()),
         }
     }
 }
 
-impl Life {
+impl WorkflowFacts {
     /// Replays all executions with this code. Returns the state of the last one.
     fn replay(&self, id: &TaskId, program: &WorkflowDefinition) -> Result<ExecutionState, Breach> {
         let mut last = None;

@@ -96,8 +96,8 @@ pub(super) async fn a_message_resumes_a_suspended_task(context: &Context<'_>) ->
     same("the state", &state(context).await?, &Some(PublicState::Resumable))?;
     let again = claimed(context).await?;
     same("the epoch", &again.epoch, &(fence.epoch + 1))?;
-    let taken = context.must(TakeMessages { fence: again, seqs: vec![1, 2, 3] }).await?;
-    same("taken", &taken, &Outcome::Taken { taken: 2 })?;
+    let outcome = context.must(TakeMessages { fence: again, seqs: vec![1, 2, 3] }).await?;
+    same("taken", &outcome, &Outcome::Taken { taken: 2 })?;
     same("messages", &rows(context, Table::Message).await?, &0)
 }
 
@@ -163,12 +163,12 @@ pub(super) async fn a_token_completes_its_waitpoint_once(context: &Context<'_>) 
     let end = if text.ends_with('0') { "1" } else { "0" };
     let tampered = Token::new(format!("{}{end}", &text[..text.len() - 1]));
     refused(context, "tampered", signal(&tampered).into(), "token_invalid").await?;
-    let foreign = CompleteWaitpoint { tenant: "acme".into(), ..signal(&first.token) };
-    refused(context, "foreign", foreign.into(), "token_invalid").await?;
+    let of_other_tenant = CompleteWaitpoint { tenant: "acme".into(), ..signal(&first.token) };
+    refused(context, "foreign", of_other_tenant.into(), "token_invalid").await?;
     let answer = context.must(signal(&first.token)).await?;
     let resumed = matches!(&answer, Outcome::Sent(posted) if posted[0].resumed);
     ensure(resumed, || format!("{answer:?}"))?;
-    refused(context, "replayed", signal(&first.token).into(), "waitpoint_used").await
+    refused(context, "replayed", signal(&first.token).into(), "waitpoint_completed").await
 }
 
 pub(super) async fn a_signing_key_expires_after_its_grace(context: &Context<'_>) -> Verdict {

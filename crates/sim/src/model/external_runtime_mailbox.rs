@@ -12,7 +12,7 @@ use crate::model::external_runtime::{Changed, ExternalRuntime, is_same, only};
 use crate::violation::{Breach, Kind, breach};
 
 #[derive(Debug, Default)]
-pub(super) struct Post {
+pub(super) struct Mailboxes {
     pub(super) messages: BTreeMap<(TaskId, u64), Arc<Message>>,
     /// By mailbox, the last sequence number.
     last: BTreeMap<TaskId, u64>,
@@ -22,16 +22,16 @@ pub(super) struct Post {
 
 #[derive(Debug, Default)]
 struct Sent {
-    asked: u32,
-    came: Vec<(TaskId, u64)>,
+    submitted: u32,
+    arrivals: Vec<(TaskId, u64)>,
     /// How many senders saw it accepted.
-    told: u32,
+    accepted: u32,
 }
 
-impl Post {
-    pub(super) fn asked(&mut self, command: &Command) {
+impl Mailboxes {
+    pub(super) fn submitted(&mut self, command: &Command) {
         let mut sends = |message: &NewMessage| {
-            self.sent.entry(message.name.clone()).or_default().asked += 1;
+            self.sent.entry(message.name.clone()).or_default().submitted += 1;
         };
         match command {
             Command::SendMessages(send) => send.messages.iter().for_each(sends),
@@ -47,16 +47,16 @@ impl Post {
     }
 
     /// Checks an accepted send: the message exists, and answers no other send.
-    pub(super) fn told(
+    pub(super) fn accepted(
         &mut self,
         message: &NewMessage,
         posted: &[SentMessage],
     ) -> Result<(), Breach> {
         let sent = self.sent.entry(message.name.clone()).or_default();
         let [posted] = posted else { return breach(Kind::OtherAnswer, "expected one message") };
-        sent.told += 1;
-        let came = sent.came.contains(&(posted.task.clone(), posted.seq));
-        if !came || sent.told as usize > sent.came.len() || posted.duplicate {
+        sent.accepted += 1;
+        let arrived = sent.arrivals.contains(&(posted.task.clone(), posted.seq));
+        if !arrived || sent.accepted as usize > sent.arrivals.len() || posted.duplicate {
             return breach(Kind::MessageLost, format!("{sent:?}"));
         }
         Ok(())
@@ -74,7 +74,7 @@ impl Post {
     }
 
     /// Checks that a message has the next number, and arrives no more often than it was sent.
-    fn comes(&mut self, message: &Message) -> Result<(), Breach> {
+    fn arrives(&mut self, message: &Message) -> Result<(), Breach> {
         if message.source != SENDER {
             return Ok(());
         }
@@ -84,8 +84,8 @@ impl Post {
         }
         *last = message.seq;
         let sent = self.sent.entry(message.name.clone()).or_default();
-        sent.came.push((message.task.clone(), message.seq));
-        if sent.came.len() > sent.asked as usize {
+        sent.arrivals.push((message.task.clone(), message.seq));
+        if sent.arrivals.len() > sent.submitted as usize {
             return breach(Kind::Message, format!("{message:?} arrived too often: {sent:?}"));
         }
         Ok(())
@@ -133,12 +133,13 @@ impl ExternalRuntime {
         let ids: BTreeSet<&TaskId> = changed.messages.keys().map(|(id, _)| id).collect();
         for id in ids {
             let forgotten = !self.tasks.contains_key(id)
-                && self.post.of_task(id).all(|message| changed.is_gone(id, message.seq));
-            let mut came = changed.came().filter(|message| message.task == *id).peekable();
-            if forgotten && came.peek().is_none_or(|message| message.seq == 1) {
-                self.post.last.remove(id);
+                && self.mailboxes.of_task(id).all(|message| changed.is_gone(id, message.seq));
+            let mut inserted =
+                changed.inserted_messages().filter(|message| message.task == *id).peekable();
+            if forgotten && inserted.peek().is_none_or(|message| message.seq == 1) {
+                self.mailboxes.last.remove(id);
             }
-            came.try_for_each(|message| self.post.comes(message))?;
+            inserted.try_for_each(|message| self.mailboxes.arrives(message))?;
         }
         Ok(())
     }
@@ -146,7 +147,7 @@ impl ExternalRuntime {
     /// Checks a deleted message: a turn consumed it, or its time as a buffered message expired.
     fn check_gone(&self, message: &Message, changed: &Changed) -> Result<(), Breach> {
         let over = message.buffered_until.is_some_and(|until| until <= changed.now);
-        match over || changed.takes(&message.task, message.seq) {
+        match over || changed.consumes(&message.task, message.seq) {
             true => Ok(()),
             false => breach(Kind::MessageLost, format!("{message:?}")),
         }
@@ -180,7 +181,7 @@ impl ExternalRuntime {
         }
         let counted = after.delivery_count.checked_sub(before.delivery_count);
         let moved = (after.visible_at != before.visible_at).then_some(after.visible_at);
-        let same = (&before.name, before.posted_at) == (&after.name, after.posted_at);
+        let same = (&before.name, before.sent_at) == (&after.name, after.sent_at);
         match counted.filter(|counted| same && ways.contains(&(*counted, moved))) {
             Some(_) => Ok(()),
             None => breach(Kind::Message, format!("{before:?} to {after:?}, not {ways:?}")),
@@ -199,11 +200,11 @@ impl ExternalRuntime {
         if lease.expires_at <= changed.now {
             ways.insert((1, None));
         }
-        if !self.is_known(id, epoch) {
+        if !self.is_received(id, epoch) {
             // The caller that claimed the task had disconnected.
             ways.insert((0, None));
         }
-        for command in self.asked_under(id, epoch) {
+        for command in self.submitted_under(id, epoch) {
             ways.insert(match command {
                 Command::AbandonTurn(decline) => {
                     let later = changed.now.plus_ms(decline.delay_ms);
@@ -221,12 +222,12 @@ impl ExternalRuntime {
         let now = changed.now;
         let there = |seq: u64| match changed.messages.get(&(id.clone(), seq)) {
             Some((_, after)) => after.clone(),
-            None => self.post.messages.get(&(id.clone(), seq)).cloned(),
+            None => self.mailboxes.messages.get(&(id.clone(), seq)).cloned(),
         };
         let is_there = |seq: &u64| there(*seq).is_some_and(|message| is_seen(&message, now));
         // Messages that became visible after the batch began may be missing.
         let is_due = |message: &&Arc<Message>| is_seen(message, now) && message.visible_at <= now;
-        let mut before = self.post.of_task(id).filter(is_due);
+        let mut before = self.mailboxes.of_task(id).filter(is_due);
         let missed =
             before.find(|message| is_there(&message.seq) && !received.contains(&message.seq));
         if let Some(message) = missed {

@@ -3,44 +3,44 @@
 use windlass_core::command::{ClaimEffect, SettleEffect};
 use windlass_core::{Command, EffectOwner, Fence, PublicState, Rejection, TaskId};
 
-use crate::model::answer::{Asked, content};
-use crate::model::facts::{Facts, Stand, State};
+use crate::model::facts::{Facts, Position, State};
+use crate::model::outcome::{Submission, content};
 use crate::model::state::Model;
 use crate::violation::{Breach, Kind, breach};
 
 impl Model {
     pub(super) fn refused(
         &mut self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         rejection: &Rejection,
     ) -> Result<(), Breach> {
-        self.check_repeat(asked)?;
-        if let Some(just) = self.may_refuse_to_wait(asked, rejection) {
+        self.check_repeat(submission)?;
+        if let Some(just) = self.may_refuse_to_wait(submission, rejection) {
             return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "this never held") };
         }
-        if let Some(just) = self.may_refuse_to_keep(asked, rejection) {
+        if let Some(just) = self.may_refuse_to_keep(submission, rejection) {
             return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "this never held") };
         }
-        let just = self.may_refuse_request(asked, rejection);
-        let just = just.or_else(|| self.may_refuse_call(asked, rejection));
-        if let Some(just) = just.or_else(|| self.may_refuse_spend(asked, rejection)) {
+        let just = self.may_refuse_request(submission, rejection);
+        let just = just.or_else(|| self.may_refuse_call(submission, rejection));
+        if let Some(just) = just.or_else(|| self.may_refuse_spend(submission, rejection)) {
             return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "this never held") };
         }
-        let just = match asked.command {
-            Command::Create(create) => self.may_refuse_create(asked, create, rejection),
+        let just = match submission.command {
+            Command::Create(create) => self.may_refuse_create(submission, create, rejection),
             Command::SetLaneState(set) => {
                 *rejection == Rejection::LaneNotFound
-                    && self.lanes[&set.lane].was(asked.seq, |lane| !lane.exists)
+                    && self.lanes[&set.lane].was(submission.seq, |lane| !lane.exists)
             }
             Command::LimitLane(limit) => {
                 *rejection == Rejection::LaneNotFound
-                    && self.lanes[&limit.lane].was(asked.seq, |lane| !lane.exists)
+                    && self.lanes[&limit.lane].was(submission.seq, |lane| !lane.exists)
             }
-            Command::SetQuota(set) => self.may_refuse_quota(asked, set, rejection),
+            Command::SetQuota(set) => self.may_refuse_quota(submission, set, rejection),
             command => match subject(command) {
                 Some((id, fence)) => {
                     let track = &self.tasks[id];
-                    track.was(asked.seq, |facts| self.may_refuse(facts, id, fence, rejection))
+                    track.was(submission.seq, |facts| self.may_refuse(facts, id, fence, rejection))
                 }
                 None => false,
             },
@@ -49,11 +49,11 @@ impl Model {
     }
 
     /// Checks that a repeated settle gets its first answer until the next settle.
-    fn check_repeat(&self, asked: &Asked<'_>) -> Result<(), Breach> {
-        let Some((fenced, content)) = content(asked.command) else { return Ok(()) };
+    fn check_repeat(&self, submission: &Submission<'_>) -> Result<(), Breach> {
+        let Some((fenced, content)) = content(submission.command) else { return Ok(()) };
         let Some(seen) = self.settles.get(&fenced) else { return Ok(()) };
         let remembered = |facts: &Facts| facts.settled == Some(fenced.1);
-        let remembered = self.tasks[&fenced.0].was_always(asked.seq, remembered);
+        let remembered = self.tasks[&fenced.0].was_always(submission.seq, remembered);
         if remembered && seen.content.as_ref() == Some(&content) {
             return breach(Kind::RepeatRefused, format!("its first outcome was {:?}", seen.answer));
         }
@@ -117,7 +117,8 @@ impl Model {
 
 /// Whether a task may be in this state. One that was not observed yet may be blocked.
 pub(super) fn may_be(facts: &Facts, state: PublicState) -> bool {
-    let unseen = matches!(facts.state, State::Waiting { .. }) && facts.stand == Stand::Unknown;
+    let unseen =
+        matches!(facts.state, State::Waiting { .. }) && facts.position == Position::Unknown;
     facts.public() == Some(state) || unseen && state == PublicState::Blocked
 }
 
@@ -144,7 +145,7 @@ fn subject(command: &Command) -> Option<(&TaskId, Option<&Fence>)> {
         Command::Cancel(cancel) => return Some((&cancel.task.id, None)),
         Command::ChangePriority(change) => return Some((&change.task.id, None)),
         Command::Replay(replay) => return Some((&replay.task.id, None)),
-        Command::DeleteTask(reap) => return Some((&reap.task.id, None)),
+        Command::DeleteTask(delete) => return Some((&delete.task.id, None)),
         _ => return None,
     };
     Some((&fence.task.id, Some(fence)))

@@ -10,20 +10,20 @@ use windlass_core::{
 };
 use windlass_store::MemoryStore;
 
-use crate::model::answer::Asked;
-use crate::model::facts::{Facts, Hold, Stand, State, Track};
+use crate::model::facts::{Facts, Hold, Position, State, Track};
 use crate::model::log::Step;
+use crate::model::outcome::Submission;
 use crate::model::record::one;
 use crate::model::state::Model;
 use crate::script::TaskSpec;
 use crate::violation::{Breach, Kind, breach};
 
 /// Limits set by an operator: concurrent leases, and starts per window.
-type Limits = (Option<u32>, Option<Rate>);
+type QuotaLimits = (Option<u32>, Option<Rate>);
 
 #[derive(Debug, Default)]
-pub(super) struct Gates {
-    set: BTreeMap<QuotaScope, Track<Limits>>,
+pub(super) struct ConcurrencyLimits {
+    set: BTreeMap<QuotaScope, Track<QuotaLimits>>,
     starts: BTreeMap<QuotaScope, Starts>,
     owners: BTreeMap<String, Owner>,
     /// Sessions that an operator released at some time.
@@ -37,7 +37,7 @@ struct Starts {
     /// How much longer than the window a start may count.
     slack_ms: u64,
     /// Until then, starts from before the model observed the limit may count.
-    murky_until: Timestamp,
+    uncertain_until: Timestamp,
 }
 
 #[derive(Debug)]
@@ -48,8 +48,8 @@ struct Owner {
     idle_ms: u64,
 }
 
-impl Gates {
-    fn limits(&self, scope: &QuotaScope) -> Limits {
+impl ConcurrencyLimits {
+    fn limits(&self, scope: &QuotaScope) -> QuotaLimits {
         self.set.get(scope).map_or((None, None), |track| *track.last())
     }
 
@@ -84,8 +84,8 @@ impl Gates {
     }
 }
 
-fn scope_of(gate: &LimitKey) -> QuotaScope {
-    match gate {
+fn scope_of(key: &LimitKey) -> QuotaScope {
+    match key {
         LimitKey::Concurrency(name) => QuotaScope::Concurrency(name.clone()),
         LimitKey::Session(name) => QuotaScope::Session(name.clone()),
         LimitKey::Affinity(_) => unreachable!("scripts have no affinities here"),
@@ -98,34 +98,35 @@ fn slack_ms(rate: Option<Rate>) -> u64 {
 }
 
 impl Model {
-    pub(super) fn quota_set(&mut self, entry: &LogEvent, scope: &QuotaScope, limits: Limits) {
-        let was = self.gates.limits(scope).1;
-        let starts = self.gates.starts.entry(scope.clone()).or_default();
+    pub(super) fn quota_set(&mut self, entry: &LogEvent, scope: &QuotaScope, limits: QuotaLimits) {
+        let was = self.concurrency.limits(scope).1;
+        let starts = self.concurrency.starts.entry(scope.clone()).or_default();
         match (was, limits.1) {
             (Some(was), Some(is)) => {
                 // Starts that had expired under the old rate may count or not.
                 starts.at.retain(|at| entry.at < at.plus_ms(was.window_ms));
                 starts.slack_ms = starts.slack_ms.max(slack_ms(Some(is)));
-                starts.murky_until = entry.at.plus_ms(is.window_ms + starts.slack_ms);
+                starts.uncertain_until = entry.at.plus_ms(is.window_ms + starts.slack_ms);
             }
             (_, is) => *starts = Starts { slack_ms: slack_ms(is), ..Starts::default() },
         }
-        let track = self.gates.set.entry(scope.clone()).or_insert_with(|| Track::new((None, None)));
+        let track =
+            self.concurrency.set.entry(scope.clone()).or_insert_with(|| Track::new((None, None)));
         track.push(entry.seq, limits);
     }
 
     /// Sets the position of a task that has just become ready.
-    pub(super) fn takes_place(&self, at: &Step<'_>, was: &Facts, is: &mut Facts) {
+    pub(super) fn set_position(&self, at: &Step<'_>, was: &Facts, is: &mut Facts) {
         let waits = |facts: &Facts| matches!(facts.state, State::Waiting { .. });
         // A late settle of a lost lease ends the grant of the ready task.
         if waits(is) && (!waits(was) || is.settled != was.settled) {
-            let gated = self.spec(at.id).gate.is_some();
-            is.stand = if gated { Stand::Unknown } else { Stand::Queue };
+            let limited = self.spec(at.id).limit_key.is_some();
+            is.position = if limited { Position::Unknown } else { Position::Queued };
         }
     }
 
     /// Checks that a task is admitted, blocked again, or granted to the owner of its session.
-    pub(super) fn moves(
+    pub(super) fn position_changed(
         &self,
         at: &Step<'_>,
         facts: &mut Facts,
@@ -133,27 +134,26 @@ impl Model {
         spec: &TaskSpec,
     ) -> Result<(), Breach> {
         let waits = matches!(facts.state, State::Waiting { .. });
-        let was = facts.stand.clone();
-        facts.stand = match (change, &was) {
-            _ if !waits || spec.gate.is_none() => {
+        let was = facts.position.clone();
+        facts.position = match (change, &was) {
+            _ if !waits || spec.limit_key.is_none() => {
                 return breach(Kind::IllegalMove, "it does not wait for a concurrency limit");
             }
-            (Change::Unblocked, Stand::Behind | Stand::Unknown) => Stand::Queue,
+            (Change::Unblocked, Position::Blocked | Position::Unknown) => Position::Queued,
             (
                 Change::BlockedAgain,
-                Stand::Queue | Stand::Unknown | Stand::Kept { until: None, .. },
-            ) => Stand::Behind,
+                Position::Queued | Position::Unknown | Position::Granted { until: None, .. },
+            ) => Position::Blocked,
             (Change::SessionGranted { worker }, _) => {
-                Stand::Kept { worker: worker.to_string(), until: None }
+                Position::Granted { worker: worker.to_string(), until: None }
             }
-            (Change::GrantReleased { worker }, Stand::Kept { worker: kept, until: None })
-                if kept == worker.as_str() =>
-            {
-                Stand::Queue
-            }
+            (
+                Change::GrantReleased { worker },
+                Position::Granted { worker: granted_to, until: None },
+            ) if granted_to == worker.as_str() => Position::Queued,
             _ => return breach(Kind::IllegalMove, format!("its position is {was:?}")),
         };
-        if was == Stand::Behind {
+        if was == Position::Blocked {
             self.check_line(at, facts, spec)?;
         }
         Ok(())
@@ -169,10 +169,10 @@ impl Model {
         let own = rank(facts);
         for (id, track) in self.tasks.iter().filter(|(id, _)| *id != at.id) {
             let before = |other: &Facts| {
-                other.stand == Stand::Behind
+                other.position == Position::Blocked
                     && rank(other).is_some_and(|rank| (Some(rank), id) < (own, at.id))
             };
-            if self.spec(id).gate == spec.gate && track.was_always(self.view, before) {
+            if self.spec(id).limit_key == spec.limit_key && track.was_always(self.view, before) {
                 return breach(Kind::Order, format!("{id} precedes it"));
             }
         }
@@ -194,7 +194,7 @@ impl Model {
                 hold.metered.lane && name.as_str() == crate::script::LANES[spec.lane]
             }
             QuotaScope::Tenant => hold.metered.tenant,
-            _ => spec.gate.as_ref().is_some_and(|gate| scope_of(gate) == *scope),
+            _ => spec.limit_key.as_ref().is_some_and(|key| scope_of(key) == *scope),
         })
     }
 
@@ -207,29 +207,37 @@ impl Model {
         spec: &TaskSpec,
         worker: &str,
     ) -> Result<CountedByQuota, Breach> {
-        match &facts.stand {
-            Stand::Queue | Stand::Unknown => {}
-            Stand::Kept { worker: kept, .. } if kept == worker => {}
-            other => return breach(Kind::Gate, format!("its position is {other:?}")),
+        match &facts.position {
+            Position::Queued | Position::Unknown => {}
+            Position::Granted { worker: granted_to, .. } if granted_to == worker => {}
+            other => return breach(Kind::ConcurrencyLimit, format!("its position is {other:?}")),
         }
         let (lane, tenant) = (QuotaScope::Lane(at.lane.clone()), QuotaScope::Tenant);
-        let metered =
-            CountedByQuota { lane: self.gates.is_set(&lane), tenant: self.gates.is_set(&tenant) };
+        let metered = CountedByQuota {
+            lane: self.concurrency.is_set(&lane),
+            tenant: self.concurrency.is_set(&tenant),
+        };
         let strict = metered.tenant && !self.may_miss_quota(metered);
         let quotas = [(lane, metered.lane), (tenant, strict)];
         let quotas = quotas.into_iter().filter(|(_, is_set)| *is_set).map(|(scope, _)| scope);
-        for scope in spec.gate.iter().map(scope_of).chain(quotas) {
-            let (running, limit) = (self.running(&scope) + 1, self.gates.limit(&scope));
+        for scope in spec.limit_key.iter().map(scope_of).chain(quotas) {
+            let (running, limit) = (self.running(&scope) + 1, self.concurrency.limit(&scope));
             if limit.is_some_and(|limit| running > limit) {
-                return breach(Kind::Gate, format!("{running} at once of {limit:?}: {scope:?}"));
+                return breach(
+                    Kind::ConcurrencyLimit,
+                    format!("{running} at once of {limit:?}: {scope:?}"),
+                );
             }
-            let Some(rate) = self.gates.limits(&scope).1 else { continue };
-            let started = self.gates.started(&scope, self.latest).0 + 1;
+            let Some(rate) = self.concurrency.limits(&scope).1 else { continue };
+            let started = self.concurrency.started(&scope, self.latest).0 + 1;
             if started > rate.starts {
-                return breach(Kind::Gate, format!("{started} starts of {rate:?}: {scope:?}"));
+                return breach(
+                    Kind::ConcurrencyLimit,
+                    format!("{started} starts of {rate:?}: {scope:?}"),
+                );
             }
             // A batch with an earlier time counts with those committed before it.
-            let starts = &mut self.gates.starts.entry(scope).or_default().at;
+            let starts = &mut self.concurrency.starts.entry(scope).or_default().at;
             let last = starts.last().copied();
             starts.push(last.map_or(at.at, |last| last.max(at.at)));
         }
@@ -238,8 +246,8 @@ impl Model {
 
     /// Whether a claim may have begun before its tenant had a quota. Such a claim is not counted.
     pub(super) fn may_miss_quota(&self, metered: CountedByQuota) -> bool {
-        let unset = |limits: &Limits| *limits == (None, None);
-        let track = self.gates.set.get(&QuotaScope::Tenant);
+        let unset = |limits: &QuotaLimits| *limits == (None, None);
+        let track = self.concurrency.set.get(&QuotaScope::Tenant);
         metered.tenant && track.is_some_and(|track| track.was(self.view, unset))
     }
 
@@ -250,32 +258,37 @@ impl Model {
         spec: &TaskSpec,
         worker: &str,
     ) -> Result<(), Breach> {
-        let Some(LimitKey::Session(name)) = &spec.gate else { return Ok(()) };
+        let Some(LimitKey::Session(name)) = &spec.limit_key else { return Ok(()) };
         let of_other = |id: &windlass_core::TaskId, epoch| {
             self.claims.get(&(id.clone(), epoch)).is_some_and(|seen| seen.worker != worker)
         };
-        for (id, facts) in self.present().filter(|(id, _)| self.spec(id).gate == spec.gate) {
+        for (id, facts) in
+            self.present().filter(|(id, _)| self.spec(id).limit_key == spec.limit_key)
+        {
             if facts.hold().is_some_and(|hold| of_other(id, hold.epoch)) {
-                return breach(Kind::Gate, format!("{id} of its session runs elsewhere"));
+                return breach(
+                    Kind::ConcurrencyLimit,
+                    format!("{id} of its session runs elsewhere"),
+                );
             }
         }
-        let owner = self.gates.owners.get(name).filter(|owner| owner.worker != worker);
+        let owner = self.concurrency.owners.get(name).filter(|owner| owner.worker != worker);
         // A batch with an earlier time may commit after one that released the session.
         if let Some(owner) = owner.filter(|owner| self.latest < owner.until)
-            && !self.gates.released.contains(name)
-            && !self.workers.may_retire(&owner.worker)
+            && !self.concurrency.released.contains(name)
+            && !self.workers.may_be_deregistered(&owner.worker)
         {
-            return breach(Kind::Gate, format!("its session belongs to {owner:?}"));
+            return breach(Kind::ConcurrencyLimit, format!("its session belongs to {owner:?}"));
         }
         let idle_ms = self.offers.get(worker).map_or(0, |claim| claim.session_idle_ms);
         let (worker, until) = (worker.to_owned(), at.at.plus_ms(idle_ms));
-        self.gates.owners.insert(name.clone(), Owner { worker, until, idle_ms });
+        self.concurrency.owners.insert(name.clone(), Owner { worker, until, idle_ms });
         Ok(())
     }
 
     /// Handles the end of a lease of a session. A worker that lost the lease loses the session.
     pub(super) fn count_owner(&mut self, at: &Step<'_>, was: &Facts, change: &Change) {
-        let Some(LimitKey::Session(name)) = &self.spec(at.id).gate else { return };
+        let Some(LimitKey::Session(name)) = &self.spec(at.id).limit_key else { return };
         let ends = was.hold().filter(|_| {
             !matches!(
                 change,
@@ -296,7 +309,7 @@ impl Model {
             _ => false,
         };
         let holder = self.claims.get(&(at.id.clone(), epoch)).map(|seen| seen.worker.clone());
-        if let Some(owner) = self.gates.owners.get_mut(&name.clone())
+        if let Some(owner) = self.concurrency.owners.get_mut(&name.clone())
             && Some(&owner.worker) == holder.as_ref()
         {
             owner.until = if lost { at.at } else { at.at.plus_ms(owner.idle_ms) };
@@ -304,82 +317,89 @@ impl Model {
     }
 
     /// Records that an operator releases a session.
-    pub(super) fn session_released(&mut self, session: &str) {
-        self.gates.released.insert(session.to_owned());
+    pub(super) fn session_release_submitted(&mut self, session: &str) {
+        self.concurrency.released.insert(session.to_owned());
     }
 
     /// Compares the counts of a limit, and checks that no task is blocked without reason.
-    pub(super) fn compare_gate(&self, memory: &MemoryStore, key: &RowKey) -> Result<(), Breach> {
+    pub(super) fn compare_concurrency_limit(
+        &self,
+        memory: &MemoryStore,
+        key: &RowKey,
+    ) -> Result<(), Breach> {
         let Some(scope) = scope_of_row(key) else { return Ok(()) };
-        let gate = one::<ConcurrencyLimit>(memory, key.clone());
-        let at_gate = |is_at: &dyn Fn(&Stand) -> bool| {
+        let record = one::<ConcurrencyLimit>(memory, key.clone());
+        let count_at = |is_at: &dyn Fn(&Position) -> bool| {
             let here = self.present().filter(|(id, facts)| {
-                let own = self.spec(id).gate.as_ref().is_some_and(|gate| scope_of(gate) == scope);
-                own && matches!(facts.state, State::Waiting { .. }) && is_at(&facts.stand)
+                let own =
+                    self.spec(id).limit_key.as_ref().is_some_and(|key| scope_of(key) == scope);
+                own && matches!(facts.state, State::Waiting { .. }) && is_at(&facts.position)
             });
             u32::try_from(here.count()).unwrap_or(u32::MAX)
         };
-        let waiting = at_gate(&|stand| *stand == Stand::Behind);
-        let admitted = at_gate(&|stand| *stand != Stand::Behind);
+        let waiting = count_at(&|position| *position == Position::Blocked);
+        let admitted = count_at(&|position| *position != Position::Blocked);
         let running = self.running(&scope);
-        let kept =
-            gate.as_ref().map_or((0, 0, 0), |gate| (gate.waiting, gate.admitted, gate.running));
-        if kept != (u64::from(waiting), admitted, running) {
+        let stored = record
+            .as_ref()
+            .map_or((0, 0, 0), |record| (record.waiting, record.admitted, record.running));
+        if stored != (u64::from(waiting), admitted, running) {
             let what = format!("{waiting} are blocked, {admitted} are admitted, {running} run");
-            return breach(Kind::Gate, format!("{gate:?}, but {what}"));
+            return breach(Kind::ConcurrencyLimit, format!("{record:?}, but {what}"));
         }
-        let taken = admitted + running;
-        let (limit, rate) = (self.gates.limit(&scope), self.gates.limits(&scope).1);
+        let used = admitted + running;
+        let (limit, rate) = (self.concurrency.limit(&scope), self.concurrency.limits(&scope).1);
         // A released session waits until its running tasks have ended.
-        let owner = gate.as_ref().and_then(|gate| gate.owner.as_ref());
+        let owner = record.as_ref().and_then(|record| record.owner.as_ref());
         let released = running > 0 && owner.is_some_and(|owner| owner.idle_ms == 0);
-        if waiting == 0 || released || limit.is_some_and(|limit| taken >= limit) {
+        if waiting == 0 || released || limit.is_some_and(|limit| used >= limit) {
             return Ok(());
         }
-        let murky = self.gates.starts.get(&scope).is_some_and(|it| self.now < it.murky_until);
-        let started = self.gates.started(&scope, self.now).1 + admitted;
-        let closed = murky || rate.is_some_and(|rate| started >= rate.starts);
+        let uncertain =
+            self.concurrency.starts.get(&scope).is_some_and(|it| self.now < it.uncertain_until);
+        let started = self.concurrency.started(&scope, self.now).1 + admitted;
+        let closed = uncertain || rate.is_some_and(|rate| started >= rate.starts);
         // The next admission follows in a separate commit, due immediately.
-        let due_at = gate.as_ref().and_then(|gate| gate.due_at);
+        let due_at = record.as_ref().and_then(|record| record.due_at);
         let now = self.now.max(self.logged_at);
         match closed && admitted > 0 || due_at.is_some_and(|due_at| closed || due_at <= now) {
             true => Ok(()),
             false => {
-                let what = format!("{waiting} are blocked by {gate:?}, which has capacity");
-                breach(Kind::Gate, format!("{what} at {:?}", self.now))
+                let what = format!("{waiting} are blocked by {record:?}, which has capacity");
+                breach(Kind::ConcurrencyLimit, format!("{what} at {:?}", self.now))
             }
         }
     }
 
     /// Whether a quota had the requested limits.
-    pub(super) fn is_set(&self, asked: &Asked<'_>, set: &SetQuota) -> bool {
+    pub(super) fn is_set(&self, submission: &Submission<'_>, set: &SetQuota) -> bool {
         let wanted = (set.limit, set.rate);
-        match self.gates.set.get(&set.scope) {
-            Some(track) => track.was(asked.seq, |limits| *limits == wanted),
+        match self.concurrency.set.get(&set.scope) {
+            Some(track) => track.was(submission.seq, |limits| *limits == wanted),
             None => wanted == (None, None),
         }
     }
 
     /// Whether a quota was set at some time since the command was submitted.
-    pub(super) fn was_set(&self, asked: &Asked<'_>, scope: &QuotaScope) -> bool {
-        let set = |limits: &Limits| *limits != (None, None);
-        self.gates.set.get(scope).is_some_and(|track| track.was(asked.seq, set))
+    pub(super) fn was_set(&self, submission: &Submission<'_>, scope: &QuotaScope) -> bool {
+        let set = |limits: &QuotaLimits| *limits != (None, None);
+        self.concurrency.set.get(scope).is_some_and(|track| track.was(submission.seq, set))
     }
 
     pub(super) fn may_refuse_quota(
         &self,
-        asked: &Asked<'_>,
+        submission: &Submission<'_>,
         set: &SetQuota,
         rejection: &Rejection,
     ) -> bool {
         let QuotaScope::Lane(name) = &set.scope else { return false };
         *rejection == Rejection::LaneNotFound
-            && self.lanes[name].was(asked.seq, |lane| !lane.exists)
+            && self.lanes[name].was(submission.seq, |lane| !lane.exists)
     }
 
     /// The commands that remove quotas with a limit of zero.
-    pub(crate) fn shut_gates(&self) -> Vec<Command> {
-        let shut = self.gates.set.iter().filter(|(_, track)| track.last().0 == Some(0));
+    pub(crate) fn lift_zero_quotas(&self) -> Vec<Command> {
+        let shut = self.concurrency.set.iter().filter(|(_, track)| track.last().0 == Some(0));
         let lift = shut.map(|(scope, _)| SetQuota {
             tenant: Tenant::default(),
             scope: scope.clone(),

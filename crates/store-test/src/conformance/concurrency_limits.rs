@@ -63,7 +63,7 @@ async fn state(context: &Context<'_>, id: &str) -> Result<PublicState, Wrong> {
     Ok(task.ok_or_else(|| Wrong(format!("{id} cannot be decoded")))?.lifecycle.public())
 }
 
-async fn gates(store: &dyn Store) -> Result<Vec<Arc<ConcurrencyLimit>>, Wrong> {
+async fn limits(store: &dyn Store) -> Result<Vec<Arc<ConcurrencyLimit>>, Wrong> {
     let rows = store.query(&Query::all(Table::ConcurrencyLimit, 100)).await?;
     let read = |row: &windlass_core::StoredRow| read_row::<ConcurrencyLimit>(row.schema, &row.body);
     rows.iter().map(|row| read(row).ok_or_else(|| Wrong(format!("{row:?}")))).collect()
@@ -82,7 +82,7 @@ pub(super) async fn a_concurrency_key_admits_one_task_at_a_time(context: &Contex
     let third = claimed(context, claim_as("w", 9)).await?;
     same("the last", &ids(&third), &vec!["a"])?;
     complete(context, third[0].fence()).await?;
-    same("leftover limits", &gates(&*context.store).await?.len(), &0)
+    same("leftover limits", &limits(&*context.store).await?.len(), &0)
 }
 
 pub(super) async fn a_higher_key_limit_admits_more_tasks(context: &Context<'_>) -> Verdict {
@@ -90,14 +90,15 @@ pub(super) async fn a_higher_key_limit_admits_more_tasks(context: &Context<'_>) 
     create(context, names.iter().map(|name| keyed(name)).collect()).await?;
     let key = || QuotaScope::Concurrency("k\u{e9}y".into());
     set(context, key(), Some(20), None).await?;
-    let taken = claimed(context, claim_as("w", 10)).await?;
-    same("up to the claim limit", &taken.len(), &10)?;
+    let leased = claimed(context, claim_as("w", 10)).await?;
+    same("up to the claim limit", &leased.len(), &10)?;
     set(context, key(), Some(12), None).await?;
     same("up to the lower key limit", &claimed(context, claim_as("w", 10)).await?.len(), &2)?;
     set(context, key(), None, None).await?;
-    let gate = gates(&*context.store).await?;
-    let gate = gate.first().ok_or_else(|| Wrong("the concurrency limit does not exist".into()))?;
-    same("counted", &(gate.running, gate.admitted, gate.waiting), &(12, 0, 18))
+    let limit = limits(&*context.store).await?;
+    let limit =
+        limit.first().ok_or_else(|| Wrong("the concurrency limit does not exist".into()))?;
+    same("counted", &(limit.running, limit.admitted, limit.waiting), &(12, 0, 18))
 }
 
 pub(super) async fn a_rate_limit_admits_tasks_after_its_window(context: &Context<'_>) -> Verdict {
@@ -118,15 +119,15 @@ pub(super) async fn quotas_count_what_is_claimed(context: &Context<'_>) -> Verdi
     create(context, (0..9).map(plain).collect()).await?;
     set(context, QuotaScope::Tenant, Some(3), None).await?;
     set(context, QuotaScope::Lane("default".into()), Some(2), None).await?;
-    let taken = claimed(context, claim_as("w", 9)).await?;
-    same("by the narrower one", &taken.len(), &2)?;
+    let leased = claimed(context, claim_as("w", 9)).await?;
+    same("by the narrower one", &leased.len(), &2)?;
     same("none left", &claimed(context, claim_as("w", 9)).await?.len(), &0)?;
-    complete(context, taken[0].fence()).await?;
+    complete(context, leased[0].fence()).await?;
     same("one more", &claimed(context, claim_as("w", 9)).await?.len(), &1)?;
     set(context, QuotaScope::Lane("default".into()), None, None).await?;
     same("by the wider one", &claimed(context, claim_as("w", 9)).await?.len(), &1)?;
     let counted: Vec<_> =
-        gates(&*context.store).await?.iter().map(|g| (g.kind, g.running)).collect();
+        limits(&*context.store).await?.iter().map(|g| (g.kind, g.running)).collect();
     same("counted", &counted, &vec![(LimitKind::Lane, 2), (LimitKind::Tenant, 3)])
 }
 
@@ -149,7 +150,7 @@ pub(super) async fn a_session_stays_with_its_owner(context: &Context<'_>) -> Ver
     context
         .must(ReleaseSession { tenant: Tenant::default(), session: "s".into(), affinity: false })
         .await?;
-    same("leftover limits", &gates(&*context.store).await?.len(), &0)
+    same("leftover limits", &limits(&*context.store).await?.len(), &0)
 }
 
 /// Tasks of an affinity go to the holder of its lock, which is renewed and expires.
@@ -195,8 +196,8 @@ pub(super) async fn handles_race_for_a_concurrency_key(context: &Context<'_>) ->
             };
             ensure(tasks.len() <= 1, || format!("{tasks:?} at once"))?;
             for task in tasks {
-                let running = gates(&*store).await?;
-                let running = running.first().map_or(0, |gate| gate.running);
+                let running = limits(&*store).await?;
+                let running = running.first().map_or(0, |limit| limit.running);
                 same("running", &running, &1)?;
                 let complete = Complete { fence: task.fence(), result: None }.into();
                 let answer = execute(&*store, &complete).await?;
@@ -209,5 +210,5 @@ pub(super) async fn handles_race_for_a_concurrency_key(context: &Context<'_>) ->
     };
     let (one, two) = tokio::join!(work(context.store.clone(), "w"), work(other, "v"));
     same("all of them", &(one? + two?), &TASKS)?;
-    same("leftover limits", &gates(&*context.store).await?.len(), &0)
+    same("leftover limits", &limits(&*context.store).await?.len(), &0)
 }

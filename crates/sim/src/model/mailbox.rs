@@ -10,9 +10,9 @@ use windlass_core::{
 };
 use windlass_store::MemoryStore;
 
-use crate::model::answer::Fenced;
 use crate::model::facts::{Facts, State};
 use crate::model::log::Step;
+use crate::model::outcome::Fenced;
 use crate::model::record::one;
 use crate::model::state::Model;
 use crate::script::WAITPOINT_MS;
@@ -20,23 +20,23 @@ use crate::violation::{Breach, Kind, breach};
 
 /// The observed state of messages and of waits for them.
 #[derive(Debug, Default)]
-pub(super) struct Office {
-    pub(super) mail: BTreeMap<TaskId, Mail>,
+pub(super) struct Mailboxes {
+    pub(super) by_task: BTreeMap<TaskId, MailboxFacts>,
     /// Every message ever sent, by its log event.
     pub(super) sent_messages: BTreeMap<u64, MessageFacts>,
     /// The delays until messages become visible, by task, name and source.
-    posting: BTreeMap<(TaskId, String, String), BTreeSet<u64>>,
+    delays_ms: BTreeMap<(TaskId, String, String), BTreeSet<u64>>,
     pub(super) suspending: BTreeMap<Fenced, Vec<Suspend>>,
     pub(super) resuming: BTreeSet<TaskId>,
     /// By message, the epochs under which a holder asked to consume it.
-    taking: BTreeMap<(TaskId, u64), BTreeSet<u64>>,
+    consuming: BTreeMap<(TaskId, u64), BTreeSet<u64>>,
     /// Leases that continued because their condition was already met.
     pub(super) satisfied: BTreeMap<Fenced, Vec<(Timestamp, Vec<u64>)>>,
     /// Messages that resumed a suspended task on arrival.
     pub(super) woke: BTreeSet<u64>,
     /// Messages by task and idempotency key, as reported to callers.
     pub(super) keyed: BTreeMap<(TaskId, String), BTreeSet<u64>>,
-    pub(super) waitpoints: BTreeMap<WaitpointId, Opening>,
+    pub(super) waitpoints: BTreeMap<WaitpointId, WaitpointFacts>,
     /// Until when signing keys are valid.
     pub(super) ring: BTreeMap<String, Option<Timestamp>>,
     /// The position of the log when the first key existed.
@@ -46,7 +46,7 @@ pub(super) struct Office {
 
 /// The mailbox of a task.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Mail {
+pub(super) struct MailboxFacts {
     /// Distinguishes tasks that had this id at different times.
     life: u64,
     last: u64,
@@ -68,14 +68,14 @@ pub(super) struct MessageFacts {
     /// Whether it is not visible yet.
     pub(super) hidden: bool,
     /// When the attempt began that it resumed.
-    pub(super) taken_by: Option<Timestamp>,
+    pub(super) consumed_by: Option<Timestamp>,
 }
 
 /// A waitpoint.
 #[derive(Clone, Debug)]
-pub(super) struct Opening {
+pub(super) struct WaitpointFacts {
     pub(super) task: TaskId,
-    pub(super) made: u64,
+    pub(super) created_seq: u64,
     pub(super) expires_at: Option<Timestamp>,
     pub(super) used: Option<u64>,
 }
@@ -90,36 +90,36 @@ impl MessageFacts {
     }
 }
 
-impl Office {
+impl Mailboxes {
     pub(super) fn sends(&mut self, send: &SendMessages) {
         for message in &send.messages {
             let sort = (message.task.clone(), message.name.clone(), message.source.clone());
             let Start::After { ms } = message.visible else { continue };
-            self.posting.entry(sort).or_default().insert(ms);
+            self.delays_ms.entry(sort).or_default().insert(ms);
         }
     }
 
-    pub(super) fn takes(&mut self, fenced: &Fenced, seqs: &[u64]) {
+    pub(super) fn consume_submitted(&mut self, fenced: &Fenced, seqs: &[u64]) {
         for seq in seqs {
-            self.taking.entry((fenced.0.clone(), *seq)).or_default().insert(fenced.1);
+            self.consuming.entry((fenced.0.clone(), *seq)).or_default().insert(fenced.1);
         }
     }
 
     /// The messages in a task's mailbox.
     pub(super) fn of_task(&self, id: &TaskId) -> impl Iterator<Item = &MessageFacts> {
-        let there = self.mail.get(id).into_iter().flat_map(|mail| mail.there.values());
+        let there = self.by_task.get(id).into_iter().flat_map(|mail| mail.there.values());
         there.map(|seq| &self.sent_messages[seq])
     }
 
     /// The messages of a task with these numbers; none if one is missing.
     pub(super) fn numbered(&self, id: &TaskId, numbers: &[u64]) -> Option<Vec<u64>> {
-        let mail = self.mail.get(id);
+        let mail = self.by_task.get(id);
         numbers.iter().map(|number| mail.and_then(|mail| mail.there.get(number)).copied()).collect()
     }
 
     /// Forgets the messages and waitpoints of a deleted task.
     pub(super) fn forget(&mut self, id: &TaskId) {
-        self.mail.remove(id);
+        self.by_task.remove(id);
         self.waitpoints.retain(|_, waitpoint| waitpoint.task != *id);
     }
 }
@@ -134,11 +134,11 @@ impl Model {
         (name, source): (&str, &str),
         waitpoint: Option<&WaitpointId>,
     ) -> Result<(), Breach> {
-        let office = &mut self.office;
+        let mailboxes = &mut self.mailboxes;
         let sort = (at.id.clone(), name.to_owned(), source.to_owned());
         if let Some(id) = waitpoint {
-            let known = office.waitpoints.get_mut(id).filter(|known| known.task == *at.id);
-            let open = |known: &&mut Opening| {
+            let known = mailboxes.waitpoints.get_mut(id).filter(|known| known.task == *at.id);
+            let open = |known: &&mut WaitpointFacts| {
                 known.used.is_none() && known.expires_at.is_none_or(|expires_at| at.at < expires_at)
             };
             match known {
@@ -149,15 +149,15 @@ impl Model {
             if !matches!(facts.state, State::Suspended(_)) {
                 return breach(Kind::IllegalMove, "a timeout of a task that is not suspended");
             }
-        } else if !office.posting.contains_key(&sort) {
+        } else if !mailboxes.delays_ms.contains_key(&sort) {
             return breach(Kind::Message, format!("no caller posted {name} from {source}"));
         }
-        if !office.mail.contains_key(at.id) {
-            office.lives += 1;
-            let mail = Mail { life: office.lives, ..Mail::default() };
-            office.mail.insert(at.id.clone(), mail);
+        if !mailboxes.by_task.contains_key(at.id) {
+            mailboxes.lives += 1;
+            let mail = MailboxFacts { life: mailboxes.lives, ..MailboxFacts::default() };
+            mailboxes.by_task.insert(at.id.clone(), mail);
         }
-        let mail = office.mail.get_mut(at.id).expect("it was just made");
+        let mail = mailboxes.by_task.get_mut(at.id).expect("it was just inserted");
         if number != mail.last + 1 {
             return breach(Kind::Message, format!("{number} follows {}", mail.last));
         }
@@ -173,9 +173,9 @@ impl Model {
             at: at.at,
             visible_at: None,
             hidden: false,
-            taken_by: None,
+            consumed_by: None,
         };
-        office.sent_messages.insert(at.seq, sent);
+        mailboxes.sent_messages.insert(at.seq, sent);
         Ok(())
     }
 
@@ -186,17 +186,23 @@ impl Model {
         at: &Step<'_>,
         id: &WaitpointId,
     ) -> Result<(), Breach> {
-        let fresh = Opening { task: at.id.clone(), made: at.seq, expires_at: None, used: None };
-        let before = self.office.waitpoints.insert(id.clone(), fresh);
+        let fresh = WaitpointFacts {
+            task: at.id.clone(),
+            created_seq: at.seq,
+            expires_at: None,
+            used: None,
+        };
+        let before = self.mailboxes.waitpoints.insert(id.clone(), fresh);
         match before {
             None => Ok(()),
-            Some(Opening { used: None, expires_at: Some(expires_at), ref task, .. })
+            Some(WaitpointFacts { used: None, expires_at: Some(expires_at), ref task, .. })
                 if expires_at <= at.at && task == at.id =>
             {
                 Ok(())
             }
-            Some(Opening { used: Some(number), ref task, .. })
-                if task == at.id && self.office.taking.contains_key(&(task.clone(), number)) =>
+            Some(WaitpointFacts { used: Some(number), ref task, .. })
+                if task == at.id
+                    && self.mailboxes.consuming.contains_key(&(task.clone(), number)) =>
             {
                 Ok(())
             }
@@ -214,17 +220,17 @@ impl Model {
                 None => Ok(()),
             };
         }
-        let there: Vec<(u64, u64)> = match self.office.mail.get(id) {
+        let there: Vec<(u64, u64)> = match self.mailboxes.by_task.get(id) {
             Some(mail) => mail.there.iter().map(|(number, seq)| (*number, *seq)).collect(),
             None => Vec::new(),
         };
         for (number, seq) in there {
             match one::<Message>(memory, Message::key_of(&tenant, id, number)) {
                 Some(message) => self.compare_message(seq, &message)?,
-                None => self.taken_out(id, number)?,
+                None => self.check_message_deleted(id, number)?,
             }
         }
-        let (held, next) = match self.office.mail.get(id) {
+        let (held, next) = match self.mailboxes.by_task.get(id) {
             Some(mail) => (mail.there.len(), mail.last + 1),
             None => (0, 1),
         };
@@ -238,20 +244,20 @@ impl Model {
     }
 
     fn compare_message(&mut self, seq: u64, message: &Message) -> Result<(), Breach> {
-        let sent = self.office.sent_messages.get_mut(&seq).expect("the log has its event");
+        let sent = self.mailboxes.sent_messages.get_mut(&seq).expect("the log has its event");
         let delay_ms = sent.at.ms_until(message.visible_at);
         let sort = (sent.task.clone(), sent.name.clone(), sent.source.clone());
         let at_once = sent.waitpoint.is_some() || sort.2 == TIMEOUT.1;
-        let asked = self.office.posting.get(&sort);
-        let as_asked = match at_once {
+        let requested = self.mailboxes.delays_ms.get(&sort);
+        let as_requested = match at_once {
             true => delay_ms == 0,
-            false => asked.is_some_and(|delays| delays.contains(&delay_ms)),
+            false => requested.is_some_and(|delays| delays.contains(&delay_ms)),
         };
-        let Message { name, source, waitpoint, posted_at, consumed_by: taken_by, .. } = message;
+        let Message { name, source, waitpoint, sent_at, consumed_by, .. } = message;
         let same = (name, source, waitpoint) == (&sent.name, &sent.source, &sent.waitpoint)
-            && (*posted_at, *taken_by) == (sent.at, sent.taken_by);
-        let early = message.due_at.is_none() && self.latest < message.visible_at;
-        if !as_asked || !same || early {
+            && (*sent_at, *consumed_by) == (sent.at, sent.consumed_by);
+        let too_early = message.due_at.is_none() && self.latest < message.visible_at;
+        if !as_requested || !same || too_early {
             return breach(Kind::Message, format!("{message:?} differs from {sent:?}"));
         }
         sent.visible_at = Some(message.visible_at);
@@ -261,11 +267,11 @@ impl Model {
 
     /// Checks a deleted message: a lease holder asked to consume it, or a later timeout message
     /// of the engine replaced it.
-    fn taken_out(&mut self, id: &TaskId, number: u64) -> Result<(), Breach> {
+    fn check_message_deleted(&mut self, id: &TaskId, number: u64) -> Result<(), Breach> {
         let later = |sent: &MessageFacts| sent.is_timeout() && number < sent.number;
         let replaced = self.sent(id, number).is_some_and(MessageFacts::is_timeout)
-            && self.office.of_task(id).any(later);
-        let epochs = self.office.taking.get(&(id.clone(), number));
+            && self.mailboxes.of_task(id).any(later);
+        let epochs = self.mailboxes.consuming.get(&(id.clone(), number));
         let holds = |facts: &Facts| {
             let epoch = facts.hold().map(|hold| hold.epoch);
             epoch.is_some_and(|epoch| epochs.is_some_and(|epochs| epochs.contains(&epoch)))
@@ -273,7 +279,7 @@ impl Model {
         if !replaced && !self.tasks[id].was(self.view, holds) {
             return breach(Kind::MessageLost, format!("message {number} of {id}"));
         }
-        if let Some(mail) = self.office.mail.get_mut(id) {
+        if let Some(mail) = self.mailboxes.by_task.get_mut(id) {
             mail.there.remove(&number);
         }
         Ok(())
@@ -281,8 +287,8 @@ impl Model {
 
     /// The message of a task with this number, if it is in the mailbox.
     fn sent(&self, id: &TaskId, number: u64) -> Option<&MessageFacts> {
-        let seq = self.office.mail.get(id)?.there.get(&number)?;
-        self.office.sent_messages.get(seq)
+        let seq = self.mailboxes.by_task.get(id)?.there.get(&number)?;
+        self.mailboxes.sent_messages.get(seq)
     }
 
     pub(super) fn compare_waitpoint(
@@ -291,12 +297,12 @@ impl Model {
         key: &RowKey,
     ) -> Result<(), Breach> {
         let Some(Value::Text(id)) = key.values.last() else { return Ok(()) };
-        let known = self.office.waitpoints.get_mut(&WaitpointId::new(&**id));
+        let known = self.mailboxes.waitpoints.get_mut(&WaitpointId::new(&**id));
         match (one::<Waitpoint>(memory, key.clone()), known) {
             (None, None) => Ok(()),
             (Some(waitpoint), Some(known)) => {
                 let used = match waitpoint.state {
-                    WaitpointState::Used { seq } => Some(seq),
+                    WaitpointState::Completed { seq } => Some(seq),
                     WaitpointState::Pending | WaitpointState::Active => None,
                 };
                 let lasts_ms = waitpoint.created_at.ms_until(waitpoint.expires_at);
@@ -315,9 +321,9 @@ impl Model {
 
     pub(super) fn compare_keyring(&mut self, memory: &MemoryStore, key: &RowKey) {
         let Some(ring) = one::<Keyring>(memory, key.clone()) else { return };
-        self.office.seeded.get_or_insert(self.last_seq);
+        self.mailboxes.seeded.get_or_insert(self.last_seq);
         for key in &ring.keys {
-            self.office.ring.insert(key.id.clone(), key.ends_at);
+            self.mailboxes.ring.insert(key.id.clone(), key.ends_at);
         }
     }
 }

@@ -22,12 +22,12 @@ pub(super) struct Written {
 }
 
 #[derive(Debug)]
-pub(super) struct Life {
+pub(super) struct WorkflowFacts {
     created_at: Timestamp,
     task: TaskId,
     pub(super) parent: Option<TaskId>,
     lane: windlass_core::LaneName,
-    pub(super) executions: Vec<Run>,
+    pub(super) executions: Vec<ExecutionFacts>,
     /// Its terminal state.
     pub(super) ended: Option<Lifecycle>,
     pub(super) result: Option<Payload>,
@@ -38,7 +38,7 @@ pub(super) struct Life {
     /// Steps whose completion message was sent.
     pub(super) reported: BTreeSet<u64>,
     /// Steps whose completion was delivered to the code.
-    told: BTreeSet<u64>,
+    delivered: BTreeSet<u64>,
     /// Steps whose completion was delivered before their row: they ran within their turns.
     pub(super) unwritten: BTreeSet<u64>,
     made: BTreeSet<u64>,
@@ -49,7 +49,7 @@ pub(super) struct Life {
 
 /// One execution.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct ExecutionFacts {
     first_step: u64,
     pub(super) input: Option<Payload>,
     pub(super) carried: Option<Payload>,
@@ -67,7 +67,7 @@ pub(super) struct Carryover {
     values: BTreeMap<String, HistoryPayload>,
 }
 
-impl Run {
+impl ExecutionFacts {
     fn new(task: &Task, input: Option<Payload>, carried: Option<Payload>) -> Self {
         let first_step = task.workflow.as_ref().map_or(0, |workflow| workflow.first_step);
         Self { first_step, input, carried, rows: Vec::new(), is_cut: false }
@@ -79,9 +79,9 @@ impl Run {
     }
 }
 
-impl Life {
+impl WorkflowFacts {
     pub(super) fn new(task: &Task, input: Option<Payload>) -> Self {
-        let first = Run::new(task, input, None);
+        let first = ExecutionFacts::new(task, input, None);
         Self {
             created_at: task.created_at,
             task: task.id.clone(),
@@ -93,7 +93,7 @@ impl Life {
             made_by: None,
             cancel_received: false,
             reported: BTreeSet::new(),
-            told: BTreeSet::new(),
+            delivered: BTreeSet::new(),
             unwritten: BTreeSet::new(),
             made: BTreeSet::new(),
             cancelled: BTreeSet::new(),
@@ -101,7 +101,7 @@ impl Life {
         }
     }
 
-    fn present(&self) -> &Run {
+    fn present(&self) -> &ExecutionFacts {
         self.executions.last().expect("there is always one")
     }
 
@@ -186,10 +186,10 @@ impl Life {
             let run = self.executions.last_mut().expect("there is always one");
             run.rows.push(row);
         }
-        let given_up = |message: &&Message| {
+        let released = |message: &&Message| {
             message.completion.as_ref().is_some_and(|report| self.cancelled.contains(&report.step))
         };
-        match gone.into_iter().find(|message| !given_up(message)) {
+        match gone.into_iter().find(|message| !released(message)) {
             Some(message) if !self.present().is_cut => {
                 breach(Kind::Step, format!("{message:?} was deleted, not delivered to {id}"))
             }
@@ -212,7 +212,7 @@ impl Life {
             return breach(Kind::Message, format!("{id} received {hidden:?} at {now}"));
         }
         match (arrival, message) {
-            (WorkflowInput::StepCompletion { step, .. }, _) if !self.told.insert(*step) => {
+            (WorkflowInput::StepCompletion { step, .. }, _) if !self.delivered.insert(*step) => {
                 breach(Kind::Step, format!("{id} received step {step} again"))
             }
             (WorkflowInput::StepCompletion { step, .. }, None) if ahead.contains(step) => {
@@ -280,7 +280,7 @@ impl Life {
         input: Option<Payload>,
         carried: Option<Payload>,
     ) -> bool {
-        let run = Run::new(task, input, carried);
+        let run = ExecutionFacts::new(task, input, carried);
         let carries = !run.carryover().unread.is_empty();
         self.executions.push(run);
         carries
