@@ -23,10 +23,10 @@ pub(crate) struct LogView<'e> {
 
 /// Log events, oldest first.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct LogEvents {
     pub(crate) entries: Vec<LogEvent>,
     /// Whether older ones may exist that were not read.
-    pub(crate) cut: bool,
+    pub(crate) truncated: bool,
 }
 
 impl<'e> LogView<'e> {
@@ -100,7 +100,7 @@ impl<'e> LogView<'e> {
     }
 
     /// The events of a task, from its creation to its end.
-    pub(crate) async fn of_task(&self, task: &Task) -> Result<Found, Error> {
+    pub(crate) async fn of_task(&self, task: &Task) -> Result<LogEvents, Error> {
         let start = self.before(task.created_at).await?;
         let end = match task.lifecycle.ended_at() {
             Some(at) => self.before(at.next()).await?,
@@ -116,8 +116,8 @@ impl<'e> LogView<'e> {
         })
         .await?;
         entries.reverse();
-        let cut = entries.first().is_none_or(|first| first.name != "created");
-        Ok(Found { entries, cut })
+        let truncated = entries.first().is_none_or(|first| first.name != "created");
+        Ok(LogEvents { entries, truncated })
     }
 
     /// The latest change of this name of a task, within the last `NEAR` events.

@@ -124,7 +124,7 @@ fn main() -> ExitCode {
         Err(wrong) => {
             let args = std::env::args_os().skip(1);
             let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
-            output::complain("usage", &usage::gist(&wrong, Cli::command(), &args), json);
+            output::complain("usage", &usage::summary(&wrong, Cli::command(), &args), json);
             return ExitCode::from(2);
         }
     };

@@ -121,14 +121,14 @@ mod tests {
             heartbeat_interval_ms: 5_000,
             due_at: at(77_500),
         };
-        for (now_ms, late, seen) in [
+        for (now_ms, late, last_seen) in [
             (59_000, 0, "in 1s"),
             (60_000, 0, "just now"),
             (65_500, 500, "5s ago"),
             (67_000, 2_000, "7s ago, 2s overdue"),
         ] {
             assert_eq!(described(&node, at(now_ms))["overdue_ms"], late, "{now_ms}");
-            assert_eq!(row(&node, at(now_ms))[6], seen, "{now_ms}");
+            assert_eq!(row(&node, at(now_ms))[6], last_seen, "{now_ms}");
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn show_help(help: &clap::Error) -> ExitCode {
 }
 
 /// What is wrong, and which help to read.
-pub(crate) fn gist(wrong: &clap::Error, command: clap::Command, args: &[String]) -> String {
+pub(crate) fn summary(wrong: &clap::Error, command: clap::Command, args: &[String]) -> String {
     let what = negative(wrong, args).unwrap_or_else(|| message(&redacted(wrong)));
     format!("{what} (see {} --help)", path(command, args))
 }

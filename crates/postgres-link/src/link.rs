@@ -61,10 +61,10 @@ impl Link {
     /// Whether connections are direct. A transaction pooler shares existing connections between
     /// clients, so a setting sent in the connection options gets lost or is refused.
     pub async fn is_direct(&self) -> Result<bool, Error> {
-        let mut asking = self.clone();
+        let mut probe = self.clone();
         let options = self.config.get_options().unwrap_or_default();
-        asking.config.options(format!("{options} -c windlass.asked=yes"));
-        let client = match asking.client().await {
+        probe.config.options(format!("{options} -c windlass.asked=yes"));
+        let client = match probe.client().await {
             Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => return Ok(false),
             connected => connected?,
         };

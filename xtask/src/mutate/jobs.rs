@@ -1,7 +1,7 @@
 use super::copy::TreeCopy;
 use super::guarded::{Guarded, NoticedBy, Test};
 use super::simulator::{Seeds, simulate};
-use super::test_run::{Ran, run_tests};
+use super::test_run::{TestCounts, run_tests};
 use crate::proof::{Hash, Report, Request, Results, Row, run_rows};
 
 const PROOF: &str = "mutate";
@@ -31,8 +31,8 @@ pub(super) fn run_jobs(
     }
     let copy = TreeCopy::update()?;
     let results = Results::new(PROOF, copy.hash);
-    let ran = run_rows(&rows, request, &results, |row| jobs[row].run(&copy, seeds));
-    Report::new(copy.hash, &results, &rows, &TITLES).print().and(ran)
+    let finished = run_rows(&rows, request, &results, |row| jobs[row].run(&copy, seeds));
+    Report::new(copy.hash, &results, &rows, &TITLES).print().and(finished)
 }
 
 /// The runs without a mutation, of the simulator and of the tests, and one row for each mutation.
@@ -81,24 +81,24 @@ impl Job {
                 Ok((!found.is_violated(), found.figures()))
             }
             Job::CleanTests(tests) => {
-                let ran = run_tests(copy, tests)?;
-                Ok((ran.failed == 0, figures(ran, "-")))
+                let counts = run_tests(copy, tests)?;
+                Ok((counts.failed == 0, figures(counts, "-")))
             }
             Job::Mutation(Guarded { mutation, noticed_by: NoticedBy::Simulator }) => {
                 let found = copy.without(mutation, || simulate(copy, seeds))?;
                 Ok((found.is_violated(), found.figures()))
             }
             Job::Mutation(Guarded { mutation, noticed_by: NoticedBy::Test(test) }) => {
-                let ran = copy.without(mutation, || run_tests(copy, &[*test]))?;
-                Ok((ran.failed == 1, figures(ran, &test.to_string())))
+                let counts = copy.without(mutation, || run_tests(copy, &[*test]))?;
+                Ok((counts.failed == 1, figures(counts, &test.to_string())))
             }
         }
     }
 }
 
-fn figures(ran: Ran, by: &str) -> Vec<String> {
-    let runs = ran.passed + ran.failed;
-    vec![runs.to_string(), ran.failed.to_string(), "-".into(), by.to_owned()]
+fn figures(counts: TestCounts, by: &str) -> Vec<String> {
+    let runs = counts.passed + counts.failed;
+    vec![runs.to_string(), counts.failed.to_string(), "-".into(), by.to_owned()]
 }
 
 #[cfg(test)]

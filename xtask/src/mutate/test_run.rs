@@ -9,29 +9,29 @@ use crate::cargo::Cargo;
 
 /// The tests of one run: how many passed and how many failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Ran {
+pub(super) struct TestCounts {
     pub(super) passed: u64,
     pub(super) failed: u64,
 }
 
 /// Builds the copy and runs these tests. A test that does not exist is an error.
-pub(super) fn run_tests(copy: &TreeCopy, tests: &[Test]) -> Result<Ran, String> {
+pub(super) fn run_tests(copy: &TreeCopy, tests: &[Test]) -> Result<TestCounts, String> {
     let mut by_binary: BTreeMap<Vec<&str>, Vec<&str>> = BTreeMap::new();
     for test in tests {
         by_binary.entry(test.binary()).or_default().push(test.name);
     }
-    let mut all = Ran::default();
+    let mut all = TestCounts::default();
     for (binary, names) in by_binary {
-        let ran = run_binary(copy, &binary, &names)?;
-        if ran.passed + ran.failed != names.len() as u64 {
-            return Err(format!("{ran:?}, expected the tests {}", names.join(", ")));
+        let counts = run_binary(copy, &binary, &names)?;
+        if counts.passed + counts.failed != names.len() as u64 {
+            return Err(format!("{counts:?}, expected the tests {}", names.join(", ")));
         }
-        all = Ran { passed: all.passed + ran.passed, failed: all.failed + ran.failed };
+        all = TestCounts { passed: all.passed + counts.passed, failed: all.failed + counts.failed };
     }
     Ok(all)
 }
 
-fn run_binary(copy: &TreeCopy, binary: &[&str], names: &[&str]) -> Result<Ran, String> {
+fn run_binary(copy: &TreeCopy, binary: &[&str], names: &[&str]) -> Result<TestCounts, String> {
     let call = || binary.iter().fold(Cargo::new("test --quiet"), |call, &arg| call.arg(arg));
     let built = copy.command(call().arg("--no-run")).status();
     if !built.map_err(|error| format!("cannot run cargo: {error}"))?.success() {
@@ -42,10 +42,10 @@ fn run_binary(copy: &TreeCopy, binary: &[&str], names: &[&str]) -> Result<Ran, S
     let output = run.args(["--", "--exact"]).args(names).stderr(Stdio::null()).output();
     let output = output.map_err(|error| format!("cannot run {run:?}: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    Ran::read(&text).ok_or_else(|| format!("{run:?} ended early: {}", output.status))
+    TestCounts::read(&text).ok_or_else(|| format!("{run:?} ended early: {}", output.status))
 }
 
-impl Ran {
+impl TestCounts {
     /// Reads `test result: ok. 3 passed; 0 failed; ...`.
     fn read(text: &str) -> Option<Self> {
         let line = text.lines().find(|line| line.starts_with("test result: "))?;
@@ -64,9 +64,9 @@ mod tests {
     #[test]
     fn the_test_summary_is_parsed() {
         let text = "\nrunning 1 test\nF\ntest result: FAILED. 0 passed; 1 failed; 0 ignored\n";
-        assert_eq!(Ran::read(text), Some(Ran { passed: 0, failed: 1 }));
+        assert_eq!(TestCounts::read(text), Some(TestCounts { passed: 0, failed: 1 }));
         let text = "test result: ok. 31 passed; 0 failed; 0 ignored; 0 measured; 4 filtered out\n";
-        assert_eq!(Ran::read(text), Some(Ran { passed: 31, failed: 0 }));
-        assert_eq!(Ran::read("error: no such thing"), None);
+        assert_eq!(TestCounts::read(text), Some(TestCounts { passed: 31, failed: 0 }));
+        assert_eq!(TestCounts::read("error: no such thing"), None);
     }
 }

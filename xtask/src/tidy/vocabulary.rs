@@ -83,8 +83,8 @@ fn public_types(sources: &[Source]) -> Vec<(String, String)> {
             found.extend(reexported(source));
         }
     }
-    let mut seen = BTreeSet::new();
-    found.retain(|(_, name)| seen.insert(name.clone()));
+    let mut unique = BTreeSet::new();
+    found.retain(|(_, name)| unique.insert(name.clone()));
     found
 }
 

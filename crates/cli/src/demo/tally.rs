@@ -361,7 +361,7 @@ mod tests {
     }
 
     fn with(facts: &mut Facts, task: &str, change: impl FnOnce(&mut Task)) {
-        let task = facts.records.iter_mut().find(|known| known.id.as_str() == task).unwrap();
+        let task = facts.records.iter_mut().find(|record| record.id.as_str() == task).unwrap();
         change(Arc::make_mut(task));
     }
 

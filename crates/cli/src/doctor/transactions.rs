@@ -14,7 +14,7 @@ pub(super) const CHECKS: &[QueryCheck] = &[
     QueryCheck {
         check: "rights to look",
         sql: "SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE'), current_user::text",
-        judge: sight,
+        judge: visibility,
     },
     QueryCheck {
         check: "long transactions",
@@ -43,7 +43,7 @@ pub(super) const CHECKS: &[QueryCheck] = &[
     },
 ];
 
-fn sight(result: &QueryResult<'_>) -> Result<Vec<Finding>, Error> {
+fn visibility(result: &QueryResult<'_>) -> Result<Vec<Finding>, Error> {
     let (sees_all, role): (bool, String) = (result.row().try_get(0)?, result.row().try_get(1)?);
     Ok(vec![if sees_all {
         Finding::ok("rights to look", format!("{role} sees the sessions of all roles"))

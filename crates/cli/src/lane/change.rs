@@ -46,20 +46,20 @@ pub(super) struct Limit {
     lane: LaneName,
     /// The maximum number of running tasks, or none.
     #[arg(value_name = "N|none", value_parser = limit, allow_negative_numbers = true)]
-    limit: Most,
+    limit: LimitArg,
     #[command(flatten)]
     target: Target,
 }
 
 /// A concurrency limit; `None` is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Most(Option<u32>);
+struct LimitArg(Option<u32>);
 
-fn limit(text: &str) -> Result<Most, String> {
+fn limit(text: &str) -> Result<LimitArg, String> {
     match text {
-        "none" => Ok(Most(None)),
+        "none" => Ok(LimitArg(None)),
         number => match number.parse() {
-            Ok(number) if number > 0 => Ok(Most(Some(number))),
+            Ok(number) if number > 0 => Ok(LimitArg(Some(number))),
             _ => Err("a limit is a number from 1 on, or none; to run nothing, pause it".to_owned()),
         },
     }
@@ -68,7 +68,7 @@ fn limit(text: &str) -> Result<Most, String> {
 impl Limit {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
-        let (tenant, lane, Most(limit)) = (self.target.tenant, self.lane.clone(), self.limit);
+        let (tenant, lane, LimitArg(limit)) = (self.target.tenant, self.lane.clone(), self.limit);
         let changed = engine.submit(LimitLane { tenant, lane, limit }).await;
         changed.map_err(|error| CliError::for_object("lane", &self.lane, error))?;
         if self.target.json {
@@ -90,8 +90,8 @@ mod tests {
     #[test]
     fn limits() {
         for (text, expected) in [
-            ("5", Some(Most(Some(5)))),
-            ("none", Some(Most(None))),
+            ("5", Some(LimitArg(Some(5)))),
+            ("none", Some(LimitArg(None))),
             ("0", None),
             ("-1", None),
             ("many", None),

@@ -5,7 +5,7 @@ use windlass::{Backoff, ChildCounts, Engine, Lifecycle, Payload, Policy, Task, T
 use crate::duration::{brief, distance, moment, now};
 use crate::error::CliError;
 use crate::events::{details, entry_json};
-use crate::log::{Found, LogView};
+use crate::log::{LogEvents, LogView};
 use crate::output::{counted, one_line, say, say_json, say_pairs};
 use crate::target::Target;
 use crate::task::json::{policy_json, task_json};
@@ -25,7 +25,7 @@ struct TaskData {
     payload: Option<Payload>,
     result: Option<Payload>,
     children: Option<ChildCounts>,
-    events: Found,
+    events: LogEvents,
     incarnation: String,
 }
 
@@ -72,7 +72,7 @@ fn whole_json(task: &Task, data: &TaskData) -> Value {
     fields["children"] = json!(data.children);
     let events = data.events.entries.iter().map(|entry| entry_json(entry, &data.incarnation));
     fields["events"] = events.collect();
-    fields["events_truncated"] = data.events.cut.into();
+    fields["events_truncated"] = data.events.truncated.into();
     fields
 }
 
@@ -221,7 +221,7 @@ fn requirements(task: &Task) -> String {
     parts.join(", ")
 }
 
-fn timeline(task: &Task, events: &Found, now: Timestamp) {
+fn timeline(task: &Task, events: &LogEvents, now: Timestamp) {
     say("");
     for entry in &events.entries {
         let line = format!(
@@ -233,7 +233,7 @@ fn timeline(task: &Task, events: &Found, now: Timestamp) {
         );
         say(line.trim_end());
     }
-    if events.cut {
+    if events.truncated {
         let id = &task.id;
         say(&format!(
             "Older events were trimmed from the log, or are too far back to be searched here; \

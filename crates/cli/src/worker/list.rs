@@ -127,7 +127,7 @@ mod tests {
             suspect_at,
             due_at: at(95_000),
         };
-        for (tags, suspect_at, now_ms, offers, seen) in [
+        for (tags, suspect_at, now_ms, offers, last_seen) in [
             (TagFilter::Untagged, None, 60_000, "gpu", "just now"),
             (TagFilter::Any, None, 70_500, "gpu, tags: any", "10s ago"),
             (TagFilter::None, None, 72_000, "gpu, tags: none", "12s ago, 2s overdue"),
@@ -141,7 +141,7 @@ mod tests {
         ] {
             let worker = worker(tags, suspect_at);
             let found = row(&worker, at(now_ms));
-            let expected = ["w", "bulk, mail", offers, &found[3], seen];
+            let expected = ["w", "bulk, mail", offers, &found[3], last_seen];
             assert_eq!(found, expected);
             assert_eq!(
                 described(&worker, at(now_ms))["overdue_ms"],

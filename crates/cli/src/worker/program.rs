@@ -13,7 +13,7 @@ use windlass::{Context, StoreUrl};
 use crate::error::CliError;
 use crate::worker::group::Group;
 use crate::worker::starts::Starts;
-use crate::worker::streams::{Broken, feed, output, stderr_tail};
+use crate::worker::streams::{StreamError, output, stderr_tail, write_payload};
 
 /// How long the output may stay open after the program has exited.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub(crate) struct Program {
 
 /// The result of one run.
 #[derive(Debug)]
-pub(crate) enum Ran {
+pub(crate) enum ProgramResult {
     Ended {
         status: ExitStatus,
         printed: Vec<u8>,
@@ -42,7 +42,7 @@ pub(crate) enum Ran {
     },
     /// The environment of the task is too large to start a program with.
     Unfit(io::Error),
-    Broken(Broken),
+    StreamError(StreamError),
     /// It has exited, but one of its children holds its output open.
     Abandoned,
     /// It was asked to stop, and did.
@@ -52,8 +52,8 @@ pub(crate) enum Ran {
 impl Program {
     /// Looks up the program and checks that it is executable.
     pub(crate) fn find(command: Vec<OsString>, store: StoreUrl) -> Result<Self, CliError> {
-        let mut words = command.into_iter();
-        let name = words.next().unwrap_or_default();
+        let mut arguments = command.into_iter();
+        let name = arguments.next().unwrap_or_default();
         let there = if name.as_encoded_bytes().contains(&b'/') {
             may_run(Path::new(&name))
         } else {
@@ -64,7 +64,7 @@ impl Program {
             return Err(CliError::NoProgram(name.to_string_lossy().into_owned()));
         }
         let starts = Arc::new(Starts::default());
-        Ok(Self { name, arguments: words.collect(), store, starts })
+        Ok(Self { name, arguments: arguments.collect(), store, starts })
     }
 
     pub(crate) fn name(&self) -> String {
@@ -72,15 +72,15 @@ impl Program {
     }
 
     /// Runs it for a task. Dropping the future kills its process group.
-    pub(crate) async fn run(&self, context: &Context) -> Ran {
+    pub(crate) async fn run(&self, context: &Context) -> ProgramResult {
         let child = match self.command(context).spawn() {
             Ok(child) => child,
             Err(error) if error.kind() == io::ErrorKind::ArgumentListTooLong => {
-                return Ran::Unfit(error);
+                return ProgramResult::Unfit(error);
             }
             Err(error) => {
                 let pause = self.starts.failed(error.to_string());
-                return Ran::NotStarted { error, pause };
+                return ProgramResult::NotStarted { error, pause };
             }
         };
         self.starts.succeeded();
@@ -93,7 +93,7 @@ impl Program {
                 group.terminate();
                 // Its exit code is ignored: it was interrupted.
                 ending.as_mut().await;
-                Ran::Stopped
+                ProgramResult::Stopped
             }
         };
         drop(ending);
@@ -132,13 +132,17 @@ fn may_run(path: &Path) -> bool {
 }
 
 /// Waits for a program to exit. No process of its group is left then.
-async fn follow(mut child: Child, group: &Group, context: &Context) -> Ran {
+async fn follow(mut child: Child, group: &Group, context: &Context) -> ProgramResult {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
         unreachable!("every stream is piped");
     };
     let streams = async {
-        tokio::try_join!(feed(stdin, context.payload()), output(stdout), stderr_tail(stderr))
+        tokio::try_join!(
+            write_payload(stdin, context.payload()),
+            output(stdout),
+            stderr_tail(stderr)
+        )
     };
     let mut streams = Box::pin(streams);
     let (followed, status) = tokio::select! {
@@ -153,12 +157,12 @@ async fn follow(mut child: Child, group: &Group, context: &Context) -> Ran {
     match (followed, status) {
         (None, _) => {
             group.kill();
-            Ran::Abandoned
+            ProgramResult::Abandoned
         }
-        (Some(Err(broken)), _) => Ran::Broken(broken),
-        (_, Err(error)) => Ran::Broken(Broken::Lost(error)),
+        (Some(Err(error)), _) => ProgramResult::StreamError(error),
+        (_, Err(error)) => ProgramResult::StreamError(StreamError::Io(error)),
         (Some(Ok(((), printed, stderr_tail))), Ok(status)) => {
-            Ran::Ended { status, printed, stderr_tail }
+            ProgramResult::Ended { status, printed, stderr_tail }
         }
     }
 }

@@ -13,20 +13,23 @@ const LAST_LINES: usize = 10;
 
 /// Why the streams of a program were not read to their end.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum StreamError {
     /// It printed more than can be stored.
-    TooMuch,
-    Lost(io::Error),
+    TooLong,
+    Io(io::Error),
 }
 
-impl From<io::Error> for Broken {
+impl From<io::Error> for StreamError {
     fn from(error: io::Error) -> Self {
-        Broken::Lost(error)
+        StreamError::Io(error)
     }
 }
 
 /// Writes the payload to stdin. A program need not read it.
-pub(crate) async fn feed(mut stdin: ChildStdin, payload: Option<&Payload>) -> Result<(), Broken> {
+pub(crate) async fn write_payload(
+    mut stdin: ChildStdin,
+    payload: Option<&Payload>,
+) -> Result<(), StreamError> {
     let Some(payload) = payload else { return Ok(()) };
     match stdin.write_all(&payload.bytes).await {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -35,15 +38,15 @@ pub(crate) async fn feed(mut stdin: ChildStdin, payload: Option<&Payload>) -> Re
 }
 
 /// Reads stdout, up to the payload limit.
-pub(crate) async fn output(stdout: impl AsyncRead + Unpin) -> Result<Vec<u8>, Broken> {
+pub(crate) async fn output(stdout: impl AsyncRead + Unpin) -> Result<Vec<u8>, StreamError> {
     let most = limits::PAYLOAD_BYTES.max.unsigned_abs();
     let mut printed = Vec::new();
     stdout.take(most + 1).read_to_end(&mut printed).await?;
-    if printed.len() as u64 > most { Err(Broken::TooMuch) } else { Ok(printed) }
+    if printed.len() as u64 > most { Err(StreamError::TooLong) } else { Ok(printed) }
 }
 
 /// Reads stderr and returns its last lines.
-pub(crate) async fn stderr_tail(mut stderr: impl AsyncRead + Unpin) -> Result<String, Broken> {
+pub(crate) async fn stderr_tail(mut stderr: impl AsyncRead + Unpin) -> Result<String, StreamError> {
     let mut last = VecDeque::new();
     let mut buffer = [0; 4_096];
     loop {

@@ -6,13 +6,13 @@ use std::process::ExitStatus;
 use serde_json::{Value, json};
 use windlass::{AttemptReport, Failure, Payload, Retry, SettleRequest, limits};
 
-use crate::worker::program::Ran;
-use crate::worker::streams::{Broken, result};
+use crate::worker::program::ProgramResult;
+use crate::worker::streams::{StreamError, result};
 
 /// A permanent failure: EX_DATAERR of sysexits.h.
 const BAD_DATA: i32 = 65;
 /// A non-retryable failure, whatever the policy.
-const GIVE_UP: i32 = 100;
+const NON_RETRYABLE: i32 = 100;
 
 /// The help text that documents this.
 pub(crate) const HELP: &str = "\
@@ -54,34 +54,34 @@ writes to should reject an epoch below the highest that they have seen for the t
 
 pub(crate) type Verdict = Result<Option<Payload>, Failure>;
 
-pub(crate) fn verdict(ran: Ran) -> Verdict {
+pub(crate) fn verdict(ran: ProgramResult) -> Verdict {
     match ran {
-        Ran::Ended { status, printed, .. } if status.success() => Ok(result(printed)),
-        Ran::Ended { status, stderr_tail, .. } => {
+        ProgramResult::Ended { status, printed, .. } if status.success() => Ok(result(printed)),
+        ProgramResult::Ended { status, stderr_tail, .. } => {
             let reason = reason(status, &stderr_tail);
             Err(match status.code() {
                 Some(BAD_DATA) => Failure::permanent(reason),
-                Some(GIVE_UP) => Failure::non_retryable(reason),
+                Some(NON_RETRYABLE) => Failure::non_retryable(reason),
                 _ => Failure::transient(reason),
             })
         }
-        Ran::NotStarted { error, pause } => {
+        ProgramResult::NotStarted { error, pause } => {
             Err(Failure::snooze(format!("the program could not be started: {error}"), pause))
         }
-        Ran::Unfit(error) => {
+        ProgramResult::Unfit(error) => {
             Err(Failure::permanent(format!("the program cannot be started for this task: {error}")))
         }
-        Ran::Broken(Broken::TooMuch) => {
+        ProgramResult::StreamError(StreamError::TooLong) => {
             let most = limits::PAYLOAD_BYTES.max;
             Err(Failure::permanent(format!("the program printed more than {most} bytes")))
         }
-        Ran::Broken(Broken::Lost(error)) => {
+        ProgramResult::StreamError(StreamError::Io(error)) => {
             Err(Failure::transient(format!("the streams of the program failed: {error}")))
         }
-        Ran::Abandoned => Err(Failure::transient(
+        ProgramResult::Abandoned => Err(Failure::transient(
             "the program exited, but one of its children held its output open",
         )),
-        Ran::Stopped => Err(Failure::transient("the program was stopped")),
+        ProgramResult::Stopped => Err(Failure::transient("the program was stopped")),
     }
 }
 
@@ -196,7 +196,8 @@ mod tests {
             (9, Some((Transient, Retry::Policy, "killed by signal 9: why"))),
         ] {
             let status = ExitStatus::from_raw(status);
-            let ran = Ran::Ended { status, printed: Vec::new(), stderr_tail: "why".into() };
+            let ran =
+                ProgramResult::Ended { status, printed: Vec::new(), stderr_tail: "why".into() };
             let failure = verdict(ran).err();
             let found = failure.as_ref().map(|f| (f.class(), f.retry(), f.reason()));
             assert_eq!(found, expected, "{status}");

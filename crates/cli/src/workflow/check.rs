@@ -136,7 +136,7 @@ impl<'h> Checker<'h> {
                     self.problem(format!("patch {id} is recorded a second time"));
                 }
             }
-            RecordedCommand::Cancel { step } => self.give_up(*step),
+            RecordedCommand::Cancel { step } => self.cancel(*step),
             _ => {
                 let Some(step) = step_of(command) else { return };
                 let due = self.next_step.unwrap_or(step);
@@ -160,7 +160,7 @@ impl<'h> Checker<'h> {
         }
     }
 
-    fn give_up(&mut self, step: u64) {
+    fn cancel(&mut self, step: u64) {
         match self.commands.get(&step) {
             None => self.problem(format!("step {step} is cancelled, but was never created")),
             Some(

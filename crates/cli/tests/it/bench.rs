@@ -113,7 +113,7 @@ fn drain_claim_and_idle_report() {
 }
 
 #[test]
-fn a_backlog_is_made_in_bulk_or_one_by_one() {
+fn a_backlog_is_created_in_bulk_or_one_by_one() {
     for (options, batching) in [
         (&["--raw"][..], "1 producer, 500 a create; 4 workers, 100 a claim"),
         (&["--raw", "--producers", "8"], "8 producers, 1 a create; 4 workers, 100 a claim"),
@@ -202,7 +202,7 @@ fn a_long_history_is_replayed_part_by_part() {
 #[test]
 fn a_named_store_is_not_deleted() {
     let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}", folder.path().join("kept.db").display());
+    let url = format!("sqlite://{}", folder.path().join("bench.db").display());
     json(&windlass(&["bench", "drain", "--tasks", "500", "--json", "--store", &url]));
     let again = json(&windlass(&["bench", "drain", "--tasks", "500", "--json", "--store", &url]));
     assert_eq!(again["tasks"], 500);

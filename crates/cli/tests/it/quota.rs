@@ -8,8 +8,8 @@ use windlass::command::Claim;
 
 use crate::test_store::{TestStore, claim, complete};
 
-fn counts(gate: &Value) -> (u64, u64, u64) {
-    let number = |name: &str| gate[name].as_u64().unwrap();
+fn counts(limit: &Value) -> (u64, u64, u64) {
+    let number = |name: &str| limit[name].as_u64().unwrap();
     (number("running"), number("admitted"), number("waiting"))
 }
 
