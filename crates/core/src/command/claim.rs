@@ -267,7 +267,7 @@ impl Claim {
             return Err(Rejection::LaneFull { lane: lane.name.clone(), limit }.into());
         }
         let Some(quotas) = load_quotas(world, &lane)? else {
-            return Err(Rejection::Quarantined { table: "gate" }.into());
+            return Err(Rejection::Quarantined { table: "concurrency_limit" }.into());
         };
         if quotas.remaining(1, world.now()) == 0 {
             return Err(Rejection::QuotaExceeded { lane: lane.name.clone() }.into());

@@ -362,7 +362,7 @@ impl NewTask {
         Message::check_source(self.id.as_str())?;
         if self.limit_key.is_some() {
             let problem = Problem::NotForWorkflows;
-            return Err(Rejection::Invalid { field: "gate", problem });
+            return Err(Rejection::Invalid { field: "limit_key", problem });
         }
         version.as_ref().map_or(Ok(()), |version| version.parse::<CodeVersion>().map(drop))
     }
