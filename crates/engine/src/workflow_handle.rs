@@ -196,7 +196,8 @@ impl<O> WorkflowHandle<O> {
         self.engine.submit(request).await.map(drop)
     }
 
-    /// Terminates the workflow immediately and cancels its activities and children, without notice.
+    /// Terminates the workflow immediately and cancels its activities. Its code
+    /// gets no chance to clean up; child workflows get a cancellation request.
     pub async fn terminate(&self, reason: impl Into<String>) -> Result<(), Error> {
         let cancel = Cancel { task: self.key().clone(), reason: reason.into() };
         self.engine.submit(cancel).await.map(drop)
