@@ -116,21 +116,9 @@ impl Model {
                 let epoch = facts.epoch.unwrap_or_default();
                 match cause {
                     ResumeCause::Signals => {
-                        self.check_met(
-                            at,
-                            epoch,
-                            suspension.condition.as_ref(),
-                            &messages,
-                            began_at,
-                        )?;
-                        // The log event before this one, of the same commit. A message that
-                        // became visible in the meantime may have met the condition instead.
-                        let last = at.seq - 1;
-                        let message = self.mailboxes.sent_messages.get(&last);
-                        let received = message.filter(|message| message.task == *at.id);
-                        if received.is_some_and(|message| message.at == at.at) {
-                            self.mailboxes.woke.insert(last);
-                        }
+                        let condition = suspension.condition.as_ref();
+                        self.check_met(at, epoch, condition, &messages, began_at)?;
+                        self.note_waking_message(at);
                     }
                     ResumeCause::Timeout => {
                         self.timed_out(at, facts, OnTimeout::Resume)?;
@@ -163,6 +151,18 @@ impl Model {
             message.consumed_by = Some(began_at);
         }
         Ok(())
+    }
+
+    /// Records the message whose arrival resumed the task: its log event precedes this one in the
+    /// same commit. A message that became visible in the meantime may have met the condition
+    /// instead.
+    fn note_waking_message(&mut self, at: &Step<'_>) {
+        let last = at.seq - 1;
+        let message = self.mailboxes.sent_messages.get(&last);
+        let received = message.filter(|message| message.task == *at.id);
+        if received.is_some_and(|message| message.at == at.at) {
+            self.mailboxes.woke.insert(last);
+        }
     }
 
     /// Checks that a task resumes with messages that exist and meet its condition.
