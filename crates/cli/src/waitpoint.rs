@@ -19,7 +19,7 @@ pub(crate) struct WaitpointCommand {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Create a waitpoint of a task and print its token. The same command again prints the same token.
+    /// Create a waitpoint of a task and print its token; the same command prints it again.
     Create(Create),
     /// List waitpoints with their tasks and states.
     #[command(visible_alias = "ls")]

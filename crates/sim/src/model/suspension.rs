@@ -112,10 +112,37 @@ impl Model {
             }
             (State::Suspended(suspension), _) => {
                 let suspension = suspension.clone();
-                self.check_resumption(at, facts, &suspension, cause, &messages, by_operator)?;
+                let began_at = suspension.paused.began_at;
+                let epoch = facts.epoch.unwrap_or_default();
+                match cause {
+                    ResumeCause::Signals => {
+                        let condition = suspension.condition.as_ref();
+                        self.check_met(at, epoch, condition, &messages, began_at)?;
+                        self.note_waking_message(at);
+                    }
+                    ResumeCause::Timeout => {
+                        self.timed_out(at, facts, OnTimeout::Resume)?;
+                        let received =
+                            messages.iter().map(|seq| &self.mailboxes.sent_messages[seq]);
+                        let received =
+                            received.map(|message| (&message.name[..], &message.source[..]));
+                        if !received.eq([TIMEOUT]) {
+                            return breach(Kind::Message, "it got no timeout message");
+                        }
+                    }
+                    ResumeCause::Operator => {
+                        let requested = self.mailboxes.resuming.contains(at.id);
+                        if !requested || !by_operator || !messages.is_empty() {
+                            return breach(Kind::IllegalMove, "no operator resumed it");
+                        }
+                    }
+                    ResumeCause::Children => {
+                        return breach(Kind::IllegalMove, "it does not wait for children");
+                    }
+                }
                 let paused = Some(suspension.paused);
                 facts.state = State::Waiting { lost: None, since: at.at, paused };
-                suspension.paused.began_at
+                began_at
             }
             _ => return breach(Kind::IllegalMove, "it does not wait"),
         };
@@ -126,49 +153,16 @@ impl Model {
         Ok(())
     }
 
-    /// Checks that a suspended task resumes for this cause.
-    fn check_resumption(
-        &mut self,
-        at: &Step<'_>,
-        facts: &Facts,
-        suspension: &Suspension,
-        cause: ResumeCause,
-        messages: &[u64],
-        by_operator: bool,
-    ) -> Result<(), Breach> {
-        let began_at = suspension.paused.began_at;
-        match cause {
-            ResumeCause::Signals => {
-                let (epoch, condition) = (facts.epoch.unwrap_or_default(), &suspension.condition);
-                self.check_met(at, epoch, condition.as_ref(), messages, began_at)?;
-                // The log event before this one, of the same commit. A message that became
-                // visible in the meantime may have met the condition instead.
-                let last = at.seq - 1;
-                let message = self.mailboxes.sent_messages.get(&last);
-                let received = message.filter(|message| message.task == *at.id);
-                if received.is_some_and(|message| message.at == at.at) {
-                    self.mailboxes.woke.insert(last);
-                }
-            }
-            ResumeCause::Timeout => {
-                self.timed_out(at, facts, OnTimeout::Resume)?;
-                let received = messages.iter().map(|seq| &self.mailboxes.sent_messages[seq]);
-                let received = received.map(|message| (&message.name[..], &message.source[..]));
-                if !received.eq([TIMEOUT]) {
-                    return breach(Kind::Message, "it got no timeout message");
-                }
-            }
-            ResumeCause::Operator => {
-                let requested = self.mailboxes.resuming.contains(at.id);
-                if !requested || !by_operator || !messages.is_empty() {
-                    return breach(Kind::IllegalMove, "no operator resumed it");
-                }
-            }
-            ResumeCause::Children => {
-                return breach(Kind::IllegalMove, "it does not wait for children");
-            }
+    /// Records the message whose arrival resumed the task: its log event precedes this one in the
+    /// same commit. A message that became visible in the meantime may have met the condition
+    /// instead.
+    fn note_waking_message(&mut self, at: &Step<'_>) {
+        let last = at.seq - 1;
+        let message = self.mailboxes.sent_messages.get(&last);
+        let received = message.filter(|message| message.task == *at.id);
+        if received.is_some_and(|message| message.at == at.at) {
+            self.mailboxes.woke.insert(last);
         }
-        Ok(())
     }
 
     /// Checks that a task resumes with messages that exist and meet its condition.
