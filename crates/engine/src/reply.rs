@@ -173,7 +173,7 @@ impl Replier {
                 drop(sender.send(self.release_on_drop(results)));
             }
             Reply::Claim { sender, .. } => {
-                drop(sender.send(self.release_on_drop(Err(error.clone()))))
+                drop(sender.send(self.release_on_drop(Err(error.clone()))));
             }
             Reply::Discard => {}
         }

@@ -44,13 +44,13 @@ impl Model {
                 lengths.insert(renew.lease_ms);
             }
             Command::Fail(fail) => {
-                self.failure_submitted(fenced(&fail.fence), &fail.reason, fail.retry)
+                self.failure_submitted(fenced(&fail.fence), &fail.reason, fail.retry);
             }
             Command::ClaimGranted(claim) => {
                 self.claim_submitted(&crate::workers::claim(&claim.worker, 1));
             }
             Command::DeregisterWorker(deregister) => {
-                self.deregistration_submitted(deregister.id.as_str())
+                self.deregistration_submitted(deregister.id.as_str());
             }
             Command::ReleaseSession(release) => self.session_release_submitted(&release.session),
             Command::DeleteTask(delete) => drop(self.deleting.insert(delete.task.id.clone())),

@@ -34,7 +34,7 @@ impl Model {
             }
             Command::Resume(resume) => drop(mailboxes.resuming.insert(resume.task.id.clone())),
             Command::TakeMessages(take) => {
-                mailboxes.consume_submitted(&fenced(&take.fence), &take.seqs)
+                mailboxes.consume_submitted(&fenced(&take.fence), &take.seqs);
             }
             _ => {}
         }

@@ -22,16 +22,16 @@ pub(crate) struct Watched {
 fn steps(changes: &ChangeSet) -> Vec<&'static str> {
     let inserts = |table| changes.inserts.iter().any(|row| row.key.table == table);
     let updates = |table| changes.updates.iter().any(|update| update.row.key.table == table);
-    let keeps = |slot| changes.payloads.iter().any(|(key, _)| key.slot.as_str() == slot);
+    let stores = |slot| changes.payloads.iter().any(|(key, _)| key.slot.as_str() == slot);
     // A key that was in flight for too long is reserved by an update.
     let reserves = inserts(Table::Admission) || updates(Table::Admission);
     let steps = [
         ("create", inserts(Table::Task)),
-        ("reserve", reserves && !keeps("response")),
+        ("reserve", reserves && !stores("response")),
         ("claim", inserts(Table::Effect)),
-        ("keep", keeps("effect")),
-        ("answer", keeps("response")),
-        ("complete", keeps("result")),
+        ("keep", stores("effect")),
+        ("answer", stores("response")),
+        ("complete", stores("result")),
     ];
     steps.into_iter().filter(|(_, is_done)| *is_done).map(|(step, _)| step).collect()
 }
