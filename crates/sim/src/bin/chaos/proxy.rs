@@ -143,7 +143,7 @@ impl Connection {
                         Cut::Before(_) if barrier.is_here(cut) => barrier.hold().await,
                         Cut::After(_) => ends_with_this |= barrier.is_here(cut),
                         Cut::Response(_) if barrier.is_here(cut) => {
-                            hold_response.store(true, Ordering::SeqCst)
+                            hold_response.store(true, Ordering::SeqCst);
                         }
                         _ => {}
                     }
