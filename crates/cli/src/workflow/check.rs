@@ -99,7 +99,7 @@ impl<'h> Checker<'h> {
         match (self.commands.get(&step).copied(), here) {
             (Some(command), _) => self.fits(step, command, outcome),
             (None, Some(command @ RecordedCommand::LocalActivity { .. })) => {
-                self.fits(step, command, outcome)
+                self.fits(step, command, outcome);
             }
             (None, Some(command)) => {
                 self.problem(format!(
@@ -124,7 +124,7 @@ impl<'h> Checker<'h> {
             RecordedCommand::StartDetached { .. } | RecordedCommand::Signal { .. }
                 if matches!(outcome, StepOutcome::Failed { .. }) => {}
             _ => {
-                self.problem(format!("{}, step {step}, cannot end as {outcome:?}", named(command)))
+                self.problem(format!("{}, step {step}, cannot end as {outcome:?}", named(command)));
             }
         }
     }
@@ -198,7 +198,7 @@ mod tests {
                 "a" => row.commands.push(RecordedCommand::Activity { step, name, input: None }),
                 "l" => row.commands.push(RecordedCommand::LocalActivity { step, name }),
                 "t" => {
-                    row.commands.push(RecordedCommand::Timer { step, until: Timestamp::default() })
+                    row.commands.push(RecordedCommand::Timer { step, until: Timestamp::default() });
                 }
                 "m" => row.commands.push(RecordedCommand::Signal { step, to: "b".into(), name }),
                 "w" => row.commands.push(RecordedCommand::WaitSignal { step, name }),
