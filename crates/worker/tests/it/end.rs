@@ -37,7 +37,7 @@ async fn a_task_of_an_unknown_kind_is_not_counted() {
     stage.create("known", "1").await;
     let mut running = stage.worker().handler("k", work).max_tasks(1).start().unwrap();
     running.wait().await;
-    assert_eq!(stage.history("stranger"), "created claimed delayed");
+    assert_eq!(stage.history("stranger"), "created claimed snoozed");
     assert_eq!(stage.history("known"), "created claimed completed");
 }
 

@@ -133,7 +133,7 @@ async fn a_task_without_a_handler_is_left_to_another_worker() {
     stage.create("t", "1").await;
     let ignorant = stage.worker().handler("other", async |_: Context, (): ()| Ok(()));
     let ignorant = ignorant.start().unwrap();
-    stage.until("t", "delayed").await;
+    stage.until("t", "snoozed").await;
     assert_eq!(stage.task("t").await.attempts, 0);
     ignorant.drain(EVER).await;
     let worker = stage.worker().handler("k", async |_: Context, _: u32| Ok(()));

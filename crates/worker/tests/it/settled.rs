@@ -76,7 +76,7 @@ async fn every_attempt_is_reported_with_its_outcome() {
         "e k 1: fail the handler panicked: hm,  settled",
     ];
     assert_eq!(all(reports), expected);
-    assert_eq!(stage.history("d"), "created claimed delayed");
+    assert_eq!(stage.history("d"), "created claimed snoozed");
     assert_eq!(stage.task("d").await.attempts, 0, "the attempt is not counted");
 }
 
