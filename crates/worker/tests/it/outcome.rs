@@ -139,7 +139,7 @@ async fn a_task_without_a_handler_is_left_to_another_worker() {
     let worker = stage.worker().handler("k", async |_: Context, _: u32| Ok(()));
     let running = worker.start().unwrap();
     stage.until("t", "completed").await;
-    assert_eq!(stage.history("t"), "created claimed delayed promoted claimed completed");
+    assert_eq!(stage.history("t"), "created claimed snoozed promoted claimed completed");
     running.drain(EVER).await;
 }
 
