@@ -154,17 +154,18 @@ impl CommitTurn {
 
     /// Payload bytes carried.
     pub(super) fn bytes(&self) -> usize {
-        let inputs = self.commands.iter().filter_map(|command| match command {
+        let length = |payload: &Option<Payload>| payload.as_ref().map_or(0, |it| it.bytes.len());
+        let carried = self.commands.iter().map(|command| match command {
             WorkflowCommand::Activity { task, .. }
             | WorkflowCommand::Child { task, .. }
-            | WorkflowCommand::Start { task, .. } => task.payload.as_ref(),
-            WorkflowCommand::Send { message, .. } => message.payload.as_ref(),
+            | WorkflowCommand::Start { task, .. } => length(&task.payload),
+            WorkflowCommand::Send { message, .. } => message.carried_bytes(),
             WorkflowCommand::Timer { .. }
             | WorkflowCommand::CancelTimer { .. }
             | WorkflowCommand::CancelTask { .. }
-            | WorkflowCommand::SetProperty { .. } => None,
+            | WorkflowCommand::SetProperty { .. } => 0,
         });
-        inputs.chain(&self.row).map(|payload| payload.bytes.len()).sum()
+        length(&self.row) + carried.sum::<usize>()
     }
 
     pub(super) fn check(&self) -> Result<(), Rejection> {
