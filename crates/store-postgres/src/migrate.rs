@@ -78,8 +78,8 @@ pub async fn read_format(client: &Client, schema: &str) -> Result<Option<i64>, S
     let lowest = format!("SELECT (to_jsonb(m) ->> 'lowest_compatible')::bigint FROM {meta} AS m");
     match ask::<Option<i64>>(client, &lowest, &[]).await? {
         None => Err(StoreError::Unreleased { found }),
-        Some(lowest) if lowest <= FORMAT => Ok(Some(found)),
-        Some(_) => Err(StoreError::Incompatible { found, supported: FORMAT }),
+        Some(min) if min > FORMAT => Err(StoreError::Incompatible { found, supported: FORMAT }),
+        Some(_) => Ok(Some(found)),
     }
 }
 

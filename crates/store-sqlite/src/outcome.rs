@@ -26,7 +26,7 @@ impl Writer {
             }
         }
         self.conn = None;
-        self.doubt = Some(batch);
+        self.unresolved = Some(batch);
         match self.ensure_open() {
             Err(_) => Err(StoreError::OutcomeUnknown(CommitId::new(batch)).into()),
             Ok(()) if self.lost.contains(&batch) => Err(error.into_error(&self.path).into()),
@@ -48,13 +48,13 @@ impl Writer {
         }
         self.hit("sqlite.reopen")?;
         let mut conn = open::reopen(&self.path, &self.options)?;
-        if let Some(batch) = self.doubt {
+        if let Some(batch) = self.unresolved {
             if self.fence(&mut conn)? >= batch {
                 self.count_commit();
             } else {
                 self.lost.insert(batch);
             }
-            self.doubt = None;
+            self.unresolved = None;
         }
         self.conn = Some(conn);
         self.file = open::identity(&self.path);

@@ -51,7 +51,7 @@ pub(crate) struct Writer {
     /// The number of the last attempted batch.
     pub(crate) batch: u64,
     /// The batch whose commit has an unknown outcome.
-    pub(crate) doubt: Option<u64>,
+    pub(crate) unresolved: Option<u64>,
     /// Batches with an unknown outcome that turned out not to be committed.
     pub(crate) lost: BTreeSet<u64>,
     /// The time of the open transaction.
@@ -85,7 +85,7 @@ impl Writer {
             conn: Some(conn),
             id: Uuid::now_v7().to_string(),
             batch: 0,
-            doubt: None,
+            unresolved: None,
             lost: BTreeSet::new(),
             open: None,
             last_seq: 0,
@@ -264,7 +264,7 @@ impl Writer {
     fn finish(&mut self) {
         self.roll_back();
         let Some(conn) = &self.conn else { return };
-        if self.batch > 0 && self.doubt.is_none() {
+        if self.batch > 0 && self.unresolved.is_none() {
             let _ = conn.execute("DELETE FROM writer WHERE id = ?", [&self.id]);
         }
         checkpoint(conn);

@@ -53,8 +53,8 @@ pub(crate) fn mark_consumed(
     for &seq in seqs {
         let key = Message::key_of(&task.tenant, &task.id, seq);
         if let Some(message) = world.get::<Message>(&key)? {
-            let taken_by = Some(began_at);
-            world.put::<Message>(Message { consumed_by: taken_by, ..(*message).clone() });
+            let consumed_by = Some(began_at);
+            world.put::<Message>(Message { consumed_by, ..(*message).clone() });
         }
     }
     Ok(())
