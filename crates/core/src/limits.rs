@@ -108,6 +108,7 @@ pub const QUOTA: RangeLimit = range("limit", 0, 1_000_000);
 pub const RATE_STARTS: RangeLimit = range("rate", 1, 1_000_000);
 pub const RATE_WINDOW_MS: RangeLimit = range("window_ms", 100, 31 * DAY_MS);
 pub const SESSION_IDLE_MS: RangeLimit = range("session_idle_ms", 10, DAY_MS);
+pub const SESSION_LOCK_MS: RangeLimit = range("lock_ms", 10, DAY_MS);
 pub const GRANT_MS: RangeLimit = range("ttl_ms", 100, DAY_MS);
 pub const SEQ: RangeLimit = range("seq", 0, i64::MAX);
 pub const SEND_MESSAGES: RangeLimit = range("messages", 1, 1_000);

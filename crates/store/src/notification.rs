@@ -13,9 +13,9 @@ pub enum Notification {
     Anything,
 }
 
-/// The wire format of a notice.
+/// The wire format of a notification.
 #[derive(Serialize, Deserialize)]
-struct NoticeSender {
+struct WireNotification {
     wakes: Vec<(Tenant, LaneName, Option<Route>, u32)>,
     next_due: Option<Timestamp>,
 }
@@ -42,14 +42,14 @@ impl Notification {
         let wakes = wakes.iter().map(|(wake, tasks)| {
             (wake.tenant.clone(), wake.lane.clone(), wake.route.clone(), *tasks)
         });
-        let notification = NoticeSender { wakes: wakes.collect(), next_due: *next_due };
+        let notification = WireNotification { wakes: wakes.collect(), next_due: *next_due };
         let text = serde_json::to_string(&notification).expect("texts and numbers serialize");
         if text.len() <= most_bytes { text } else { String::new() }
     }
 
     /// Decodes a notice. An undecodable one, as of another version, is [`Notification::Anything`].
     pub fn decode(text: &str) -> Self {
-        let Ok(NoticeSender { wakes, next_due }) = serde_json::from_str(text) else {
+        let Ok(WireNotification { wakes, next_due }) = serde_json::from_str(text) else {
             return Notification::Anything;
         };
         let wake = |(tenant, lane, route, tasks)| (Wake { tenant, lane, route }, tasks);

@@ -23,7 +23,7 @@ pub struct AbandonTurn {
 impl AbandonTurn {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::DELAY_MS.check(self.delay_ms)?;
-        let digest = Digester::new("decline").json(&(self.delay_ms, self.counts)).finish();
+        let digest = Digester::new("abandon_turn").json(&(self.delay_ms, self.counts)).finish();
         let current = require_task(world, &self.fence.task)?;
         if let Some(settled) = earlier_settle(&current, self.fence.epoch, digest)? {
             return Ok(Outcome::Settled(settled));

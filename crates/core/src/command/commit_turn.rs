@@ -455,8 +455,8 @@ pub(super) fn pin(task: &mut Task, version: &str) -> Result<(), Halt> {
 mod tests {
     use super::*;
     use crate::command::{
-        Complete, DeleteTask, Fail, IfAbsent, NewMessage, NewTask, NewWorkflow, OnReject, Release,
-        RequestCancel, SendMessages, Sweep,
+        Complete, DeleteTask, Fail, IdempotencyWindow, IfAbsent, NewMessage, NewTask, NewWorkflow,
+        OnReject, Release, RequestCancel, SendMessages, Sweep,
     };
     use crate::name::Tenant;
     use crate::record::{StoredRecord, Table, read_row};
@@ -1142,10 +1142,10 @@ mod tests {
         assert_eq!(stage.task("fresh").unwrap().parent, None);
         let found = refusals(&stage);
         assert_eq!(found.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1, 2]);
-        assert!(found[0].1.starts_with("other could not be made: "), "{found:?}");
+        assert!(found[0].1.starts_with("other could not be created: "), "{found:?}");
         assert_eq!(found[1].1, found[0].1);
         assert!(
-            found[2].1.ends_with("could not be made: id is longer than 200 bytes"),
+            found[2].1.ends_with("could not be created: id is longer than 200 bytes"),
             "{found:?}"
         );
     }
@@ -1166,7 +1166,7 @@ mod tests {
     }
 
     #[test]
-    fn an_undeliverable_post_fails_its_step() {
+    fn an_undeliverable_message_fails_its_step() {
         let mut stage = started();
         for id in ["full", "over"] {
             stage.must(Create::one(NewTask { lane: "work".into(), ..NewTask::new(id, "k") }));
@@ -1205,6 +1205,49 @@ mod tests {
         let taken = (0..3).map(Message::of_step).collect();
         stage.must(CommitTurn { taken, next_step: 4, ..turn(1, 1, TurnEnd::AwaitMessages) });
         assert_eq!(state(&stage), "suspended");
+    }
+
+    /// The turn is committed, the rejected message leaves no row.
+    #[test]
+    fn a_rejected_message_of_a_turn_leaves_nothing() {
+        let keyed = |to: &str, key: &str| NewMessage {
+            idempotency: Some(IdempotencyWindow { key: key.into(), window_ms: 60_000 }),
+            ..NewMessage::new(to, "hello", "t")
+        };
+        let workflow = NewTask {
+            lane: "work".into(),
+            workflow: Some(NewWorkflow::default()),
+            ..NewTask::new("new", "k")
+        };
+        let orphan = NewTask { parent: Some("missing".into()), ..workflow.clone() };
+        let lost = NewTask { lane: "unused".into(), ..orphan };
+        let start = |new: NewTask| IfAbsent::Start(Box::new(new));
+        let buffered = NewMessage {
+            if_absent: IfAbsent::Buffer { ttl_ms: 60_000 },
+            payload: Some(Payload::new("a/b", vec![0; 256 * 1_024])),
+            ..NewMessage::new("new", "large", "t")
+        };
+        for (before, message) in [
+            (0, keyed("over", "k")),
+            (0, NewMessage { if_absent: start(lost), ..keyed("new", "k") }),
+            (64, NewMessage { if_absent: start(workflow), ..buffered.clone() }),
+        ] {
+            let mut stage = started();
+            stage.must(Create::one(NewTask { lane: "work".into(), ..NewTask::new("over", "k") }));
+            stage.must(crate::command::Cancel { task: key("over"), reason: String::new() });
+            (0..before).for_each(|_| drop(stage.must(SendMessages::one(buffered.clone()))));
+            let rows = |stage: &Stage| {
+                let others =
+                    stage.tables.rows().filter(|row| !format!("{:?}", row.key).contains("\"t\""));
+                others.map(|row| format!("{row:?}")).collect::<Vec<_>>()
+            };
+            let expected = rows(&stage);
+            let commands =
+                vec![WorkflowCommand::Send { message, on_reject: OnReject::FailStep { step: 0 } }];
+            stage.must(CommitTurn { commands, next_step: 1, ..turn(1, 0, TurnEnd::AwaitMessages) });
+            assert_eq!(refusals(&stage).len(), 1);
+            assert_eq!(rows(&stage), expected);
+        }
     }
 
     #[test]

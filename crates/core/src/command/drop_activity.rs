@@ -17,7 +17,7 @@ pub struct DropActivity {
 impl DropActivity {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::REASON.check_prose(&self.reason)?;
-        let digest = Digester::new("discard").part(self.reason.as_bytes()).finish();
+        let digest = Digester::new("drop_activity").part(self.reason.as_bytes()).finish();
         let outcome = settle(world, &self.fence, digest, LateSettle::IfAllowed, |_, task, now| {
             // Without its step, its end is not reported.
             task.step = None;

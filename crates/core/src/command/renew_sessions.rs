@@ -22,7 +22,7 @@ impl RenewSessions {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
         limits::RENEW_WORKERS.check(self.workers.len())?;
-        limits::SESSION_IDLE_MS.check(self.lock_ms)?;
+        limits::SESSION_LOCK_MS.check(self.lock_ms)?;
         for worker in &self.workers {
             limits::WORKER.check(worker.as_str())?;
             world.prefetch_scan(&ConcurrencyLimit::owned_by(&self.tenant, worker), MAX_SESSIONS);
@@ -84,8 +84,13 @@ mod tests {
     #[test]
     fn a_limit_names_the_field_that_exceeds_it() {
         let none = RenewSessions { workers: Vec::new(), ..renew("w", 60_000) };
-        let refused = Stage::new().run(none).unwrap_err();
-        assert!(matches!(refused, Rejection::Invalid { field: "workers", .. }), "{refused}");
+        let short = RenewSessions { lock_ms: 1, ..renew("w", 60_000) };
+        for (renew, expected) in [(none, "workers"), (short, "lock_ms")] {
+            match Stage::new().run(renew) {
+                Err(Rejection::Invalid { field, .. }) => assert_eq!(field, expected),
+                other => panic!("{expected}: {other:?}"),
+            }
+        }
     }
 
     fn of(id: &str) -> Create {

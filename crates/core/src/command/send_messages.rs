@@ -165,7 +165,8 @@ pub(super) fn sent_before(
         _ => false,
     };
     let task = key.id.clone();
-    Ok(Some(SentMessage { task, seq, duplicate: true, resumed, buffered: false }))
+    let buffered = is_buffered && open.is_none();
+    Ok(Some(SentMessage { task, seq, duplicate: true, resumed, buffered }))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub struct Snooze {
 impl Snooze {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::DELAY_MS.check(self.delay_ms)?;
-        let digest = Digester::new("delay").json(&self.delay_ms).finish();
+        let digest = Digester::new("snooze").json(&self.delay_ms).finish();
         settle(world, &self.fence, digest, LateSettle::Never, |_, task, now| {
             let until = now.plus_ms(self.delay_ms);
             task.snooze(until, now);

@@ -67,7 +67,7 @@ pub enum OnReject {
 
 /// The result of creating a task for a turn.
 pub(super) enum Started {
-    /// It was refused, or exists already.
+    /// It was rejected, or exists already.
     No,
     Unleased,
     Leased(Arc<Task>),
@@ -85,12 +85,13 @@ pub(super) fn make(
     let parent = Some(workflow.id.clone());
     let new = NewTask { parent, idempotency: None, ..new.clone() };
     let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
-    match create.create_for_workflow(world, &new, Some(step)) {
+    match world.undo_if_rejected(|world| create.create_for_workflow(world, &new, Some(step))) {
         Ok(Some(made)) => {
             if let (Some(claim), None, Lifecycle::Waiting(_)) =
                 (eager, &made.limit_key, &made.lifecycle)
             {
-                match claim.lease_one(world, &Arc::new(made.clone()), true) {
+                let task = Arc::new(made.clone());
+                match world.undo_if_rejected(|world| claim.lease_one(world, &task, true)) {
                     Err(Halt::Rejected(_)) => {}
                     leased => return leased.map(Started::Leased),
                 }
@@ -99,8 +100,8 @@ pub(super) fn make(
             Ok(Started::Unleased)
         }
         Ok(None) => Ok(Started::No),
-        Err(Halt::Rejected(refusal)) => {
-            refuse_task(world, workflow, step, &new.id, &refusal).map(|()| Started::No)
+        Err(Halt::Rejected(rejection)) => {
+            reject_task(world, workflow, step, &new.id, &rejection).map(|()| Started::No)
         }
         Err(Halt::Parked) => Err(Halt::Parked),
     }
@@ -115,21 +116,25 @@ pub(super) fn start(
 ) -> Result<(), Halt> {
     let new = NewTask { parent: None, idempotency: None, ..new.clone() };
     let create = Create { tenant: workflow.tenant.clone(), tasks: Vec::new() };
-    match create.create_for_workflow(world, &new, None) {
-        Ok(made) => made.map_or(Ok(()), |made| transition_to(world, made)),
-        Err(Halt::Rejected(refusal)) => refuse_task(world, workflow, step, &new.id, &refusal),
+    let started = world.undo_if_rejected(|world| {
+        let made = create.create_for_workflow(world, &new, None)?;
+        made.map_or(Ok(()), |made| transition_to(world, made))
+    });
+    match started {
+        Ok(()) => Ok(()),
+        Err(Halt::Rejected(rejection)) => reject_task(world, workflow, step, &new.id, &rejection),
         Err(Halt::Parked) => Err(Halt::Parked),
     }
 }
 
-fn refuse_task(
+fn reject_task(
     world: &mut World,
     workflow: &Task,
     step: u64,
     id: &TaskId,
-    refusal: &Rejection,
+    rejection: &Rejection,
 ) -> Result<(), Halt> {
-    reject_step(world, workflow, step, id, format!("{id} could not be made: {refusal}"))
+    reject_step(world, workflow, step, id, format!("{id} could not be created: {rejection}"))
 }
 
 /// Sends a message. A message that is invalid in itself rejects the turn in any case.
@@ -139,8 +144,9 @@ pub(super) fn send_message(
     message: &NewMessage,
     on_reject: OnReject,
 ) -> Result<(), Halt> {
-    message.check_content(world.now())?;
-    match (send(world, &workflow.tenant, message), on_reject) {
+    message.check(world.now())?;
+    let sent = world.undo_if_rejected(|world| send(world, &workflow.tenant, message));
+    match (sent, on_reject) {
         (Err(Halt::Rejected(rejection)), OnReject::FailStep { step }) => {
             let NewMessage { task: to, name, .. } = message;
             let reason = format!("{name} could not be sent to {to}: {rejection}");

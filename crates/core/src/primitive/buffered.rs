@@ -415,8 +415,8 @@ mod tests {
         send(&mut stage, keyed(Some(TTL_MS))).unwrap();
         assert_eq!(send(&mut stage, other(Some(TTL_MS))), Err("conflict"));
         stage.must(workflow());
-        for keep_ms in [None, Some(TTL_MS)] {
-            assert_eq!(send(&mut stage, other(keep_ms)), Err("conflict"));
+        for ttl_ms in [None, Some(TTL_MS)] {
+            assert_eq!(send(&mut stage, other(ttl_ms)), Err("conflict"));
         }
         assert_eq!(stage.mailbox().unwrap().messages, 1);
     }

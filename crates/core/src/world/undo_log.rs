@@ -55,6 +55,20 @@ impl World {
         if parked { Err(Halt::Parked) } else { Ok(done) }
     }
 
+    /// Runs `work` and undoes its changes if it is rejected, for a caller that accepts the command
+    /// all the same.
+    pub(crate) fn undo_if_rejected<T>(
+        &mut self,
+        work: impl FnOnce(&mut World) -> Result<T, Halt>,
+    ) -> Result<T, Halt> {
+        let savepoint = self.savepoint();
+        let done = work(self);
+        if matches!(done, Err(Halt::Rejected(_))) {
+            self.roll_back_to(savepoint);
+        }
+        done
+    }
+
     /// Starts a command and its undo log.
     pub(crate) fn begin_command(&mut self) {
         self.undo_log.undo.clear();

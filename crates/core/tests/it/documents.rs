@@ -170,7 +170,7 @@ fn ranges() -> Limits {
         CONDITION_COUNT, CONDITION_DEPTH, CONDITION_PARTS, GRACE_MS, GRANT_MS, UNITS,
         SPEND_LIMITERS,
         REPLAY_MS, IN_FLIGHT_MS, TOMBSTONE_MS, RETRY_AFTER_MS, MESSAGE_BYTES, SEND_MESSAGES, QUOTA,
-        RATE_STARTS, RATE_WINDOW_MS, SECRET_BYTES, SEQ, SESSION_IDLE_MS, SUSPEND_MS,
+        RATE_STARTS, RATE_WINDOW_MS, SECRET_BYTES, SEQ, SESSION_IDLE_MS, SESSION_LOCK_MS, SUSPEND_MS,
         SUSPEND_WAITPOINTS, TAKEN, WAITPOINT_MS, TURN_COMMANDS, TURN_BYTES, TURN_MESSAGES, BUFFER_MS,
         CLEAR_STICKY, RENEW_WORKERS,
     ))
@@ -262,4 +262,47 @@ fn no_limit_is_left_out() {
     let listed: Limits = texts().into_iter().chain(ranges()).chain(others()).collect();
     let listed: BTreeSet<&str> = listed.keys().map(String::as_str).collect();
     assert_eq!(listed, declared);
+}
+
+/// The texts of a column in the first table under a heading, without backticks.
+fn column(page: &str, heading: &str, column: usize) -> BTreeSet<String> {
+    let part = page.split(&format!("## {heading}\n")).nth(1).expect("the heading exists");
+    let rows = part.lines().skip_while(|line| !line.starts_with("| `"));
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    let cell = |row: &str| row.trim_matches('|').split('|').nth(column).map(str::to_owned);
+    rows.filter_map(cell).map(|cell| cell.trim().trim_matches('`').to_owned()).collect()
+}
+
+/// The stable texts that a function of a source file returns, one per line.
+fn texts_of(path: &str, function: &str) -> BTreeSet<String> {
+    let source = read(&root().join(path));
+    let body = source.split(&format!("fn {function}(")).nth(1).expect("the function exists");
+    let body = body.split("\n    }\n").next().unwrap_or(body);
+    let texts = body.lines().filter_map(|line| line.split_once("=> \"")?.1.split('"').next());
+    texts.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_state_event_and_rejection_is_documented() {
+    let page = |path: &str| read(&root().join(path));
+    let states = windlass_core::PublicState::ALL.iter().map(|state| state.as_str().to_owned());
+    assert_eq!(column(&page("docs/learn/tasks.md"), "Every state", 0), states.collect());
+    let events = texts_of("crates/core/src/event.rs", "name");
+    assert_eq!(column(&page("docs/learn/log.md"), "Every event", 1), events);
+    let codes = texts_of("crates/core/src/rejection.rs", "code");
+    assert_eq!(column(&page("docs/learn/README.md"), "Rejection codes", 0), codes);
+    assert!(events.len() > 30 && codes.len() > 30, "{events:?} {codes:?}");
+}
+
+#[test]
+fn the_documented_format_is_the_number_of_migrations() {
+    let formats = ["store-sqlite", "store-postgres"].map(|store| {
+        let folder = root().join("crates").join(store).join("migrations");
+        fs::read_dir(&folder).expect("the folder of migrations").count()
+    });
+    assert_eq!(formats[0], formats[1], "the documents name one format for both");
+    for path in ["docs/operate/upgrade.md", "CHANGELOG.md"] {
+        let text = read(&root().join(path)).replace('\n', " ");
+        assert!(text.contains(&format!("format {}", formats[0])), "{path}");
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{ChangeSet, Hints, PayloadKey};
-use windlass_store::{ManualClock, Notifications, Store, StoreError};
+use windlass_store::{ManualClock, Notification, Notifications, Store, StoreError};
 
 use super::oracle::Expected;
 use super::step::{Operation, Step};
@@ -16,22 +16,25 @@ use crate::snapshot::Snapshot;
 /// A store under test, through two handles.
 pub(super) struct Subject {
     handles: [Arc<dyn Store>; 2],
-    /// Notices of each handle, if they travel through a server: until they arrive, a handle may
-    /// scan from an outdated position.
-    words: Option<[Notifications; 2]>,
+    /// Notifications of each handle, if they travel through a server: until they arrive, a handle
+    /// may scan from an outdated position.
+    notifications: Option<[Notifications; 2]>,
     hints: Hints,
 }
 
-/// Timeout for a notice. Consequences of a lost one appear in the comparison.
-const WORD: Duration = Duration::from_secs(10);
+/// Timeout for a notification. Consequences of a lost one appear in the comparison.
+const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a commit is awaited after a notification that may be of a rollback before it.
+const AFTER_ROLLBACK: Duration = Duration::from_millis(300);
 
 impl Subject {
     pub(super) async fn open(factory: &dyn Factory, place: &str, clock: &Arc<ManualClock>) -> Self {
         let first = factory.open(place, clock.clone()).await;
         let second = factory.open(place, clock.clone()).await;
         let has_server = first.describe().await.is_ok_and(|found| found.traffic.is_some());
-        let words = has_server.then(|| [first.notices(), second.notices()]);
-        Self { handles: [first, second], words, hints: Hints::default() }
+        let notifications = has_server.then(|| [first.notices(), second.notices()]);
+        Self { handles: [first, second], notifications, hints: Hints::default() }
     }
 
     /// Takes a step; fails with a description of any difference.
@@ -43,8 +46,9 @@ impl Subject {
     ) -> Result<(), String> {
         let failed = |error: StoreError| format!("the store failed: {error}");
         let batch = self.act(step).await.map_err(failed)?;
-        if let Some(words) = self.words.as_mut().filter(|_| !batch.changes.is_empty()) {
-            let _ = tokio::time::timeout(WORD, words[1 - step.handle].next()).await;
+        let has_changes = !batch.changes.is_empty();
+        if let Some(notifications) = self.notifications.as_mut().filter(|_| has_changes) {
+            await_commit(&mut notifications[1 - step.handle]).await;
         }
         let reader = &self.handles[1 - step.handle];
         let snapshot = Snapshot::with_payloads(&**reader, payloads).await.map_err(failed)?;
@@ -78,6 +82,17 @@ impl Subject {
                 Ok(batch)
             }
         }
+    }
+}
+
+/// Waits for the notification of a commit. A rollback sends [`Notification::Anything`], and so does
+/// a commit that is too large to be described.
+async fn await_commit(notifications: &mut Notifications) {
+    let mut timeout = NOTIFICATION_TIMEOUT;
+    while let Ok(Some(Notification::Anything)) =
+        tokio::time::timeout(timeout, notifications.next()).await
+    {
+        timeout = AFTER_ROLLBACK;
     }
 }
 

@@ -271,7 +271,7 @@ async fn rejected_posts_and_starts_are_in_the_history() {
     let failures: Vec<_> = failures.collect();
     assert_eq!(failures.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1]);
     assert!(failures[0].1.starts_with("go could not be sent to missing: "), "{failures:?}");
-    assert!(failures[1].1.starts_with("exists could not be made: "), "{failures:?}");
+    assert!(failures[1].1.starts_with("exists could not be created: "), "{failures:?}");
     let other = Worker::new(stage.engine.clone(), "v").workflow(order);
     let running =
         other.workflow_definition(WorkflowDefinition::named("sender", sender)).start().unwrap();
