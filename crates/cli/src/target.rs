@@ -20,7 +20,7 @@ pub(crate) struct Target {
         help_heading = "Where and how"
     )]
     pub(crate) store: StoreUrl,
-    /// The tenant whose records are meant.
+    /// The tenant.
     #[arg(long, default_value = "default", help_heading = "Where and how")]
     pub(crate) tenant: Tenant,
     /// Print JSON on standard output, one object per line; errors on standard error are JSON too.

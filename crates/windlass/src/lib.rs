@@ -1,10 +1,13 @@
-//! Durable tasks, embedded in your program.
+//! A durable execution engine, embedded in your program: tasks, workflows and idempotent requests
+//! that survive crashes, restarts, stalled workers and duplicates. There is no server to run.
 //!
-//! An accepted task is stored in a SQLite file until a worker completes it: through crashes,
-//! restarts, stalled workers and duplicate requests. There is no server to run. This crate is the
-//! entry point: it opens a store and re-exports the crates behind it; it has no logic itself.
-//! Start at [`Engine::open`], [`Engine::create`][windlass_engine::Engine::create] and
-//! [`Engine::worker`].
+//! This page is a tutorial of ten minutes. This crate opens a store and re-exports the crates
+//! behind it. Start at [`Engine::open`], [`Engine::worker`] and [`Engine::start_workflow`].
+//!
+//! # 1. A task
+//!
+//! A *task* is a stored unit of work. A *worker* claims it under a lease, runs the handler of its
+//! kind, and commits the result. An `Ok` of any call means that the change is on disk.
 //!
 //! ```
 //! use std::time::Duration;
@@ -29,8 +32,100 @@
 //! # Ok(()) }
 //! ```
 //!
+//! The URL selects the store: `sqlite://app.db` is a file that several processes of one machine
+//! share, `postgres://...` a database for many machines, `memory:` is for tests. Nothing else in
+//! the program changes.
+//!
+//! # 2. Retries
+//!
+//! A handler that returns an error has failed its attempt. The retry policy of the task decides
+//! when the next attempt starts. [`Context::non_retryable`] fails the task for good.
+//!
+//! ```
+//! # use std::time::Duration;
+//! use windlass::{Context, Engine, Failure, RetryPolicy};
+//!
+//! async fn fetch(ctx: Context, url: String) -> Result<u32, Failure> {
+//!     if !url.starts_with("https://") {
+//!         return Err(ctx.non_retryable("only https"));
+//!     }
+//!     if ctx.attempt() < 3 {
+//!         return Err(Failure::transient("the server is busy"));
+//!     }
+//!     Ok(ctx.attempt())
+//! }
+//!
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = Engine::open("memory:").await?;
+//! let worker = engine.worker("fetcher").handler("fetch", fetch).start()?;
+//! let task = engine.create("fetch").payload("https://a").retry(RetryPolicy::fixed(5, 10)).await?;
+//! assert_eq!(task.result::<u32>().await?, 3);
+//! # worker.drain(Duration::from_secs(10)).await;
+//! # engine.shutdown().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # 3. A workflow
+//!
+//! A *workflow* is async code with several steps. Each step is recorded in its history. After a
+//! crash another worker replays the history and resumes the code at the step where it stopped. So
+//! the code must be deterministic: side effects belong into *activities*, which are ordinary
+//! handlers. A *signal* is a named message to a workflow or task.
+//!
+//! ```
+//! use std::time::Duration;
+//! use windlass::{Context, Engine, Failure, StepError, Workflow};
+//!
+//! async fn charge(_: Context, cents: u64) -> Result<String, Failure> {
+//!     Ok(format!("{cents} cents paid"))
+//! }
+//!
+//! async fn order(ctx: Workflow, cents: u64) -> Result<String, StepError> {
+//!     let paid = ctx.activity(charge, &cents).await?;
+//!     let by: String = ctx.wait_signal("packed").timeout(Duration::from_secs(3_600)).await?;
+//!     Ok(format!("{paid}, packed by {by}"))
+//! }
+//!
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = Engine::open("memory:").await?;
+//! let worker = engine.worker("orders").workflow(order).activity(charge).start()?;
+//! let order = engine.start_workflow(order, &500).id("order-42").await?;
+//! engine.signal("order-42", "packed").payload("ada").await?;
+//! assert_eq!(order.result().await?, "500 cents paid, packed by ada");
+//! # worker.drain(Duration::from_secs(10)).await;
+//! # engine.shutdown().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # 4. A request that takes effect once
+//!
+//! A client that gets no response sends its request again. Under an idempotency key the engine runs
+//! the handler once, and every duplicate gets the stored response.
+//!
+//! ```
+//! use windlass::{Engine, RequestContext, RequestScope};
+//!
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = Engine::open("memory:").await?;
+//! let scope = RequestScope::new("ada", "charge"); // principal and operation
+//! let charge = async |_: RequestContext| Ok::<_, String>("receipt 1".to_owned());
+//! let first = engine.admit(&scope, "order-2024-000017", &999, charge).await?;
+//! let again = engine.admit(&scope, "order-2024-000017", &999, charge).await?;
+//! assert_eq!(first.response, again.response);
+//! assert!(again.replayed);
+//! # engine.shutdown().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # 5. Operation
+//!
+//! The `windlass` command works on the same store: `windlass task list`, `windlass task why ID`
+//! (why a task does not run), `windlass workflow history ID`, `windlass dlq list` (failed tasks),
+//! `windlass events` (the log) and `windlass doctor`.
+//!
 //! Every error has a `code()` that is stable across versions. [`Error`] lists how a call can fail,
-//! [`Rejection`] why the engine can refuse a command.
+//! [`Rejection`] why the engine can reject a command. The guide is in the folder `docs` of the
+//! repository.
 
 mod engine;
 mod store_url;
