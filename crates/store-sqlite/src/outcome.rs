@@ -34,7 +34,7 @@ impl Writer {
         }
     }
 
-    /// Whether the batch of a ticket was committed.
+    /// Whether the batch of a commit id was committed.
     pub(crate) fn outcome(&mut self, commit_id: &CommitId) -> Result<bool, SqliteError> {
         self.ensure_open()?;
         let seen = last_batch(self.conn(), &self.id)?;

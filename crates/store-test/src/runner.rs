@@ -60,7 +60,7 @@ pub async fn execute_batch(
     Err(StoreError::Conflict)
 }
 
-/// One attempt at a batch. With a ticket, its outcome is unknown.
+/// One attempt at a batch. With a commit id, its outcome is unknown.
 pub(crate) async fn attempt(
     store: &dyn Store,
     commands: &[Command],

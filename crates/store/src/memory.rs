@@ -100,7 +100,7 @@ impl Store for MemoryStore {
     }
 
     async fn outcome(&self, _: &CommitId) -> Result<bool, StoreError> {
-        unreachable!("an in-memory commit always returns its outcome, so no ticket exists")
+        unreachable!("an in-memory commit always returns its outcome, so no commit id exists")
     }
 
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {

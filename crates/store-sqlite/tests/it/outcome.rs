@@ -44,7 +44,7 @@ async fn a_commit_with_a_lost_response_is_found_and_reported() {
     assert_eq!(store.describe().await.unwrap().commits, 3);
 }
 
-/// The ticket of a commit that failed at `step` while the file could not be reopened.
+/// The id of a commit that failed at `step` while the file could not be reopened.
 async fn commit_id(faults: &Faults, store: &SqliteStore, step: &'static str, id: &str) -> CommitId {
     faults.plan(step, Fault::Io);
     faults.plan("sqlite.reopen", Fault::Io);

@@ -94,14 +94,14 @@ pub(super) struct Script {
     outage: Option<Failure>,
     slow: Duration,
     refused: Option<Refused>,
-    /// By ticket: whether its commit took effect.
+    /// By commit id: whether its commit took effect.
     truths: BTreeMap<u64, bool>,
     commits: u64,
     rows: u64,
 }
 
 impl Script {
-    /// Far from the tickets of the wrapped store.
+    /// Far from the commit ids of the wrapped store.
     const FIRST_TICKET: u64 = 1 << 62;
 
     pub(super) fn plan(&mut self, call: Call, nth: u64, fault: Fault) {
@@ -129,7 +129,7 @@ impl Script {
         (hold, fault.or(self.outage.map(Fault::Fail)))
     }
 
-    /// Clears all plans. The outcomes of tickets are retained.
+    /// Clears all plans. The outcomes of commits are retained.
     pub(super) fn calm(&mut self) {
         self.faults.clear();
         self.holds.clear();
@@ -164,7 +164,7 @@ impl Script {
         CommitId::new(commit_id)
     }
 
-    /// The outcome of a ticket; none for one of the wrapped store.
+    /// The outcome of a commit id; none for one of the wrapped store.
     pub(super) fn truth(&self, commit_id: &CommitId) -> Option<bool> {
         self.truths.get(&commit_id.number).copied()
     }

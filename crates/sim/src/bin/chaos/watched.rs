@@ -22,8 +22,8 @@ impl Store for Watched {
         self.store.begin().await
     }
 
-    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
-        let outcome = self.store.outcome(ticket).await;
+    async fn outcome(&self, commit: &CommitId) -> Result<bool, StoreError> {
+        let outcome = self.store.outcome(commit).await;
         self.log.write(&Line::LookedUp { committed: outcome.as_ref().ok().copied() });
         outcome
     }

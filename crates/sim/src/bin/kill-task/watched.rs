@@ -27,8 +27,8 @@ impl Store for Watched {
         Ok(Box::new(WatchedTx { tx, stage: self.stage.clone() }))
     }
 
-    async fn outcome(&self, ticket: &CommitId) -> Result<bool, StoreError> {
-        self.store.outcome(ticket).await
+    async fn outcome(&self, commit: &CommitId) -> Result<bool, StoreError> {
+        self.store.outcome(commit).await
     }
 
     async fn query(&self, query: &Query) -> Result<Vec<StoredRow>, StoreError> {
