@@ -48,7 +48,7 @@ pub struct Claim {
     pub request: Option<LeaseRequest>,
     /// Also claims tasks granted to this worker. Workers that offer sessions always do.
     pub grants: bool,
-    /// Leases the visible messages of each task with it: see [`Lease::received`].
+    /// Leases the visible messages of each task with it: see [`Lease::in_flight`].
     pub receives: bool,
 }
 
