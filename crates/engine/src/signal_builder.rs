@@ -96,7 +96,8 @@ impl SignalBuilder<'_> {
 
     /// Creates this workflow or task if the id does not exist, and delivers the signal to it, in
     /// one commit (signal-with-start). It gets the id and the tenant of the signal. If the id
-    /// exists, nothing is created. Not for waitpoints.
+    /// exists, nothing is created. An idempotency key of the task is ignored: its id identifies it.
+    /// Not for waitpoints.
     pub fn start_if_absent<'b>(mut self, new: impl Into<TaskBuilder<'b>>) -> Self {
         self.start = Some(new.into().into_new_task());
         self

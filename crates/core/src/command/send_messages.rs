@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use crate::command::{Create, NewTask, Outcome, Transition};
+use crate::event::{Change, Event};
 use crate::limits;
 use crate::mailbox::Mailbox;
 use crate::name::{TaskId, Tenant, WaitpointId};
@@ -133,10 +134,11 @@ fn send_to_buffer(
 
 fn start(world: &mut World, tenant: &Tenant, new: &NewTask) -> Result<(), Halt> {
     let create = Create { tenant: tenant.clone(), tasks: Vec::new() };
-    match create.create_for_workflow(world, new, None)? {
-        Some(task) => transition_to(world, task),
-        None => Err(Rejection::Conflict.into()),
+    let task = create.create_for_workflow(world, new, None)?.ok_or(Rejection::Conflict)?;
+    if task.workflow.is_none() {
+        world.emit(Event::of_task(&task, world.now(), Change::Created));
     }
+    transition_to(world, task)
 }
 
 /// Returns the earlier message with this idempotency key, or reserves the key. An earlier message
@@ -187,8 +189,8 @@ mod tests {
             absent    |            | absent          | ! task_not_found |
             absent    | buffer=60000 | absent          | posted 1         |
             absent    | buffer=1   | absent          | ! invalid        |
-            absent    | start      | waiting e0 a0   | posted 1         | signaled
-            absent    | start after=5000 | waiting e0 a0 | posted 1      | signaled
+            absent    | start      | waiting e0 a0   | posted 1         | created signaled
+            absent    | start after=5000 | waiting e0 a0 | posted 1      | created signaled
             waiting   | start      | waiting e0 a0   | posted 1         | signaled
             completed | start      | completed e1 a1 | ! already_terminal |
             waiting   | buffer=60000 | waiting e0 a0   | posted 1         | signaled
