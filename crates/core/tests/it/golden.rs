@@ -454,7 +454,7 @@ fn digests_are_stable() {
             settled_as(|fence| Fail { fence, class, reason: "no".into(), retry }.into()),
         ),
         (
-            "6b60bada20c96e2bfa52f6fab39c897c",
+            "7fd7b9f43ceedf719849bdcfea5d831b",
             settled_as(|fence| Snooze { fence, delay_ms: 5 }.into()),
         ),
         ("66da81af6912b8d909a568714dc7ca01", settled_as(|fence| Release { fence }.into())),
