@@ -10,7 +10,7 @@ const STATES: &str = "crates/core/src/testing/states.rs";
 /// Commands without a table, and why.
 const EXEMPT: &[(&str, &str)] = &[
     ("TrimLog", "acts on the log, on no task and no lane"),
-    ("RotateKey", "acts on the keys of a tenant, on no task and no lane"),
+    ("RotateSigningKey", "acts on the keys of a tenant, on no task and no lane"),
     ("Spend", "acts on limiters, which have no states"),
 ];
 

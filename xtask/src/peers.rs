@@ -246,8 +246,8 @@ mod tests {
             "",
         ] {
             let run = Run { durability: durability.into(), ..run.clone() };
-            let refused = require_durable(Store::Sqlite, Peer::Apalis, &run).unwrap_err();
-            assert!(refused.starts_with(&format!("apalis ran with {durability} ")), "{refused}");
+            let rejected = require_durable(Store::Sqlite, Peer::Apalis, &run).unwrap_err();
+            assert!(rejected.starts_with(&format!("apalis ran with {durability} ")), "{rejected}");
         }
         for (durability, durable) in [
             ("fsync=on, synchronous_commit=on", true),

@@ -17,7 +17,7 @@ use crate::activities::new_activity;
 use crate::error::{StoreRetry, failed, garbled};
 use crate::execution_summary::ExecutionSummary;
 use crate::history::Row;
-use crate::names::{activity_id, generation, instance_of, step};
+use crate::names::{activity_id, execution, instance_of, step};
 use crate::provider::WindlassProvider;
 use crate::queue::message_of_ack;
 use crate::token::{Caller, Token};
@@ -140,7 +140,7 @@ impl WindlassProvider {
         let (Some(instance), Some(state)) = (instance_of(&known.id), &known.workflow) else {
             return Err(gone());
         };
-        let is_next = generation(ack.execution_id) > known.generation;
+        let is_next = execution(ack.execution_id) > known.execution;
         let turn = if is_next { 0 } else { state.turns };
         let (first_step, next_step) = ack.steps(state)?;
         let row = ack.row()?;
@@ -163,7 +163,7 @@ impl WindlassProvider {
         }
         let version = ack.metadata.pinned_duroxide_version.as_ref().map(ToString::to_string);
         let metadata = RuntimeMetadata {
-            execution: generation(ack.execution_id),
+            execution: execution(ack.execution_id),
             first_step,
             text: serde_json::to_string(&summary).map_err(garbled(ACK))?,
             version,
@@ -173,10 +173,10 @@ impl WindlassProvider {
             fence,
             turn,
             row,
-            taken: token.messages,
+            consumed: token.messages,
             commands,
             next_step,
-            then: TurnEnd::Yield,
+            end: TurnEnd::Yield,
             sticky_ms: None,
             eager: None,
             metadata: Some(Box::new(metadata)),

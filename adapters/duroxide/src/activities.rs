@@ -63,7 +63,7 @@ fn kind(name: &str) -> Kind {
 }
 
 /// An activity whose result cannot be stored has failed.
-fn refused(completion: WorkItem, reason: &str) -> WorkItem {
+fn rejected(completion: WorkItem, reason: &str) -> WorkItem {
     match completion {
         WorkItem::ActivityCompleted { instance, execution_id, id, .. }
         | WorkItem::ActivityFailed { instance, execution_id, id, .. } => {
@@ -137,7 +137,11 @@ impl WindlassProvider {
         let mut claim = Claim {
             tenant: self.tenant.clone(),
             lanes: lanes(filter),
-            offer: WorkerCapabilities { capabilities, tags: tags(filter), versions: Vec::new() },
+            capabilities: WorkerCapabilities {
+                names: capabilities,
+                tags: tags(filter),
+                versions: Vec::new(),
+            },
             lease_ms: lease_ms(lock_timeout),
             ..Claim::new(owner.unwrap_or_else(|| self.worker.clone()))
         };
@@ -192,9 +196,9 @@ impl WindlassProvider {
         }
         match self.complete(fence.clone(), &completion).await {
             // The instance gets the reason instead of a result, and the activity is not retried.
-            Err(Error::Rejected(refusal @ Rejection::Invalid { .. })) => {
-                let refused = refused(completion, &refusal.to_string());
-                self.complete(fence, &refused).await
+            Err(Error::Rejected(rejection @ Rejection::Invalid { .. })) => {
+                let rejected = rejected(completion, &rejection.to_string());
+                self.complete(fence, &rejected).await
             }
             answer => answer,
         }

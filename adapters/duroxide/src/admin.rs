@@ -14,7 +14,7 @@ use windlass_engine::TaskFilter;
 use crate::error::failed;
 use crate::execution_summary::ExecutionSummary;
 use crate::history::Past;
-use crate::names::{all_activities, execution, instance_of, orchestrations};
+use crate::names::{all_activities, execution_id, instance_of, orchestrations};
 use crate::provider::WindlassProvider;
 
 const PAGE: usize = 1_000;
@@ -47,7 +47,7 @@ pub(crate) fn not_found(operation: &'static str, instance: &str) -> ProviderErro
 
 impl WindlassProvider {
     /// An instance by its name.
-    pub(crate) async fn known(
+    pub(crate) async fn instance_record(
         &self,
         operation: &'static str,
         instance: &str,
@@ -128,10 +128,12 @@ impl ProviderAdmin for WindlassProvider {
 
     async fn list_executions(&self, instance: &str) -> Result<Vec<u64>, ProviderError> {
         const OPERATION: &str = "list_executions";
-        let Some(known) = self.known(OPERATION, instance).await? else { return Ok(Vec::new()) };
+        let Some(known) = self.instance_record(OPERATION, instance).await? else {
+            return Ok(Vec::new());
+        };
         let past = self.past_executions(OPERATION, &known.task.task_key()).await?;
         let numbers = past.iter().map(|execution| execution.number);
-        Ok(numbers.chain([known.task.generation]).map(execution).collect())
+        Ok(numbers.chain([known.task.execution]).map(execution_id).collect())
     }
 
     async fn read_history_with_execution_id(
@@ -148,19 +150,19 @@ impl ProviderAdmin for WindlassProvider {
 
     async fn latest_execution_id(&self, instance: &str) -> Result<u64, ProviderError> {
         let task = self.instance("latest_execution_id", instance).await?;
-        Ok(execution(task.map_or(0, |task| task.generation)))
+        Ok(execution_id(task.map_or(0, |task| task.execution)))
     }
 
     async fn get_instance_info(&self, instance: &str) -> Result<InstanceInfo, ProviderError> {
         const OPERATION: &str = "get_instance_info";
-        let known = self.known(OPERATION, instance).await?;
+        let known = self.instance_record(OPERATION, instance).await?;
         let known = known.ok_or_else(|| not_found(OPERATION, instance))?;
         let past = Past::Present(&known.task);
         let output = self.output(OPERATION, &past, known.summary.output_row).await?;
         let unknown = || "unknown".to_owned();
         Ok(InstanceInfo {
             parent_instance_id: known.parent(),
-            current_execution_id: execution(known.task.generation),
+            current_execution_id: execution_id(known.task.execution),
             status: known.summary.status().to_owned(),
             output,
             created_at: millis(known.task.created_at),
@@ -177,7 +179,7 @@ impl ProviderAdmin for WindlassProvider {
         execution_id: u64,
     ) -> Result<ExecutionInfo, ProviderError> {
         const OPERATION: &str = "get_execution_info";
-        let known = self.known(OPERATION, instance).await?;
+        let known = self.instance_record(OPERATION, instance).await?;
         let known = known.ok_or_else(|| not_found(OPERATION, instance))?;
         let past = self.past(OPERATION, &known.task, Some(execution_id)).await?;
         let past = past.ok_or_else(|| {
@@ -186,7 +188,9 @@ impl ProviderAdmin for WindlassProvider {
         })?;
         let (summary, started_at) = match &past {
             Past::Present(task) => (known.summary.clone(), task.started_at),
-            Past::Before(execution) => (ExecutionSummary::of_past(execution), execution.started_at),
+            Past::Before(execution) => {
+                (ExecutionSummary::of_past_execution(execution), execution.started_at)
+            }
         };
         Ok(ExecutionInfo {
             execution_id,
@@ -211,10 +215,10 @@ impl ProviderAdmin for WindlassProvider {
             }
             metrics.total_executions += 1;
             metrics.total_events += known.summary.events;
-            if known.task.generation > 0 {
+            if known.task.execution > 0 {
                 for past in self.past_executions(OPERATION, &known.task.task_key()).await? {
                     metrics.total_executions += 1;
-                    metrics.total_events += ExecutionSummary::of_past(&past).events;
+                    metrics.total_events += ExecutionSummary::of_past_execution(&past).events;
                 }
             }
         }
@@ -243,7 +247,7 @@ impl ProviderAdmin for WindlassProvider {
 
     async fn get_parent_id(&self, instance_id: &str) -> Result<Option<String>, ProviderError> {
         const OPERATION: &str = "get_parent_id";
-        let known = self.known(OPERATION, instance_id).await?;
+        let known = self.instance_record(OPERATION, instance_id).await?;
         Ok(known.ok_or_else(|| not_found(OPERATION, instance_id))?.parent())
     }
 

@@ -34,7 +34,7 @@ impl WindlassProvider {
             Some(ids) => {
                 let mut found = Vec::new();
                 for id in ids {
-                    found.extend(self.known(operation, id).await?);
+                    found.extend(self.instance_record(operation, id).await?);
                 }
                 found
             }
@@ -116,7 +116,7 @@ impl WindlassProvider {
         }
         for past in self.past_executions(DELETE, &key).await? {
             result.executions_deleted += 1;
-            result.events_deleted += ExecutionSummary::of_past(&past).events;
+            result.events_deleted += ExecutionSummary::of_past_execution(&past).events;
         }
         let mut after = 0;
         loop {
@@ -152,15 +152,16 @@ impl WindlassProvider {
         options: &PruneOptions,
     ) -> Result<PruneResult, ProviderError> {
         const OPERATION: &str = "prune_executions";
-        let known = self.known(OPERATION, instance).await?;
+        let known = self.instance_record(OPERATION, instance).await?;
         let known = known.ok_or_else(|| not_found(OPERATION, instance))?;
         let key = known.task.task_key();
         let past = self.past_executions(OPERATION, &key).await?;
-        let ended =
-            past.iter().take_while(|execution| ExecutionSummary::of_past(execution).has_ended());
+        let ended = past
+            .iter()
+            .take_while(|execution| ExecutionSummary::of_past_execution(execution).has_ended());
         let end = ended.last().map_or(0, |execution| execution.number + 1);
         let keep_last = options.keep_last.map_or(0, |keep| keep.saturating_sub(1));
-        let keep_last = keep_last.max(known.task.generation.saturating_sub(end));
+        let keep_last = keep_last.max(known.task.execution.saturating_sub(end));
         let at = |ms: u64| Timestamp::from_millis(i64::try_from(ms).unwrap_or(i64::MAX));
         let before = options.completed_before.map(at);
         let mut result = PruneResult { instances_processed: 1, ..PruneResult::default() };
@@ -177,10 +178,10 @@ impl WindlassProvider {
             }
         }
         let left = self.past_executions(OPERATION, &key).await?;
-        let first = left.first().map_or(known.task.generation, |execution| execution.number);
+        let first = left.first().map_or(known.task.execution, |execution| execution.number);
         let gone = past.iter().filter(|execution| execution.number < first);
         result.events_deleted =
-            gone.map(|execution| ExecutionSummary::of_past(execution).events).sum();
+            gone.map(|execution| ExecutionSummary::of_past_execution(execution).events).sum();
         Ok(result)
     }
 }

@@ -39,7 +39,7 @@ impl ExecutionSummary {
         serde_json::from_str(summary).ok()
     }
 
-    pub(crate) fn of_past(execution: &Execution) -> Self {
+    pub(crate) fn of_past_execution(execution: &Execution) -> Self {
         let summary =
             execution.metadata.as_deref().and_then(|summary| serde_json::from_str(summary).ok());
         summary.unwrap_or_default()

@@ -7,7 +7,7 @@ use windlass_core::{Execution, Payload, PayloadKey, Task};
 
 use crate::error::failed;
 use crate::execution_summary::ExecutionSummary;
-use crate::names::generation;
+use crate::names::execution;
 use crate::provider::WindlassProvider;
 
 /// How many rows are read at once.
@@ -123,10 +123,10 @@ impl WindlassProvider {
     ) -> Result<Option<Past<'t>>, ProviderError> {
         let number = match execution_id {
             Some(0) => return Ok(None),
-            Some(execution) => generation(execution),
-            None => task.generation,
+            Some(execution_id) => execution(execution_id),
+            None => task.execution,
         };
-        if number == task.generation {
+        if number == task.execution {
             return Ok(Some(Past::Present(task)));
         }
         let key = task.task_key();

@@ -25,7 +25,7 @@ struct Entries {
 pub(crate) struct CachedHistory {
     /// Distinguishes instances with the same name over time.
     created_at: Timestamp,
-    generation: u32,
+    execution: u32,
     pub(crate) rows: u32,
     /// The size that the instance reports.
     pub(crate) bytes: u64,
@@ -34,12 +34,12 @@ pub(crate) struct CachedHistory {
 
 impl CachedHistory {
     pub(crate) fn empty(task: &Task) -> Self {
-        let (created_at, generation) = (task.created_at, task.generation);
-        Self { created_at, generation, rows: 0, bytes: 0, events: Vec::new() }
+        let (created_at, execution) = (task.created_at, task.execution);
+        Self { created_at, execution, rows: 0, bytes: 0, events: Vec::new() }
     }
 
     fn is_of(&self, task: &Task, rows: u32) -> bool {
-        let same = self.created_at == task.created_at && self.generation == task.generation;
+        let same = self.created_at == task.created_at && self.execution == task.execution;
         same && self.rows <= rows
     }
 }
@@ -74,8 +74,8 @@ mod tests {
     use super::*;
 
     fn cached(rows: u32, bytes: u64) -> CachedHistory {
-        let (created_at, generation, events) = (Timestamp::default(), 0, Vec::new());
-        CachedHistory { created_at, generation, rows, bytes, events }
+        let (created_at, execution, events) = (Timestamp::default(), 0, Vec::new());
+        CachedHistory { created_at, execution, rows, bytes, events }
     }
 
     #[test]

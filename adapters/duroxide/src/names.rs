@@ -63,13 +63,13 @@ pub(crate) fn step(execution: u64, event: u64) -> u64 {
     (execution << EVENT_BITS) | event
 }
 
-/// Executions count from one, generations of a task from zero.
-pub(crate) fn generation(execution: u64) -> u32 {
-    u32::try_from(execution.saturating_sub(1)).unwrap_or(u32::MAX)
+/// The execution number of a task. duroxide counts executions from one, Windlass from zero.
+pub(crate) fn execution(execution_id: u64) -> u32 {
+    u32::try_from(execution_id.saturating_sub(1)).unwrap_or(u32::MAX)
 }
 
-pub(crate) fn execution(generation: u32) -> u64 {
-    u64::from(generation) + 1
+pub(crate) fn execution_id(execution: u32) -> u64 {
+    u64::from(execution) + 1
 }
 
 /// Encodes a tag in the characters allowed for engine tags.

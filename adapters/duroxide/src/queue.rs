@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duroxide::providers::{ProviderError, WorkItem};
 use windlass_core::command::{
-    DeleteTask, IfAbsent, MailboxLimit, NewMessage, NewTask, NewWorkflow, SendMessages, Start,
+    Delay, DeleteTask, IfAbsent, MailboxLimit, NewMessage, NewTask, NewWorkflow, SendMessages,
 };
 use windlass_core::{Payload, Policy, Rejection, TaskKey, Timestamp, limits};
 use windlass_engine::Error;
@@ -41,7 +41,7 @@ fn new_instance(instance: &str, parent: Option<&str>, delay: Option<Duration>) -
     NewTask {
         lane: orchestrations(),
         workflow: Some(NewWorkflow::default()),
-        start: delay.map_or(Start::Now, |delay| Start::After { ms: ms(delay) }),
+        delay: delay.map_or(Delay::None, |delay| Delay::For { ms: ms(delay) }),
         parent: parent.map(instance_id),
         policy,
         ..NewTask::new(instance_id(instance), KIND)
@@ -59,7 +59,7 @@ pub(crate) fn message(
     };
     let payload = serde_json::to_string(item).map_err(garbled(operation))?;
     Ok(NewMessage {
-        visible: delay.map_or(Start::Now, |delay| Start::After { ms: ms(delay) }),
+        delay: delay.map_or(Delay::None, |delay| Delay::For { ms: ms(delay) }),
         if_absent: if_absent(item, delay),
         limit: MailboxLimit::Extended,
         payload: Some(Payload::json(payload)),
@@ -75,7 +75,7 @@ pub(crate) fn message_of_ack(
     let mut message = message(operation, item, None)?;
     if let WorkItem::TimerFired { fire_at_ms, .. } = item {
         let at = Timestamp::from_millis(i64::try_from(*fire_at_ms).unwrap_or(i64::MAX));
-        message.visible = Start::At { at };
+        message.delay = Delay::Until { at };
     }
     Ok(message)
 }

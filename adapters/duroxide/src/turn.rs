@@ -11,7 +11,7 @@ use windlass_engine::{Claimed, ReceivedMessage};
 use crate::error::{failed, garbled};
 use crate::execution_summary::ExecutionSummary;
 use crate::history::Past;
-use crate::names::{KIND, execution, instance_of, orchestrations};
+use crate::names::{KIND, execution_id, instance_of, orchestrations};
 use crate::provider::{WindlassProvider, lease_ms};
 use crate::token::{Caller, Token};
 
@@ -67,9 +67,12 @@ impl WindlassProvider {
         let claim = Claim {
             tenant: self.tenant.clone(),
             lanes: vec![orchestrations()],
-            offer: WorkerCapabilities { versions: vec![range], ..WorkerCapabilities::default() },
+            capabilities: WorkerCapabilities {
+                versions: vec![range],
+                ..WorkerCapabilities::default()
+            },
             lease_ms: lease_ms(lock_timeout),
-            receives: true,
+            deliver_messages: true,
             ..Claim::new(self.worker.clone())
         };
         let started = Instant::now();
@@ -128,7 +131,7 @@ impl WindlassProvider {
         let item = OrchestrationItem {
             instance: instance.to_owned(),
             orchestration_name: named.name,
-            execution_id: execution(task.generation),
+            execution_id: execution_id(task.execution),
             version: named.version,
             history,
             messages: mail.items,
@@ -208,14 +211,14 @@ impl WindlassProvider {
             fence: task.fence(),
             turn: workflow.map_or(0, |workflow| workflow.turns),
             row: None,
-            taken: messages,
+            consumed: messages,
             commands: Vec::new(),
             next_step: workflow.map_or(0, |workflow| workflow.next_step),
-            then: TurnEnd::Yield,
+            end: TurnEnd::Yield,
             sticky_ms: None,
             eager: None,
             metadata: Some(Box::new(RuntimeMetadata {
-                execution: task.generation,
+                execution: task.execution,
                 text,
                 ..RuntimeMetadata::default()
             })),
@@ -227,9 +230,9 @@ impl WindlassProvider {
         &self,
         fence: &Fence,
         delay_ms: u64,
-        counts: bool,
+        count_delivery: bool,
     ) -> Result<(), ProviderError> {
-        let abandon = AbandonTurn { fence: fence.clone(), delay_ms, counts };
+        let abandon = AbandonTurn { fence: fence.clone(), delay_ms, count_delivery };
         self.engine.submit(abandon).await.map(drop).map_err(failed(FETCH))
     }
 
@@ -242,7 +245,7 @@ impl WindlassProvider {
         const OPERATION: &str = "abandon_orchestration_item";
         let fence = Token::read(OPERATION, token)?.fence(&self.tenant);
         let delay_ms = delay.map_or(0, crate::provider::ms);
-        let abandon = AbandonTurn { fence, delay_ms, counts: !ignore_attempt };
+        let abandon = AbandonTurn { fence, delay_ms, count_delivery: !ignore_attempt };
         self.engine.submit(abandon).await.map(drop).map_err(failed(OPERATION))
     }
 

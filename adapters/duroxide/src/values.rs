@@ -69,9 +69,9 @@ impl Values {
         let mut values = Self::default();
         let unset = || Value { text: String::new(), at_ms: 0 };
         for note in notes {
-            let mut letters = note.name.chars();
-            let Some(what) = letters.next() else { continue };
-            let entry = values.0.entry(letters.as_str().to_owned()).or_default();
+            let mut chars = note.name.chars();
+            let Some(what) = chars.next() else { continue };
+            let entry = values.0.entry(chars.as_str().to_owned()).or_default();
             let value = match what {
                 's' | 'S' | 't' => entry.left.get_or_insert_with(unset),
                 'd' | 'D' | 'u' => entry.put.get_or_insert_default().get_or_insert_with(unset),

@@ -22,8 +22,8 @@ pub(crate) fn parse(text: &str) -> Result<Duration, BadDuration> {
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or(BadDuration)?;
         let (number, tail) = rest.split_at(digits);
-        let letters = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(letters);
+        let unit_length = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_length);
         let (_, unit_ms) = UNITS.iter().find(|(name, _)| *name == unit).ok_or(BadDuration)?;
         let number: u64 = number.parse().map_err(|_| BadDuration)?;
         let ms = number.checked_mul(*unit_ms).ok_or(BadDuration)?;

@@ -54,8 +54,8 @@ pub(crate) enum CliError {
     Behind { store: String, from: Option<i64>, to: i64 },
     #[error("the payload cannot be read from {}: {error}", path.display())]
     PayloadFile { path: PathBuf, error: std::io::Error },
-    #[error("{} not replayed", were(*refused))]
-    NotReplayed { refused: u64, not_there: bool },
+    #[error("{} not replayed", were(*rejected))]
+    NotReplayed { rejected: u64, not_there: bool },
     #[error("{} not deleted", counted(*.0, "workflow"))]
     NotDeleted(u64),
     #[error("{what} {name} has not ended within {waited}")]
@@ -89,8 +89,8 @@ const OPTIONS: &[(&str, &str)] = &[
     ("lease_ms", "--lease"),
     ("content_type", "--content-type"),
     ("idempotency_key", "--idempotency-key"),
-    ("label name", "the name of a --label"),
-    ("label value", "the value of a --label"),
+    ("label_name", "the name of a --label"),
+    ("label_value", "the value of a --label"),
     ("labels", "the number of --label"),
     ("tag", "--tag"),
     ("worker", "--name"),

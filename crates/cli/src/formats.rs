@@ -17,7 +17,7 @@ impl Formats {
                 Self { found: SqliteStore::format(path)?, ours: windlass_store_sqlite::FORMAT }
             }
             StoreUrl::Postgres(url) => {
-                let found = of_database(url.reveal()).await?;
+                let found = of_database(url.expose_secret()).await?;
                 Self { found, ours: windlass_store_postgres::FORMAT }
             }
             StoreUrl::Memory => Self { found: Some(0), ours: 0 },

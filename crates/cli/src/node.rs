@@ -48,7 +48,7 @@ impl List {
         } else if !nodes.is_empty() {
             let rows = nodes.iter().map(|node| row(node, now)).collect();
             say_table(["id", "name", "pid", "version", "format", "up since", "last seen"], rows);
-        } else if engine.describe().await?.traffic.is_some() {
+        } else if engine.describe().await?.round_trips.is_some() {
             say("There is no node: no engine is running here.");
         } else {
             say("There is no node: an engine on a file registers none.");

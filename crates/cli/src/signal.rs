@@ -4,7 +4,7 @@ use clap::Args;
 use windlass::{SentMessage, TaskId, Token};
 
 use crate::error::CliError;
-use crate::signal_args::{SignalArgs, say_posted};
+use crate::signal_args::{SignalArgs, say_sent};
 use crate::target::Target;
 
 /// The maximum length of a token.
@@ -15,7 +15,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("id", "--task"),
     ("name", "NAME"),
     ("source", "--source"),
-    ("payload in bytes", "the payload in bytes"),
+    ("payload_bytes", "the payload in bytes"),
 ];
 
 const EXAMPLES: &str = "Examples:
@@ -56,24 +56,24 @@ impl Signal {
         let payload = self.signal.read()?;
         let token = self.token.as_deref().map(read_token).transpose()?;
         let engine = self.target.open().await?;
-        let posting = match (&self.task, &token) {
+        let signal = match (&self.task, &token) {
             (Some(task), _) => engine.signal(task.clone(), &self.name),
             (None, Some(token)) => engine.complete_waitpoint(token, &self.name),
             (None, None) => unreachable!("clap requires one of the two"),
         };
-        let posting = posting.tenant(self.target.tenant.clone());
-        let posting = self.signal.on(posting, payload);
+        let signal = signal.tenant(self.target.tenant.clone());
+        let signal = self.signal.on(signal, payload);
         let task = self.task.as_ref().map(TaskId::as_str).unwrap_or_default();
-        let refused = |error| CliError::for_object("task", task, error).named(OPTIONS);
-        let posted = posting.await.map_err(refused)?;
-        say_posted(&posted, self.target.json, &sent_text(&posted));
+        let rejected = |error| CliError::for_object("task", task, error).named(OPTIONS);
+        let sent = signal.await.map_err(rejected)?;
+        say_sent(&sent, self.target.json, &sent_text(&sent));
         Ok(engine.shutdown().await?)
     }
 }
 
-fn sent_text(posted: &SentMessage) -> String {
-    let SentMessage { task, seq, .. } = posted;
-    match (posted.duplicate, posted.resumed) {
+fn sent_text(sent: &SentMessage) -> String {
+    let SentMessage { task, seq, .. } = sent;
+    match (sent.duplicate, sent.resumed) {
         (true, _) => format!("Duplicate: sent before as message {seq} of task {task}."),
         (false, true) => format!("Task {task} resumes with message {seq}."),
         (false, false) => format!("Task {task} has message {seq} in its mailbox."),

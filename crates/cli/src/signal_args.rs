@@ -56,15 +56,15 @@ impl SignalArgs {
 }
 
 /// Prints the result of sending: JSON for programs, `text` for people.
-pub(crate) fn say_posted(posted: &SentMessage, as_json: bool, text: &str) {
+pub(crate) fn say_sent(sent: &SentMessage, as_json: bool, text: &str) {
     if !as_json {
         return say(text);
     }
     say_json(&json!({
-        "task": posted.task,
-        "seq": posted.seq,
-        "duplicate": posted.duplicate,
-        "resumed": posted.resumed,
-        "buffered": posted.buffered,
+        "task": sent.task,
+        "seq": sent.seq,
+        "duplicate": sent.duplicate,
+        "resumed": sent.resumed,
+        "buffered": sent.buffered,
     }));
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use windlass::{KeyInfo, Timestamp};
+use windlass::{SigningKeyInfo, Timestamp};
 
 use crate::duration;
 use crate::error::CliError;
@@ -53,7 +53,7 @@ impl SigningKeyCommand {
 impl Rotate {
     async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
-        let rotated = engine.rotate_key(&self.target.tenant, self.grace).await;
+        let rotated = engine.rotate_signing_key(&self.target.tenant, self.grace).await;
         let id = rotated.map_err(|error| CliError::from(error).named(OPTIONS))?;
         if self.target.json {
             say_json(&json!({ "id": id }));
@@ -67,7 +67,7 @@ impl Rotate {
 impl List {
     async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
-        let keys = engine.keys(&self.target.tenant).await?;
+        let keys = engine.signing_keys(&self.target.tenant).await?;
         let now = duration::now();
         if self.target.json {
             keys.iter().for_each(|key| say_json(&described(key)));
@@ -81,18 +81,18 @@ impl List {
     }
 }
 
-fn described(key: &KeyInfo) -> Value {
+fn described(key: &SigningKeyInfo) -> Value {
     json!({
         "id": key.id,
         "fingerprint": key.fingerprint.to_string(),
         "added_at": time(key.added_at),
-        "expires_at": time(key.ends_at),
-        "active": key.ends_at.is_none(),
+        "expires_at": time(key.expires_at),
+        "active": key.expires_at.is_none(),
     })
 }
 
-fn row(key: &KeyInfo, now: Timestamp) -> [String; 4] {
-    let state = match key.ends_at {
+fn row(key: &SigningKeyInfo, now: Timestamp) -> [String; 4] {
+    let state = match key.expires_at {
         None => "active".to_owned(),
         Some(at) if at <= now => "expired".to_owned(),
         Some(at) => format!("verifies, expires {}", duration::distance(at, now)),

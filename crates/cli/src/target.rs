@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use clap::Args;
-use windlass::{BadUrl, Config, Engine, StoreUrl, Task, TaskId, TaskKey, Tenant};
+use windlass::{Config, Engine, InvalidStoreUrl, StoreUrl, Task, TaskId, TaskKey, Tenant};
 
 use crate::error::CliError;
 use crate::formats::Formats;
@@ -35,9 +35,11 @@ fn lasting(text: &str) -> Result<StoreUrl, String> {
             Err("a memory store ends with this command; name a file or a server".to_owned())
         }
         Ok(store) => Ok(store),
-        Err(BadUrl::UnknownScheme) => Err("a store is sqlite://PATH (sqlite:///absolute, \
+        Err(InvalidStoreUrl::UnknownScheme) => {
+            Err("a store is sqlite://PATH (sqlite:///absolute, \
             sqlite://relative) or postgres://"
-            .to_owned()),
+                .to_owned())
+        }
         Err(bad) => Err(bad.to_string()),
     }
 }

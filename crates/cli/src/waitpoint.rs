@@ -30,7 +30,7 @@ enum Verb {
 struct Create {
     /// The task that receives the message.
     task: TaskId,
-    /// The id of the waitpoint, of letters, digits and _ : -; used by no other task.
+    /// The id of the waitpoint, of ASCII letters, digits and _ : -; used by no other task.
     id: WaitpointId,
     /// How long its token is valid.
     #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = duration::parse)]
@@ -74,11 +74,11 @@ impl Create {
             say_json(&json!({
                 "id": created.id,
                 "task": self.task,
-                "token": created.token.reveal(),
+                "token": created.token.expose_secret(),
                 "expires_at": time(created.expires_at),
             }));
         } else {
-            say(created.token.reveal());
+            say(created.token.expose_secret());
         }
         Ok(engine.shutdown().await?)
     }

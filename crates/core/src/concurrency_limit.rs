@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits;
 use crate::name::{LaneName, Tenant, WorkerId};
-use crate::rate::{self, Rate, Starts};
+use crate::rate::{self, Rate, WindowSlice};
 use crate::record::{Record, StoredRecord};
 use crate::rejection::Rejection;
 use crate::row::{Index, IndexSpec, Range, RowKey, TableSpec, Value};
@@ -63,11 +63,11 @@ pub struct ConcurrencyLimit {
     pub running: u32,
     /// Starts that count against the rate limit, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub starts: Vec<Starts>,
+    pub starts: Vec<WindowSlice>,
     /// The owner of the session or affinity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
-    /// Lanes in which a claim was refused by this quota: they are woken when it has free slots. An
+    /// Lanes in which a claim was rejected by this quota: they are woken when it has free slots. An
     /// empty name means all lanes, when they are too many.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub starved_lanes: BTreeSet<LaneName>,
@@ -286,10 +286,10 @@ impl ConcurrencyLimit {
     }
 
     /// When the rate limit allows the next start, if it is what blocks.
-    pub fn opens_at(&self, now: Timestamp) -> Option<Timestamp> {
+    pub fn retry_at(&self, now: Timestamp) -> Option<Timestamp> {
         let rate =
             self.rate.filter(|_| self.available_slots() > 0 && self.starts_left(now) == 0)?;
-        rate::opens_at(&self.starts, rate, self.admitted, now)
+        rate::retry_at(&self.starts, rate, self.admitted, now)
     }
 
     /// The earliest time at which the sweep must check it.
@@ -298,13 +298,13 @@ impl ConcurrencyLimit {
             LimitKind::Concurrency | LimitKind::Session | LimitKind::Affinity => self.waiting > 0,
             LimitKind::Lane | LimitKind::Tenant => !self.starved_lanes.is_empty(),
         };
-        let opens_at = match waits {
+        let retry_at = match waits {
             true if self.available(now) > 0 => Some(now),
-            true => self.opens_at(now),
+            true => self.retry_at(now),
             false => None,
         };
         let narrowed = self.is_over_limit(now).then_some(now);
-        opens_at.into_iter().chain(narrowed).chain(self.ownership_ends_at()).min()
+        retry_at.into_iter().chain(narrowed).chain(self.ownership_ends_at()).min()
     }
 
     /// When the ownership ends, and granted tasks become claimable by any worker. An affinity

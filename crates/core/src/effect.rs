@@ -15,10 +15,10 @@ use crate::time::Timestamp;
 pub struct Effect {
     pub tenant: Tenant,
     /// The task or request that it belongs to.
-    pub parent: String,
+    pub owner: String,
     /// The external service.
     pub provider: String,
-    /// Distinguishes the effects of one parent.
+    /// Distinguishes the effects of one owner.
     pub name: String,
     /// The id of the call at the provider.
     pub request_id: IdempotencyKey,
@@ -54,27 +54,27 @@ impl EffectOwner {
         }
     }
 
-    /// The parent key of its effects. A request is identified by a digest: its key is a secret.
-    pub fn parent(&self) -> String {
+    /// The owner as the key of its effects. A digest identifies a request: its key is a secret.
+    pub fn key(&self) -> String {
         match self {
-            EffectOwner::Task(fence) => Effect::parent_of(&fence.task),
+            EffectOwner::Task(fence) => Effect::owner_of(&fence.task),
             EffectOwner::Request { request, .. } => format!("request/{}", request.digest()),
         }
     }
 }
 
 impl Effect {
-    pub(crate) fn parent_of(task: &TaskKey) -> String {
+    pub(crate) fn owner_of(task: &TaskKey) -> String {
         format!("task/{}", task.id)
     }
 
-    pub fn key_of(tenant: &Tenant, parent: &str, provider: &str, name: &str) -> RowKey {
-        Self::row_key(vec![tenant.into(), parent.into(), provider.into(), name.into()])
+    pub fn key_of(tenant: &Tenant, owner: &str, provider: &str, name: &str) -> RowKey {
+        Self::row_key(vec![tenant.into(), owner.into(), provider.into(), name.into()])
     }
 
     pub(crate) fn of_task(task: &TaskKey) -> Range {
-        let prefix = vec![(&task.tenant).into(), Self::parent_of(task).as_str().into()];
-        Range { index: Index::EffectOfParent, prefix, until: None }
+        let prefix = vec![(&task.tenant).into(), Self::owner_of(task).as_str().into()];
+        Range { index: Index::EffectOfOwner, prefix, until: None }
     }
 
     /// The key of its result, if any.
@@ -83,12 +83,12 @@ impl Effect {
     }
 
     pub(crate) fn payload_key(&self) -> PayloadKey {
-        let digester = Digester::new("effect").part(self.parent.as_bytes());
+        let digester = Digester::new("effect").part(self.owner.as_bytes());
         let digester = digester.part(self.provider.as_bytes()).part(self.name.as_bytes());
         PayloadKey {
             tenant: self.tenant.clone(),
             task: TaskId::from(digester.finish().to_string()),
-            generation: 0,
+            execution: 0,
             slot: Slot::EFFECT,
         }
     }
@@ -97,18 +97,18 @@ impl Effect {
 impl Record for Effect {
     const SPEC: TableSpec = TableSpec {
         name: "effect",
-        key: &["tenant", "parent", "provider", "name"],
+        key: &["tenant", "owner", "provider", "name"],
         columns: &["due_at"],
         numbers: &["due_at"],
         indexes: &[
             IndexSpec {
-                index: Index::EffectOfParent,
-                columns: &["tenant", "parent", "provider", "name"],
-                indexed_when: "parent",
+                index: Index::EffectOfOwner,
+                columns: &["tenant", "owner", "provider", "name"],
+                indexed_when: "owner",
             },
             IndexSpec {
                 index: Index::EffectDue,
-                columns: &["due_at", "tenant", "parent", "provider", "name"],
+                columns: &["due_at", "tenant", "owner", "provider", "name"],
                 indexed_when: "due_at",
             },
         ],
@@ -117,7 +117,7 @@ impl Record for Effect {
     };
 
     fn key(&self) -> Vec<Value> {
-        let texts = [&self.parent, &self.provider, &self.name];
+        let texts = [&self.owner, &self.provider, &self.name];
         let texts = texts.into_iter().map(|text| text.as_str().into());
         std::iter::once((&self.tenant).into()).chain(texts).collect()
     }

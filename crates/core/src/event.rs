@@ -69,7 +69,7 @@ pub enum Change {
         reason: String,
     },
     Promoted,
-    LeaseExpired {
+    LeaseLost {
         epoch: u64,
         lost_leases: u32,
         #[serde(default, skip_serializing_if = "LeaseLoss::is_expired")]
@@ -80,11 +80,11 @@ pub enum Change {
         priority: i32,
     },
     Replayed {
-        generation: u32,
+        execution: u32,
     },
     /// A workflow continued as new: its next execution began.
     ContinuedAsNew {
-        generation: u32,
+        execution: u32,
     },
     Deleted,
     LaneStateChanged {
@@ -116,7 +116,7 @@ pub enum Change {
     },
     /// The published status of a workflow changed. `number` identifies the version of the status.
     StatusChanged {
-        number: u64,
+        revision: u64,
     },
     Suspended {
         epoch: u64,
@@ -127,7 +127,7 @@ pub enum Change {
         epoch: u64,
         /// The number of history rows of this execution before the commit.
         turn: u32,
-        then: AfterTurn,
+        next: AfterTurn,
         /// The activities that the turn created. They have no `created` event.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         activities: Vec<TaskId>,
@@ -281,7 +281,7 @@ impl Change {
             Change::Released { .. } => "released",
             Change::Cancelled { .. } => "cancelled",
             Change::Promoted => "promoted",
-            Change::LeaseExpired { .. } => "lease_expired",
+            Change::LeaseLost { .. } => "lease_lost",
             Change::Expired => "expired",
             Change::PriorityChanged { .. } => "priority_changed",
             Change::Replayed { .. } => "replayed",
@@ -332,8 +332,10 @@ impl Change {
             | Change::Renewed { .. }
             | Change::Released { .. }
             | Change::TurnCommitted { .. }
-            | Change::LeaseExpired { .. }
+            | Change::LeaseLost { .. }
             | Change::Granted { .. }
+            | Change::SessionGranted { .. }
+            | Change::GrantReleased { .. }
             | Change::GrantExpired { .. }
             | Change::Revoked { .. } => EventCategory::Lease,
             Change::Completed { .. }
@@ -344,8 +346,6 @@ impl Change {
             Change::LaneStateChanged { .. } | Change::LaneLimited { .. } => EventCategory::Lane,
             Change::Unblocked
             | Change::BlockedAgain
-            | Change::SessionGranted { .. }
-            | Change::GrantReleased { .. }
             | Change::EffectClaimed { .. }
             | Change::EffectSettled { .. }
             | Change::CancelRequested { .. }

@@ -43,7 +43,7 @@ impl Execution {
         Self {
             tenant: task.tenant.clone(),
             task: task.id.clone(),
-            number: task.generation,
+            number: task.execution,
             turns: workflow.map_or(0, |workflow| workflow.turns),
             started_at: task.started_at,
             ended_at: now,
@@ -68,7 +68,7 @@ impl Execution {
 
     fn payload_key(&self, slot: crate::payload::Slot) -> PayloadKey {
         let (tenant, task) = (self.tenant.clone(), self.task.clone());
-        PayloadKey { tenant, task, generation: self.number, slot }
+        PayloadKey { tenant, task, execution: self.number, slot }
     }
 
     /// The key of a row of its history.

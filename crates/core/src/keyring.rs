@@ -27,7 +27,7 @@ pub struct SigningKey {
     pub added_at: Timestamp,
     /// When it stops verifying; none for the signing key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ends_at: Option<Timestamp>,
+    pub expires_at: Option<Timestamp>,
 }
 
 /// The secret of a signing key. It is stored, but never printed.
@@ -61,7 +61,7 @@ impl fmt::Debug for Secret {
 
 impl SigningKey {
     pub(crate) fn verifies(&self, now: Timestamp) -> bool {
-        self.ends_at.is_none_or(|ends_at| now < ends_at)
+        self.expires_at.is_none_or(|expires_at| now < expires_at)
     }
 
     /// A digest that identifies its secret without revealing it.
@@ -81,9 +81,9 @@ impl Keyring {
     }
 
     /// An idempotency key for one call to a provider, unique to its caller.
-    pub fn derive(&self, caller: &EffectOwner, provider: &str, name: &str) -> Option<String> {
-        let parent = caller.parent();
-        let own = format!("{}/{parent}/{name}", parent.len());
+    pub fn derive(&self, owner: &EffectOwner, provider: &str, name: &str) -> Option<String> {
+        let key = owner.key();
+        let own = format!("{}/{key}/{name}", key.len());
         self.signer().map(|key| token::derive(key, provider, &own))
     }
 
@@ -94,7 +94,7 @@ impl Keyring {
 
     /// When the next key expires.
     pub(crate) fn due_at(&self) -> Option<Timestamp> {
-        self.keys.iter().filter_map(|key| key.ends_at).min()
+        self.keys.iter().filter_map(|key| key.expires_at).min()
     }
 }
 

@@ -77,7 +77,7 @@ pub use mailbox::{BufferedKey, Mailbox, Message};
 pub use name::{IdempotencyKey, Kind, LaneName, NodeId, TaskId, Tenant, WaitpointId, WorkerId};
 pub use node::Node;
 pub use payload::{Payload, PayloadKey, Slot};
-pub use rate::{Rate, Starts};
+pub use rate::{Rate, WindowSlice};
 pub use ready_route::ReadyRoute;
 pub use record::{AnyRecord, Record, StoredRecord, Table, is_readable, read_row};
 pub use reference_tables::{ReferenceTables, VersionConflict};

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::name::Tenant;
-use crate::rate::{self, Rate, Starts};
+use crate::rate::{self, Rate, WindowSlice};
 use crate::record::{Record, StoredRecord};
 use crate::row::{Index, IndexSpec, RowKey, TableSpec, Value};
 use crate::time::Timestamp;
@@ -14,7 +14,7 @@ pub struct Limiter {
     pub name: String,
     /// The rate of the last spending.
     pub rate: Rate,
-    pub spent: Vec<Starts>,
+    pub spent: Vec<WindowSlice>,
 }
 
 impl Limiter {

@@ -195,7 +195,7 @@ impl Message {
     }
 
     /// Whether it is visible. A message that is not due is visible to every batch, even to one that
-    /// began before it was posted: otherwise a task could be suspended and never be woken by it.
+    /// began before it was sent: otherwise a task could be suspended and never be woken by it.
     pub(crate) fn is_visible(&self, now: Timestamp) -> bool {
         self.due_at.is_none() || self.buffered_until.is_none() && self.visible_at <= now
     }
@@ -203,12 +203,12 @@ impl Message {
     /// The key of its payload, if any. A completion message refers to the result of its task.
     pub fn payload_key(&self) -> Option<PayloadKey> {
         let completed = self.completion.as_ref().and_then(|completion| completion.task.as_ref());
-        let (task, generation, slot) = match completed {
-            Some(completed) => (&completed.id, completed.generation, Slot::RESULT),
+        let (task, execution, slot) = match completed {
+            Some(completed) => (&completed.id, completed.execution, Slot::RESULT),
             None => (&self.task, 0, Slot::message(self.seq)),
         };
         let (tenant, task) = (self.tenant.clone(), task.clone());
-        self.bytes.map(|_| PayloadKey { tenant, task, generation, slot })
+        self.bytes.map(|_| PayloadKey { tenant, task, execution, slot })
     }
 
     /// The key of the payload that is deleted with it. A child workflow retains its own result.

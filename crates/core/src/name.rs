@@ -91,13 +91,13 @@ impl IdempotencyKey {
     }
 
     /// The whole key, to compare, store and derive from; never print it.
-    pub fn reveal(&self) -> &str {
+    pub fn expose_secret(&self) -> &str {
         &self.0
     }
 
     /// Checks it against the limits.
     pub fn check(&self) -> Result<(), Rejection> {
-        limits::IDEMPOTENCY_KEY.check(self.reveal())
+        limits::IDEMPOTENCY_KEY.check(self.expose_secret())
     }
 
     /// Also checks that it is too long to guess, and has only characters that every header and log
@@ -105,9 +105,9 @@ impl IdempotencyKey {
     pub fn check_plain(&self) -> Result<(), Rejection> {
         self.check()?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
-        let problem = if self.reveal().len() < limits::MIN_REQUEST_KEY_LENGTH as usize {
+        let problem = if self.expose_secret().len() < limits::MIN_REQUEST_KEY_LENGTH as usize {
             Problem::TooShort { min_bytes: limits::MIN_REQUEST_KEY_LENGTH }
-        } else if !self.reveal().chars().all(is_plain) {
+        } else if !self.expose_secret().chars().all(is_plain) {
             Problem::InvalidCharacters { allowed: "_ . : -" }
         } else {
             return Ok(());

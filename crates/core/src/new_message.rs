@@ -1,4 +1,4 @@
-use crate::command::{IdempotencyWindow, NewTask, Start};
+use crate::command::{Delay, IdempotencyWindow, NewTask};
 use crate::digest::{Digest, Digester};
 use crate::limits;
 use crate::mailbox::Message;
@@ -16,7 +16,7 @@ pub struct NewMessage {
     pub source: String,
     pub idempotency: Option<IdempotencyWindow>,
     /// When it becomes visible. A timer is a delayed message.
-    pub visible: Start,
+    pub delay: Delay,
     pub if_absent: IfAbsent,
     pub limit: MailboxLimit,
     pub payload: Option<Payload>,
@@ -71,7 +71,7 @@ impl NewMessage {
             name: name.into(),
             source: source.into(),
             idempotency: None,
-            visible: Start::Now,
+            delay: Delay::None,
             if_absent: IfAbsent::Reject,
             limit: MailboxLimit::Standard,
             payload: None,
@@ -91,7 +91,7 @@ impl NewMessage {
     pub(crate) fn check_content(&self, now: Timestamp) -> Result<(), Rejection> {
         limits::MESSAGE_NAME.check(&self.name)?;
         Message::check_source(&self.source)?;
-        limits::DELAY_MS.check(self.visible.delay_ms(now))?;
+        limits::DELAY_MS.check(self.delay.ms(now))?;
         if let Some(payload) = &self.payload {
             payload.check()?;
             if self.limit == MailboxLimit::Standard {
@@ -116,7 +116,7 @@ impl NewMessage {
             .part(self.name.as_bytes())
             .part(self.source.as_bytes())
             .part(waitpoint.as_bytes())
-            .json(&self.visible);
+            .json(&self.delay);
         Payload::digest(self.payload.as_ref(), digester).finish()
     }
 

@@ -50,7 +50,7 @@ impl fmt::Debug for Payload {
 pub struct PayloadKey {
     pub tenant: Tenant,
     pub task: TaskId,
-    pub generation: u32,
+    pub execution: u32,
     pub slot: Slot,
 }
 

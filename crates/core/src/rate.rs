@@ -16,7 +16,7 @@ pub struct Rate {
 
 /// The starts within one slice of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Starts {
+pub struct WindowSlice {
     /// They count until then.
     pub until: Timestamp,
     pub count: u32,
@@ -38,25 +38,30 @@ impl Rate {
 }
 
 /// The number of starts that count.
-pub(crate) fn counted(starts: &[Starts], now: Timestamp) -> u32 {
+pub(crate) fn counted(starts: &[WindowSlice], now: Timestamp) -> u32 {
     let counted = starts.iter().filter(|starts| now < starts.until);
     counted.fold(0, |sum, starts| sum.saturating_add(starts.count))
 }
 
 /// Counts starts, if they are limited, and removes those that have left the window.
-pub(crate) fn charge(starts: &mut Vec<Starts>, rate: Option<Rate>, count: u32, now: Timestamp) {
+pub(crate) fn charge(
+    starts: &mut Vec<WindowSlice>,
+    rate: Option<Rate>,
+    count: u32,
+    now: Timestamp,
+) {
     starts.retain(|starts| now < starts.until);
     let Some(rate) = rate.filter(|_| count > 0) else { return };
     let until = rate.counts_until(now);
     match starts.last_mut() {
         Some(last) if last.until >= until => last.count = last.count.saturating_add(count),
-        _ => starts.push(Starts { until, count }),
+        _ => starts.push(WindowSlice { until, count }),
     }
 }
 
 /// When one more start is allowed beside `more` uncounted ones; none if it already is.
-pub(crate) fn opens_at(
-    starts: &[Starts],
+pub(crate) fn retry_at(
+    starts: &[WindowSlice],
     rate: Rate,
     more: u32,
     now: Timestamp,

@@ -28,8 +28,8 @@ pub enum Rejection {
     AlreadyTerminal { state: PublicState },
     #[error("the task has not ended; only an ended task can be replayed")]
     NotTerminal,
-    #[error("the task is at generation {current}, not at the one to be replayed")]
-    GenerationMismatch { current: u32 },
+    #[error("the task is at execution {current}, not at the one to be replayed")]
+    ExecutionMismatch { current: u32 },
     #[error("the task has used its {max} attempts")]
     AttemptsExhausted { max: u32 },
     #[error("the task has used its {max} replays")]
@@ -81,7 +81,7 @@ pub enum Rejection {
     #[error("this tenant has no key to sign tokens with")]
     NoSigningKey,
     #[error("this tenant has reached the limit of {max} keys")]
-    TooManyKeys { max: u32 },
+    TooManySigningKeys { max: u32 },
     #[error("this idempotency key was used before for a different request")]
     IdempotencyConflict,
     #[error("the request under this idempotency key is in flight")]
@@ -116,8 +116,8 @@ pub enum Problem {
     TooLong { max_bytes: usize },
     #[error("has a control character")]
     ControlCharacter,
-    /// `allowed` are the characters that are accepted beside letters and digits.
-    #[error("has a character other than letters, digits and {allowed}")]
+    /// `allowed` are the characters that are accepted beside ASCII letters and digits.
+    #[error("has a character other than ASCII letters, digits and {allowed}")]
     InvalidCharacters { allowed: &'static str },
     #[error("is outside {min} to {max}")]
     OutOfRange { min: i64, max: i64 },
@@ -131,6 +131,8 @@ pub enum Problem {
     Reserved,
     #[error("is not allowed for workflows")]
     NotForWorkflows,
+    #[error("is not allowed for waitpoints")]
+    NotForWaitpoints,
     #[error("is not a version such as 1.2.0")]
     InvalidVersion,
 }
@@ -149,7 +151,7 @@ impl Rejection {
             Rejection::AlreadySettled => "already_settled",
             Rejection::AlreadyTerminal { .. } => "already_terminal",
             Rejection::NotTerminal => "not_terminal",
-            Rejection::GenerationMismatch { .. } => "generation_mismatch",
+            Rejection::ExecutionMismatch { .. } => "execution_mismatch",
             Rejection::AttemptsExhausted { .. } => "attempts_exhausted",
             Rejection::ReplaysExhausted { .. } => "replays_exhausted",
             Rejection::LaneClosed { .. } => "lane_closed",
@@ -175,7 +177,7 @@ impl Rejection {
             Rejection::NotSuspended { .. } => "not_suspended",
             Rejection::NotBegun => "not_begun",
             Rejection::NoSigningKey => "no_signing_key",
-            Rejection::TooManyKeys { .. } => "too_many_keys",
+            Rejection::TooManySigningKeys { .. } => "too_many_signing_keys",
             Rejection::IdempotencyConflict => "idempotency_conflict",
             Rejection::IdempotencyInFlight { .. } => "idempotency_in_flight",
             Rejection::IdempotencyExpired => "idempotency_expired",

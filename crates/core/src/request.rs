@@ -116,18 +116,18 @@ impl RequestKey {
         limits::TENANT.check(self.tenant.as_str())?;
         limits::PRINCIPAL.check(&self.principal)?;
         limits::ACCOUNT.check_prose(&self.account)?;
-        limits::IDEMPOTENCY_KEY.check(self.key.reveal())
+        limits::IDEMPOTENCY_KEY.check(self.key.expose_secret())
     }
 }
 
 fn digest(scope: &str, key: &IdempotencyKey) -> Digest {
-    Digester::new(scope).part(key.reveal().as_bytes()).finish()
+    Digester::new(scope).part(key.expose_secret().as_bytes()).finish()
 }
 
 /// The key of the response of a request.
 fn response_key(tenant: &Tenant, scope: &str, key: &IdempotencyKey) -> PayloadKey {
     let task = TaskId::from(digest(scope, key).to_string());
-    PayloadKey { tenant: tenant.clone(), task, generation: 0, slot: Slot::RESPONSE }
+    PayloadKey { tenant: tenant.clone(), task, execution: 0, slot: Slot::RESPONSE }
 }
 
 impl Admission {

@@ -243,7 +243,7 @@ pub enum Index {
     ConcurrencyLimitDue,
     ConcurrencyLimitOwned,
     WorkerDue,
-    EffectOfParent,
+    EffectOfOwner,
     EffectDue,
     LimiterDue,
     ExecutionOfTask,
@@ -266,7 +266,7 @@ impl Index {
             Index::ChildrenDue => Table::Children,
             Index::ConcurrencyLimitDue | Index::ConcurrencyLimitOwned => Table::ConcurrencyLimit,
             Index::WorkerDue => Table::Worker,
-            Index::EffectOfParent | Index::EffectDue => Table::Effect,
+            Index::EffectOfOwner | Index::EffectDue => Table::Effect,
             Index::LimiterDue => Table::Limiter,
             Index::ExecutionOfTask | Index::ExecutionDue => Table::Execution,
             Index::WorkflowPropertyOfTask => Table::WorkflowProperty,
@@ -295,7 +295,7 @@ impl Index {
             | Index::TaskOpenChild
             | Index::MessageOfTask
             | Index::WaitpointOfTask
-            | Index::EffectOfParent
+            | Index::EffectOfOwner
             | Index::ExecutionOfTask
             | Index::WorkflowPropertyOfTask
             | Index::ConcurrencyLimitOwned => false,
@@ -324,7 +324,7 @@ impl Index {
             | Index::TaskOpenChild
             | Index::MessageOfTask
             | Index::WaitpointOfTask
-            | Index::EffectOfParent
+            | Index::EffectOfOwner
             | Index::ExecutionOfTask
             | Index::WorkflowPropertyOfTask
             | Index::ConcurrencyLimitOwned => None,
@@ -353,7 +353,7 @@ impl Index {
         Index::ConcurrencyLimitDue,
         Index::ConcurrencyLimitOwned,
         Index::WorkerDue,
-        Index::EffectOfParent,
+        Index::EffectOfOwner,
         Index::EffectDue,
         Index::LimiterDue,
         Index::ExecutionOfTask,

@@ -14,7 +14,7 @@ use crate::waitpoint::Waitpoint;
 const FORM: &str = "wl1";
 
 /// The bearer token of a waitpoint. It is returned to its creator and not stored. Formatting it
-/// reveals nothing; [`Token::reveal`] returns its text.
+/// reveals nothing; [`Token::expose_secret`] returns its text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Arc<str>);
 
@@ -32,7 +32,7 @@ impl Token {
     }
 
     /// The text of the token, for its recipient.
-    pub fn reveal(&self) -> &str {
+    pub fn expose_secret(&self) -> &str {
         &self.0
     }
 
@@ -142,7 +142,7 @@ mod tests {
 
     fn key(id: &str, secret: &str) -> SigningKey {
         let (secret, added_at) = (Secret::new(secret.repeat(32)), Timestamp::default());
-        SigningKey { id: id.into(), secret, added_at, ends_at: None }
+        SigningKey { id: id.into(), secret, added_at, expires_at: None }
     }
 
     fn waitpoint() -> Waitpoint {
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn the_token_format_is_stable() {
         let token = Token::sign(&key("k1", "07"), &waitpoint());
-        let (start, mac) = token.reveal().rsplit_once('.').unwrap();
+        let (start, mac) = token.expose_secret().rsplit_once('.').unwrap();
         assert_eq!(start, "wl1.k1.p1.61000");
         assert_eq!(mac, "5d914d290c5b5ff862bbfa30f147faa2fece503875389918bfa23b8ecb669a91");
     }
@@ -186,8 +186,8 @@ mod tests {
         }
         let moved = Waitpoint { id: "p".into(), task: "1t".into(), ..signed.clone() };
         assert!(!parts().is_proved_by(&right, &moved), "a byte moved from one part to the next");
-        for (at, _) in token.reveal().char_indices() {
-            let mut bytes = token.reveal().as_bytes().to_vec();
+        for (at, _) in token.expose_secret().char_indices() {
+            let mut bytes = token.expose_secret().as_bytes().to_vec();
             bytes[at] = if bytes[at] == b'0' { b'1' } else { b'0' };
             let changed = Token::new(String::from_utf8(bytes).unwrap());
             let proved = changed.parts().is_some_and(|parts| {

@@ -46,10 +46,10 @@ impl Waitpoint {
 
 impl WaitpointId {
     /// The id of a waitpoint that a task names `name`: the same on every call, and different for
-    /// every task and generation.
-    pub fn of_task(task: &TaskKey, generation: u32, name: &str) -> Self {
+    /// every task and execution.
+    pub fn of_task(task: &TaskKey, execution: u32, name: &str) -> Self {
         let parts = Digester::new("waitpoint").part(task.id.as_str().as_bytes());
-        let parts = if generation == 0 { parts } else { parts.number(generation.into()) };
+        let parts = if execution == 0 { parts } else { parts.number(execution.into()) };
         format!("{name}-{}", parts.part(name.as_bytes()).finish()).into()
     }
 }

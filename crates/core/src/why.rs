@@ -76,7 +76,7 @@ pub enum Why {
     },
     Leased {
         worker: WorkerId,
-        until: Timestamp,
+        expires_at: Timestamp,
         attempt: Option<u32>,
     },
     Terminal {
@@ -91,8 +91,8 @@ pub struct WhyContext<'a> {
     pub lane: Option<&'a Lane>,
     /// The concurrency limit of the task, and the quotas of its lane and tenant, in any order.
     pub limits: &'a [ConcurrencyLimit],
-    /// The offers of the workers that poll the lane.
-    pub offers: Option<&'a [WorkerCapabilities]>,
+    /// The capabilities of the workers that poll the lane.
+    pub workers: Option<&'a [WorkerCapabilities]>,
     pub now: Timestamp,
 }
 
@@ -111,8 +111,8 @@ pub fn why(task: &Task, context: &WhyContext<'_>) -> Why {
         Lifecycle::Delayed { until, after, .. } => Why::Delayed { until: *until, after: *after },
         Lifecycle::Active(lease) => Why::Leased {
             worker: lease.worker.clone(),
-            until: lease.expires_at,
-            attempt: lease.run.as_ref().map(|run| run.attempt),
+            expires_at: lease.expires_at,
+            attempt: lease.attempt.as_ref().map(|attempt| attempt.number),
         },
         ended @ (Lifecycle::Completed { at }
         | Lifecycle::Failed { at, .. }
@@ -129,7 +129,7 @@ fn why_blocked(task: &Task, context: &WhyContext<'_>) -> Why {
         rate: own.and_then(|limit| limit.rate),
         running: own.map_or(0, |limit| limit.running.saturating_add(limit.admitted)),
         waiting: own.map_or(0, |limit| limit.waiting),
-        retry_at: own.and_then(|limit| limit.opens_at(context.now)),
+        retry_at: own.and_then(|limit| limit.retry_at(context.now)),
     }
 }
 
@@ -146,7 +146,7 @@ fn exceeded<'a>(task: &Task, context: &WhyContext<'a>) -> Option<&'a Concurrency
 }
 
 fn why_waiting(task: &Task, context: &WhyContext<'_>) -> Why {
-    let offers = context.offers;
+    let workers = context.workers;
     if let Some(lane) = context.lane {
         let name = lane.name.clone();
         if !lane.state.leases_tasks() {
@@ -165,20 +165,20 @@ fn why_waiting(task: &Task, context: &WhyContext<'_>) -> Why {
             limit,
             rate,
             running,
-            retry_at: quota.opens_at(context.now),
+            retry_at: quota.retry_at(context.now),
         };
     }
     let tag = task.route.tag().map(String::from);
-    let Some(offers) = offers else {
+    let Some(workers) = workers else {
         return Why::Ready {
             capabilities: task.route.capabilities().map(String::from).collect(),
             tag,
         };
     };
-    if offers.iter().any(|offer| offer.meets(&task.route)) {
+    if workers.iter().any(|worker| worker.meets(&task.route)) {
         return Why::Queued;
     }
-    let fewest = offers.iter().map(|offer| offer.missing(&task.route).collect::<Vec<_>>());
+    let fewest = workers.iter().map(|worker| worker.missing(&task.route).collect::<Vec<_>>());
     match fewest.min_by_key(Vec::len) {
         None => Why::NoWorker { lane: task.lane.clone() },
         Some(missing) => {
@@ -196,16 +196,16 @@ mod tests {
     use crate::name::Tenant;
     use crate::testing::{Stage, claim, lane, new_task};
 
-    fn offer(capability: &str) -> WorkerCapabilities {
+    fn worker_with(capability: &str) -> WorkerCapabilities {
         WorkerCapabilities {
-            capabilities: BTreeSet::from([capability.to_owned()]),
+            names: BTreeSet::from([capability.to_owned()]),
             ..WorkerCapabilities::default()
         }
     }
 
-    fn why_of(stage: &Stage, id: &str, offers: Option<&[WorkerCapabilities]>) -> Why {
+    fn why_of(stage: &Stage, id: &str, workers: Option<&[WorkerCapabilities]>) -> Why {
         let (lane, limits) = (stage.lane(), stage.limits());
-        let context = WhyContext { lane: lane.as_ref(), limits: &limits, offers, now: stage.now };
+        let context = WhyContext { lane: lane.as_ref(), limits: &limits, workers, now: stage.now };
         why(&stage.task(id).unwrap(), &context)
     }
 
@@ -214,7 +214,7 @@ mod tests {
         let plain = [WorkerCapabilities::default()];
         let plain = Some(&plain[..]);
         let closed = |state| Why::LanePaused { lane: lane(), state };
-        for (state, offers, expected) in [
+        for (state, workers, expected) in [
             ("active", plain, Why::Queued),
             ("active", Some(&[][..]), Why::NoWorker { lane: lane() }),
             ("active", None, Why::Ready { capabilities: Vec::new(), tag: None }),
@@ -225,7 +225,7 @@ mod tests {
             ("limited", plain, Why::Queued),
         ] {
             let stage = Stage::with_lane(state);
-            let found = why_of(&stage, "t", offers);
+            let found = why_of(&stage, "t", workers);
             assert_eq!(found, expected, "{state}");
         }
     }
@@ -244,7 +244,8 @@ mod tests {
         let mut stage = Stage::new();
         let capabilities = BTreeSet::from(["gpu".to_owned(), "cuda".to_owned()]);
         stage.must(Create::one(NewTask { capabilities, ..new_task("t") }));
-        let found = why_of(&stage, "t", Some(&[WorkerCapabilities::default(), offer("cuda")]));
+        let found =
+            why_of(&stage, "t", Some(&[WorkerCapabilities::default(), worker_with("cuda")]));
         let expected = Why::NoCapableWorker { missing: vec!["gpu".to_owned()], tag: None };
         assert_eq!(found, expected);
         let capabilities = vec!["cuda".to_owned(), "gpu".to_owned()];

@@ -15,12 +15,12 @@ pub struct Worker {
     pub tenant: Tenant,
     pub id: WorkerId,
     pub lanes: BTreeSet<LaneName>,
-    pub offer: WorkerCapabilities,
+    pub capabilities: WorkerCapabilities,
     pub registered_at: Timestamp,
     pub seen_at: Timestamp,
     /// The heartbeat interval.
     pub heartbeat_interval_ms: u64,
-    /// When it was found overdue. It is declared dead after one more heartbeat interval.
+    /// When it was marked suspect. It is declared dead after one more heartbeat interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspect_at: Option<Timestamp>,
     /// When the sweep must check it.
@@ -49,7 +49,7 @@ pub struct HeldLeases {
     pub instance: u64,
     /// The worker waits for no response to a request below this number. Leases granted to later
     /// requests may be in flight and are not listed.
-    pub answered_below: u64,
+    pub responded_below: u64,
     /// Tasks with the epoch of their lease.
     pub leases: BTreeSet<(TaskId, u64)>,
 }
@@ -62,7 +62,7 @@ impl HeldLeases {
             return false;
         };
         request.instance == self.instance
-            && request.number < self.answered_below
+            && request.number < self.responded_below
             && !self.leases.contains(&(task.id.clone(), task.epoch))
     }
 }

@@ -5,7 +5,7 @@ use crate::name::{TaskId, WorkerId};
 use crate::task::Lifecycle;
 
 /// The state of a workflow: its handler is replayed over its history, which has one row per turn.
-/// The generation of the task counts its executions.
+/// `Task::execution` numbers its executions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkflowState {
     /// The code version that it was started with.
@@ -58,7 +58,7 @@ pub struct StepCompletion {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompletedTask {
     pub id: TaskId,
-    pub generation: u32,
+    pub execution: u32,
     /// It is a workflow, and retains its own result.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_workflow: bool,

@@ -79,7 +79,7 @@ struct ConflictPolicy {
     lock_wait: Option<Duration>,
     /// Whether `lock_wait` was already divided among the jobs.
     is_divided: bool,
-    /// Retry jobs one by one: halving would repeat a slow refusal each time.
+    /// Retry jobs one by one: halving would repeat a slow rejection each time.
     one_by_one: bool,
     begun_at: Instant,
 }
@@ -268,7 +268,7 @@ impl Batcher {
                     }
                     tokio::task::yield_now().await;
                 }
-                StoreError::Refused(_) if jobs.len() > 1 => {
+                StoreError::Rejected(_) if jobs.len() > 1 => {
                     policy.one_by_one |= begun_at.elapsed() >= SLOW_CONFLICT;
                     return Disposition::Split(jobs);
                 }

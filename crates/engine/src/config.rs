@@ -12,7 +12,7 @@ pub struct Config {
     pub batch_commands: usize,
     /// Number of concurrent batches. By default 1 for an embedded store, which has one writer, and
     /// 2 for a store with a server, so that one batch computes while the other waits.
-    pub batches_at_once: Option<usize>,
+    pub max_concurrent_batches: Option<usize>,
     /// Payload bytes beyond which a batch accepts no further job.
     pub batch_bytes: usize,
     /// Limits of the command queue. Calls that exceed them fail with `overloaded`.
@@ -43,7 +43,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             batch_commands: 1_024,
-            batches_at_once: None,
+            max_concurrent_batches: None,
             batch_bytes: 8 * 1_024 * 1_024,
             queue_commands: 20_000,
             queue_rows: 200_000,

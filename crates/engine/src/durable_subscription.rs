@@ -9,7 +9,7 @@ use windlass_store::Query;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::filter::Filter;
+use crate::filter::EventFilter;
 use crate::subscription::Subscription;
 
 /// Filtered-out events after which the stored cursor is advanced past them.
@@ -43,7 +43,7 @@ impl Engine {
     pub async fn subscribe_durable(
         &self,
         name: impl Into<String>,
-        filter: Filter,
+        filter: EventFilter,
     ) -> Result<DurableSubscription, Error> {
         let (name, tenant) = (name.into(), filter.tenant.clone().unwrap_or_default());
         let stored = self.subscription_cursor(&tenant, &name).await?;

@@ -12,7 +12,7 @@ use crate::error::Error;
 /// An external service whose calls must not be made twice.
 pub trait ExternalService: Sync {
     type Request: Serialize + Sync;
-    type Answer: Serialize + DeserializeOwned + Send;
+    type Response: Serialize + DeserializeOwned + Send;
     type Error: fmt::Display + Send;
 
     /// Makes the call with its persisted request id.
@@ -20,23 +20,23 @@ pub trait ExternalService: Sync {
         &self,
         call: &Call,
         request: &Self::Request,
-    ) -> impl Future<Output = Result<Self::Answer, Self::Error>> + Send;
+    ) -> impl Future<Output = Result<Self::Response, Self::Error>> + Send;
 
     /// Checks whether a call with this id was made. Not used for calls to an idempotent provider.
-    fn lookup(&self, call: &Call) -> impl Future<Output = Lookup<Self::Answer>> + Send;
+    fn lookup(&self, call: &Call) -> impl Future<Output = Lookup<Self::Response>> + Send;
 }
 
 /// A shared service behaves like the service itself.
 impl<D: ExternalService + Send> ExternalService for Arc<D> {
     type Request = D::Request;
-    type Answer = D::Answer;
+    type Response = D::Response;
     type Error = D::Error;
 
-    async fn invoke(&self, call: &Call, request: &D::Request) -> Result<D::Answer, D::Error> {
+    async fn invoke(&self, call: &Call, request: &D::Request) -> Result<D::Response, D::Error> {
         (**self).invoke(call, request).await
     }
 
-    async fn lookup(&self, call: &Call) -> Lookup<D::Answer> {
+    async fn lookup(&self, call: &Call) -> Lookup<D::Response> {
         (**self).lookup(call).await
     }
 }
@@ -66,7 +66,7 @@ pub struct Call {
 pub enum EffectError {
     /// The call was rejected, or its result could not be stored.
     #[error(transparent)]
-    Refused(#[from] Error),
+    Engine(#[from] Error),
     /// Whether an earlier attempt made the call is unknown, so it is not repeated. Retry later.
     #[error("cannot determine whether {provider} was called: {reason}")]
     Ambiguous { provider: String, reason: String },
@@ -129,20 +129,20 @@ impl EffectCall {
         self,
         service: &D,
         request: &D::Request,
-    ) -> Result<D::Answer, EffectError> {
+    ) -> Result<D::Response, EffectError> {
         let body = serde_json::to_vec(request).map_err(Error::payload)?;
         let claim = ClaimEffect {
-            caller: self.owner.clone(),
+            owner: self.owner.clone(),
             provider: self.provider.clone(),
             name: self.name.clone(),
             fingerprint: fingerprint(&self.name, &body, &[]),
             request_id: self.fresh_id().await?.into(),
         };
         let claimed = self.engine.submit_until_known(claim).await?;
-        let Outcome::EffectClaimed { request_id, existed, answer } = claimed else {
+        let Outcome::EffectClaimed { request_id, existed, result } = claimed else {
             unreachable!("unexpected outcome of a claim: {claimed:?}")
         };
-        if let Some(key) = answer {
+        if let Some(key) = result {
             // Deleted together with its owner, which still existed when the effect was claimed.
             let stored = self.engine.payload(&key).await?.ok_or(Error::OutcomeUnknown)?;
             return Ok(serde_json::from_slice(&stored.bytes).map_err(Error::payload)?);
@@ -151,7 +151,7 @@ impl EffectCall {
             EffectOwner::Task(fence) => Some(fence.clone()),
             EffectOwner::Request { .. } => None,
         };
-        let call = Call { request_id: request_id.reveal().to_owned(), fence };
+        let call = Call { request_id: request_id.expose_secret().to_owned(), fence };
         let found = if existed && !self.is_idempotent {
             match service.lookup(&call).await {
                 Lookup::Found(response) => Some(response),
@@ -176,12 +176,9 @@ impl EffectCall {
         Ok(response)
     }
 
-    async fn settle(self, response: Payload) -> Result<(), Error> {
+    async fn settle(self, result: Payload) -> Result<(), Error> {
         let Self { engine, owner, provider, name, .. } = self;
-        engine
-            .submit_until_known(SettleEffect { caller: owner, provider, name, answer: response })
-            .await
-            .map(drop)
+        engine.submit_until_known(SettleEffect { owner, provider, name, result }).await.map(drop)
     }
 
     /// The request id to persist if the effect is claimed for the first time.
@@ -203,7 +200,7 @@ impl EffectCall {
     fn strip(&self, text: &str, call: &Call) -> String {
         let key = match &self.owner {
             EffectOwner::Task(_) => None,
-            EffectOwner::Request { request, .. } => Some(request.key.reveal()),
+            EffectOwner::Request { request, .. } => Some(request.key.expose_secret()),
         };
         let secrets = std::iter::once(call.request_id.as_str()).chain(key);
         secrets.fold(text.to_owned(), |text, secret| without(&text, secret))

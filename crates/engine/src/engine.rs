@@ -16,7 +16,7 @@ use crate::command_queue::{CommandQueue, Submission};
 use crate::config::Config;
 use crate::dedicated_runtime::DedicatedRuntime;
 use crate::error::Error;
-use crate::filter::Filter;
+use crate::filter::EventFilter;
 use crate::keyed_notify::KeyedNotify;
 use crate::node_heartbeat::NodeHeartbeat;
 use crate::recent_claims::RecentClaims;
@@ -75,10 +75,10 @@ impl Drop for Inner {
 
 impl Engine {
     pub async fn with_store(store: impl Store, config: Config) -> Result<Self, Error> {
-        Self::start_shared(Arc::new(store), config).await
+        Self::with_shared_store(Arc::new(store), config).await
     }
 
-    pub async fn start_shared(store: Arc<dyn Store>, config: Config) -> Result<Self, Error> {
+    pub async fn with_shared_store(store: Arc<dyn Store>, config: Config) -> Result<Self, Error> {
         Self::assemble(store, config, None).await
     }
 
@@ -105,8 +105,9 @@ impl Engine {
         dedicated: Option<DedicatedRuntime>,
     ) -> Result<Self, Error> {
         config.requests.check()?;
-        let has_server = store.describe().await?.traffic.is_some();
-        let batchers = config.batches_at_once.unwrap_or(if has_server { 2 } else { 1 }).max(1);
+        let has_server = store.describe().await?.round_trips.is_some();
+        let batchers =
+            config.max_concurrent_batches.unwrap_or(if has_server { 2 } else { 1 }).max(1);
         let queue = Arc::new(CommandQueue::new(&config, batchers));
         let timer = Arc::new(Timer::new(config.clock.clone()));
         let commits = Arc::new(Commits::default());
@@ -173,7 +174,7 @@ impl Engine {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
-        Ok(self.submit_timed(commands).await?.each)
+        Ok(self.submit_timed(commands).await?.results)
     }
 
     /// Like [`Engine::submit_many`], with the time from which granted leases count. Requires at
@@ -247,13 +248,13 @@ impl Engine {
 
     /// Reads the log after `cursor`; without a cursor, from the oldest event.
     pub async fn subscribe(&self, cursor: Option<Cursor>) -> Result<Subscription, Error> {
-        self.subscribe_with(Filter::default(), cursor).await
+        self.subscribe_with(EventFilter::default(), cursor).await
     }
 
     /// Like [`Engine::subscribe`], with only the events that match the filter.
     pub async fn subscribe_with(
         &self,
-        filter: Filter,
+        filter: EventFilter,
         cursor: Option<Cursor>,
     ) -> Result<Subscription, Error> {
         let listener = self.0.commits.listen();
@@ -275,7 +276,7 @@ impl Engine {
         let listener = self.0.commits.listen_to_remote();
         let log = self.store().describe().await?;
         let end = Cursor { incarnation: log.incarnation, seq: log.last_seq };
-        Ok(Subscription::new(self.0.store.clone(), listener, end, Filter::default(), 500))
+        Ok(Subscription::new(self.0.store.clone(), listener, end, EventFilter::default(), 500))
     }
 
     /// The runtime of the engine.
@@ -350,7 +351,7 @@ impl Engine {
         let (sender, receiver) = oneshot::channel();
         self.0.queue.push_internal(Submission::new(vec![command], Reply::Plain(sender)))?;
         let mut results = receiver.await.map_err(|_| self.0.queue.no_reply())?.take();
-        results.each.pop().expect("one command, one result")
+        results.results.pop().expect("one command, one result")
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -360,12 +361,12 @@ impl Engine {
 
     /// Forwards commit notifications from other nodes.
     fn listen(&self) {
-        let mut notices = self.0.store.notices();
+        let mut notifications = self.0.store.notifications();
         let (queue, commits) = (self.0.queue.clone(), self.0.commits.clone());
         self.spawn(async move {
-            while let Some(notice) = notices.next().await {
+            while let Some(notification) = notifications.next().await {
                 commits.notify_remote();
-                queue.push_notification(None, &notice);
+                queue.push_notification(None, &notification);
             }
         });
     }

@@ -63,7 +63,7 @@ impl Error {
     }
 
     /// Whether a retry of the same call may succeed: the engine is overloaded, the store is
-    /// temporarily unavailable, or the outcome is unknown. A change that the store refused, and a
+    /// temporarily unavailable, or the outcome is unknown. A change that the store rejected, and a
     /// store that is damaged, incompatible or closed, are not retryable.
     pub fn is_retryable(&self) -> bool {
         use StoreError::{Conflict, Full, OutcomeUnknown, Unavailable};

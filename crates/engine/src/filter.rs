@@ -4,7 +4,7 @@ use windlass_core::{EventCategory, Kind, LaneName, LogEvent, Tenant};
 
 /// Selects log events. An event must match every field that is set; empty fields match all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct EventFilter {
     /// One of these categories.
     pub categories: BTreeSet<EventCategory>,
     pub tenant: Option<Tenant>,
@@ -16,7 +16,7 @@ pub struct Filter {
     pub labels: BTreeMap<String, String>,
 }
 
-impl Filter {
+impl EventFilter {
     pub fn takes(&self, event: &LogEvent) -> bool {
         let in_category = |category: &EventCategory| category.as_str() == event.category;
         (self.categories.is_empty() || self.categories.iter().any(in_category))
@@ -59,25 +59,28 @@ mod tests {
     fn a_filter_takes_events_that_match_all_its_fields() {
         let labelled = event(r#"{"change":"claimed","labels":{"who":"me","region":"eu"}}"#);
         let of_lane = LogEvent { task: None, kind: None, category: "lane".into(), ..event("{}") };
-        let any = Filter::default;
-        let labels = |pairs: &[(&str, &str)]| Filter {
+        let any = EventFilter::default;
+        let labels = |pairs: &[(&str, &str)]| EventFilter {
             labels: pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
             ..any()
         };
         for (filter, takes_labelled, takes_of_lane) in [
             (any(), true, true),
             (
-                Filter { categories: [EventCategory::Lease, EventCategory::Task].into(), ..any() },
+                EventFilter {
+                    categories: [EventCategory::Lease, EventCategory::Task].into(),
+                    ..any()
+                },
                 true,
                 false,
             ),
-            (Filter { categories: [EventCategory::Lane].into(), ..any() }, false, true),
-            (Filter { tenant: Some("acme".into()), ..any() }, true, true),
-            (Filter { tenant: Some("other".into()), ..any() }, false, false),
-            (Filter { lanes: ["mail".into()].into(), ..any() }, true, true),
-            (Filter { lanes: ["bulk".into()].into(), ..any() }, false, false),
-            (Filter { kinds: ["email".into(), "fax".into()].into(), ..any() }, true, false),
-            (Filter { kinds: ["fax".into()].into(), ..any() }, false, false),
+            (EventFilter { categories: [EventCategory::Lane].into(), ..any() }, false, true),
+            (EventFilter { tenant: Some("acme".into()), ..any() }, true, true),
+            (EventFilter { tenant: Some("other".into()), ..any() }, false, false),
+            (EventFilter { lanes: ["mail".into()].into(), ..any() }, true, true),
+            (EventFilter { lanes: ["bulk".into()].into(), ..any() }, false, false),
+            (EventFilter { kinds: ["email".into(), "fax".into()].into(), ..any() }, true, false),
+            (EventFilter { kinds: ["fax".into()].into(), ..any() }, false, false),
             (labels(&[("who", "me")]), true, false),
             (labels(&[("who", "me"), ("region", "eu")]), true, false),
             (labels(&[("who", "me"), ("region", "us")]), false, false),

@@ -25,7 +25,7 @@ const PAYLOADS_PER_READ: usize = 32;
 pub struct PendingInput {
     /// The sequence number by which a turn consumes it.
     pub seq: u64,
-    pub arrival: WorkflowInput,
+    pub input: WorkflowInput,
 }
 
 impl Engine {
@@ -155,12 +155,12 @@ fn decode_turn(row: Option<Payload>, turn: u32) -> Result<TurnRecord, Error> {
 
 impl PendingInput {
     fn of(workflow: &Task, received: ReceivedMessage) -> Self {
-        Self { seq: received.message.seq, arrival: arrival(workflow, received) }
+        Self { seq: received.message.seq, input: input(workflow, received) }
     }
 }
 
 /// A message as an input of workflow code.
-fn arrival(workflow: &Task, received: ReceivedMessage) -> WorkflowInput {
+fn input(workflow: &Task, received: ReceivedMessage) -> WorkflowInput {
     let ReceivedMessage { message, payload } = received;
     if let Some(StepCompletion { step, task }) = &message.completion {
         let outcome =

@@ -64,7 +64,7 @@ pub use durable_subscription::DurableSubscription;
 pub use effect_call::{Call, EffectCall, EffectError, ExternalService, Lookup};
 pub use engine::Engine;
 pub use error::Error;
-pub use filter::Filter;
+pub use filter::EventFilter;
 pub use history::PendingInput;
 pub use lease_watch::LeaseWatch;
 pub use log_stream::Events;
@@ -76,7 +76,7 @@ pub use requests::{
     RequestPolicy, RequestScope,
 };
 pub use signal_builder::SignalBuilder;
-pub use signing_keys::KeyInfo;
+pub use signing_keys::SigningKeyInfo;
 pub use stats::Stats;
 pub use subscription::Subscription;
 pub use task_builder::TaskBuilder;

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use windlass_core::command::{
-    CreateWaitpoint, CreatedWaitpoint, NewMessage, NewWaitpoint, Resume, SendMessages, SentMessage,
-    Suspend, TakeMessages,
+    ConsumeMessages, CreateWaitpoint, CreatedWaitpoint, NewMessage, NewWaitpoint, Resume,
+    SendMessages, SentMessage, Suspend,
 };
 use windlass_core::{
     Fence, Message, Outcome, Payload, PayloadKey, Rejection, Resumption, RowKey, Table, TaskId,
@@ -114,9 +114,9 @@ impl Engine {
     }
 
     /// Consumes messages from the mailbox, as the lease holder. Returns how many still existed.
-    pub async fn take_messages(&self, fence: &Fence, seqs: Vec<u64>) -> Result<usize, Error> {
-        match self.submit(TakeMessages { fence: fence.clone(), seqs }).await? {
-            Outcome::Taken { taken } => Ok(taken),
+    pub async fn consume_messages(&self, fence: &Fence, seqs: Vec<u64>) -> Result<usize, Error> {
+        match self.submit(ConsumeMessages { fence: fence.clone(), seqs }).await? {
+            Outcome::Consumed { consumed } => Ok(consumed),
             other => unreachable!("unexpected outcome of a take: {other:?}"),
         }
     }

@@ -73,7 +73,7 @@ impl NodeHeartbeat {
     async fn format_if_shared(&self) -> Option<i64> {
         loop {
             match self.store.describe().await {
-                Ok(described) => return described.traffic.map(|_| described.format),
+                Ok(described) => return described.round_trips.map(|_| described.format),
                 Err(StoreError::Closed) => return None,
                 Err(error) => tracing::warn!(%error, "store describe failed"),
             }
@@ -95,7 +95,7 @@ impl NodeHeartbeat {
         let (sender, receiver) = oneshot::channel();
         self.queue.push_internal(job(beat.into(), Reply::Plain(sender)))?;
         let mut results = receiver.await.map_err(|_| self.queue.no_reply())?.take();
-        results.each.pop().expect("one command, one result")
+        results.results.pop().expect("one command, one result")
     }
 
     fn note(&self, outcome: &Outcome) {

@@ -131,7 +131,7 @@ impl Engine {
         Ok(self.store().count(&count).await?.into_iter().map(|(_, messages)| messages).sum())
     }
 
-    /// The result of the task's current generation, if it has one.
+    /// The result of the task's current execution, if it has one.
     pub async fn result(&self, key: &TaskKey) -> Result<Option<Payload>, Error> {
         match self.task(key).await?.and_then(|task| task.result_key()) {
             Some(key) => self.payload(&key).await,
@@ -143,12 +143,12 @@ impl Engine {
     pub async fn why(&self, key: &TaskKey) -> Result<Option<Why>, Error> {
         let Some(task) = self.task(key).await? else { return Ok(None) };
         let lane = self.lane(&task.tenant, &task.lane).await?;
-        let offers = self.capabilities_for(&task).await?;
+        let workers = self.capabilities_for(&task).await?;
         let limits = self.limits_of(&task).await?;
         let context = WhyContext {
             lane: lane.as_deref(),
             limits: &limits,
-            offers: offers.as_deref(),
+            workers: workers.as_deref(),
             now: self.clock().now(),
         };
         let mut why = why(&task, &context);

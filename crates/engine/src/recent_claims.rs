@@ -22,7 +22,7 @@ impl RecentClaims {
         for lane in &claim.lanes {
             let key = (claim.tenant.clone(), lane.clone(), claim.worker.clone());
             let fresh = |entry: &(WorkerCapabilities, Instant)| {
-                entry.0 == claim.offer && now - entry.1 < REFRESH_INTERVAL
+                entry.0 == claim.capabilities && now - entry.1 < REFRESH_INTERVAL
             };
             if recent.get(&key).is_some_and(fresh) {
                 continue;
@@ -31,7 +31,7 @@ impl RecentClaims {
                 recent.retain(|_, (_, at)| now - *at < RETENTION);
             }
             if recent.len() < MAX_ENTRIES || recent.contains_key(&key) {
-                recent.insert(key, (claim.offer.clone(), now));
+                recent.insert(key, (claim.capabilities.clone(), now));
             }
         }
     }
@@ -46,6 +46,6 @@ impl RecentClaims {
         let recent = recent.iter().filter(|((of, at_lane, _), (_, at))| {
             of == tenant && at_lane == lane && now - *at < RETENTION
         });
-        Some(recent.map(|(_, (offer, _))| offer.clone()).collect())
+        Some(recent.map(|(_, (capabilities, _))| capabilities.clone()).collect())
     }
 }

@@ -22,7 +22,7 @@ pub(crate) trait CarriesLeases {
 
 impl CarriesLeases for CommandResults {
     fn fences(&self) -> Vec<Fence> {
-        let tasks = self.each.iter().flatten().filter_map(|outcome| match outcome {
+        let tasks = self.results.iter().flatten().filter_map(|outcome| match outcome {
             Outcome::Claimed(tasks) | Outcome::TurnCommitted { claimed: tasks, .. } => Some(tasks),
             _ => None,
         });

@@ -36,7 +36,7 @@ pub(crate) type CommandResult = Result<Outcome, Error>;
 /// The results of one caller's commands, in submission order.
 #[derive(Debug)]
 pub struct CommandResults {
-    pub each: Vec<Result<Outcome, Error>>,
+    pub results: Vec<Result<Outcome, Error>>,
     /// Start of the batch that decided the commands, on this process's monotonic clock. Leases
     /// granted or renewed by it start no earlier on the store's clock.
     pub batch_began: Instant,
@@ -90,9 +90,7 @@ impl Replier {
                 // If the caller has left, the dropped `ReleaseOnDrop` releases its leases.
                 Reply::Plain(sender) => {
                     drop(
-                        sender.send(
-                            self.release_on_drop(CommandResults { each: results, batch_began }),
-                        ),
+                        sender.send(self.release_on_drop(CommandResults { results, batch_began })),
                     );
                 }
                 Reply::Claim { sender, .. } => match results.into_iter().next() {
@@ -168,8 +166,8 @@ impl Replier {
     pub(crate) fn fail(&self, job: Submission, error: &Error) {
         match job.reply {
             Reply::Plain(sender) => {
-                let each = job.commands.iter().map(|_| Err(error.clone())).collect();
-                let results = CommandResults { each, batch_began: Instant::now() };
+                let results = job.commands.iter().map(|_| Err(error.clone())).collect();
+                let results = CommandResults { results, batch_began: Instant::now() };
                 drop(sender.send(self.release_on_drop(results)));
             }
             Reply::Claim { sender, .. } => {

@@ -27,7 +27,7 @@ pub struct RequestPolicy {
     pub rate_limit: Option<Rate>,
     /// Top-level body fields that the fingerprint ignores.
     pub ignored_fields: Vec<String>,
-    /// Accepts keys of 1 to 255 printable characters. By default a key has 16 to 255 letters,
+    /// Accepts keys of 1 to 255 printable characters. By default a key has 16 to 255 ASCII letters,
     /// digits and `_ . : -`, so that keys cannot be guessed.
     pub allow_weak_keys: bool,
 }
@@ -91,7 +91,7 @@ pub struct AdmittedResponse<T> {
 pub enum AdmitError<E> {
     /// The request was rejected, or its response could not be stored. See its code.
     #[error(transparent)]
-    Refused(#[from] Error),
+    Engine(#[from] Error),
     /// The handler failed. The request is released and can be retried; if the release failed too,
     /// after the in-flight timeout.
     #[error("{0}")]
@@ -321,7 +321,7 @@ impl RequestGuard {
 
     async fn persist(mut self, response: Payload) -> Result<(), Error> {
         let RequestContext { engine, request, owner, .. } = self.context();
-        let complete = CompleteRequest { request, owner, answer: response };
+        let complete = CompleteRequest { request, owner, response };
         let mut pause = FIRST_POLL;
         let completed = loop {
             match engine.submit_until_known(complete.clone()).await {

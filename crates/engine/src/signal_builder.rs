@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use windlass_core::command::{
-    CompleteWaitpoint, IdempotencyWindow, IfAbsent, NewMessage, NewTask, SendMessages, SentMessage,
-    Start,
+    CompleteWaitpoint, Delay, IdempotencyWindow, IfAbsent, NewMessage, NewTask, SendMessages,
+    SentMessage,
 };
-use windlass_core::{Command, IdempotencyKey, Outcome, Payload, TaskId, Tenant, Token, limits};
+use windlass_core::{
+    Command, IdempotencyKey, Outcome, Payload, Problem, Rejection, TaskId, Tenant, Token, limits,
+};
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -77,10 +79,10 @@ impl SignalBuilder<'_> {
         self
     }
 
-    /// Delays visibility. Not for waitpoints, whose message is always visible immediately.
-    pub fn after(mut self, pause: Duration) -> Self {
-        let ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-        self.message.visible = Start::After { ms };
+    /// Delays visibility. Rejected for waitpoints, whose message is always visible immediately.
+    pub fn after(mut self, delay: Duration) -> Self {
+        let ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        self.message.delay = Delay::For { ms };
         self
     }
 
@@ -97,7 +99,7 @@ impl SignalBuilder<'_> {
     /// Creates this workflow or task if the id does not exist, and delivers the signal to it, in
     /// one commit (signal-with-start). It gets the id and the tenant of the signal. If the id
     /// exists, nothing is created. An idempotency key of the task is ignored: its id identifies it.
-    /// Not for waitpoints.
+    /// Rejected for waitpoints.
     pub fn start_if_absent<'b>(mut self, new: impl Into<TaskBuilder<'b>>) -> Self {
         self.start = Some(new.into().into_new_task());
         self
@@ -112,7 +114,14 @@ impl SignalBuilder<'_> {
         let command: Command = match self.token {
             None => SendMessages { tenant, messages: vec![message] }.into(),
             Some(token) => {
-                let NewMessage { name, source, idempotency, payload, .. } = message;
+                let NewMessage { name, source, idempotency, payload, delay, if_absent, .. } =
+                    message;
+                let buffers = !matches!(if_absent, IfAbsent::Reject);
+                let unfit = [("delay", delay != Delay::None), ("if_absent", buffers)];
+                if let Some((field, _)) = unfit.into_iter().find(|(_, is_set)| *is_set) {
+                    let problem = Problem::NotForWaitpoints;
+                    return Err(Rejection::Invalid { field, problem }.into());
+                }
                 CompleteWaitpoint { tenant, token, name, source, idempotency, payload }.into()
             }
         };

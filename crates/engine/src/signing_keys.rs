@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use windlass_core::command::RotateKey;
+use windlass_core::command::RotateSigningKey;
 use windlass_core::{
     Command, Digest, Keyring, Outcome, Rejection, Secret, SigningKey, Tenant, Timestamp,
 };
@@ -15,34 +15,38 @@ const ID_BYTES: usize = 4;
 
 /// A token signing key, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyInfo {
+pub struct SigningKeyInfo {
     pub id: String,
     /// Identifies the secret without revealing it.
     pub fingerprint: Digest,
     pub added_at: Timestamp,
     /// When tokens signed with it become invalid; none for the current signing key.
-    pub ends_at: Option<Timestamp>,
+    pub expires_at: Option<Timestamp>,
 }
 
-impl From<&SigningKey> for KeyInfo {
+impl From<&SigningKey> for SigningKeyInfo {
     fn from(key: &SigningKey) -> Self {
         let (id, fingerprint) = (key.id.clone(), key.fingerprint());
-        Self { id, fingerprint, added_at: key.added_at, ends_at: key.ends_at }
+        Self { id, fingerprint, added_at: key.added_at, expires_at: key.expires_at }
     }
 }
 
 impl Engine {
     /// The signing keys of a tenant; the last one is current.
-    pub async fn keys(&self, tenant: &Tenant) -> Result<Vec<KeyInfo>, Error> {
+    pub async fn signing_keys(&self, tenant: &Tenant) -> Result<Vec<SigningKeyInfo>, Error> {
         let ring = self.one::<Keyring>(Keyring::key_of(tenant)).await?;
-        Ok(ring.map_or(Vec::new(), |ring| ring.keys.iter().map(KeyInfo::from).collect()))
+        Ok(ring.map_or(Vec::new(), |ring| ring.keys.iter().map(SigningKeyInfo::from).collect()))
     }
 
     /// Signs with a generated key from this commit on. Tokens of the previous key stay valid for
     /// the grace period. Returns the id of the generated key.
-    pub async fn rotate_key(&self, tenant: &Tenant, grace: Duration) -> Result<String, Error> {
+    pub async fn rotate_signing_key(
+        &self,
+        tenant: &Tenant,
+        grace: Duration,
+    ) -> Result<String, Error> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        let rotation = RotateKey { grace_ms, ..fresh(tenant)? };
+        let rotation = RotateSigningKey { grace_ms, ..fresh(tenant)? };
         let id = rotation.id.clone();
         self.submit(rotation).await?;
         Ok(id)
@@ -51,7 +55,7 @@ impl Engine {
     /// Creates a signing key for a tenant that has none.
     pub(crate) async fn ensure_key(&self, tenant: &Tenant) -> Result<(), Error> {
         if self.one::<Keyring>(Keyring::key_of(tenant)).await?.is_none() {
-            self.submit(RotateKey { seed: true, ..fresh(tenant)? }).await?;
+            self.submit(RotateSigningKey { if_absent: true, ..fresh(tenant)? }).await?;
         }
         Ok(())
     }
@@ -68,22 +72,22 @@ impl Engine {
             Err(Error::Rejected(Rejection::NoSigningKey)) => {}
             other => return other,
         }
-        self.submit(RotateKey { seed: true, ..fresh(tenant)? }).await?;
+        self.submit(RotateSigningKey { if_absent: true, ..fresh(tenant)? }).await?;
         self.submit(command).await
     }
 }
 
-fn fresh(tenant: &Tenant) -> Result<RotateKey, Error> {
+fn fresh(tenant: &Tenant) -> Result<RotateSigningKey, Error> {
     let mut random = [0; ID_BYTES + SECRET_BYTES];
     getrandom::fill(&mut random)
         .map_err(|error| Error::from(StoreError::Unavailable(error.into())))?;
     let (id, secret) = random.split_at(ID_BYTES);
-    Ok(RotateKey {
+    Ok(RotateSigningKey {
         tenant: tenant.clone(),
         id: hex(id),
         secret: Secret::new(hex(secret)),
         grace_ms: 0,
-        seed: false,
+        if_absent: false,
     })
 }
 

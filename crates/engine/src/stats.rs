@@ -10,7 +10,7 @@ pub struct Stats {
     pub rounds: u64,
     /// Batch attempts that failed with a conflict.
     pub conflicts: u64,
-    /// Batches split after conflicts or after a command that the store refused.
+    /// Batches split after conflicts or after a command that the store rejected.
     pub splits: u64,
     pub sweeps: u64,
     /// History rows read, for example to replay workflows.

@@ -5,7 +5,7 @@ use windlass_core::{Cursor, Log, LogEvent, read_row};
 use windlass_store::{Query, Store};
 
 use crate::error::Error;
-use crate::filter::Filter;
+use crate::filter::EventFilter;
 use crate::log_stream::Events;
 
 /// Marks the end; counting never reaches it.
@@ -54,7 +54,7 @@ pub struct Subscription {
     store: Arc<dyn Store>,
     commits: watch::Receiver<u64>,
     cursor: Cursor,
-    filter: Filter,
+    filter: EventFilter,
     page: usize,
 }
 
@@ -63,7 +63,7 @@ impl Subscription {
         store: Arc<dyn Store>,
         commits: watch::Receiver<u64>,
         cursor: Cursor,
-        filter: Filter,
+        filter: EventFilter,
         page: usize,
     ) -> Self {
         Self { store, commits, cursor, filter, page: page.clamp(1, 10_000) }

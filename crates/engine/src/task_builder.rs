@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use windlass_core::command::{Create, IdempotencyWindow, NewTask, NewWorkflow, Start};
+use windlass_core::command::{Create, Delay, IdempotencyWindow, NewTask, NewWorkflow};
 use windlass_core::{
     IdempotencyKey, Kind, LaneName, LimitKey, Outcome, Payload, RetryPolicy, TaskId, TaskKey,
     Tenant, limits,
@@ -88,8 +88,8 @@ impl<'e> TaskBuilder<'e> {
         self
     }
 
-    pub fn after(mut self, pause: Duration) -> Self {
-        self.task.start = Start::After { ms: ms(pause) };
+    pub fn after(mut self, delay: Duration) -> Self {
+        self.task.delay = Delay::For { ms: ms(delay) };
         self
     }
 

@@ -59,8 +59,8 @@ impl Timer {
         Timestamp::from_micros(self.clock.now().micros().saturating_add(skew))
     }
 
-    pub(crate) fn due_in(&self, pause: Duration) {
-        let ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+    pub(crate) fn due_in(&self, delay: Duration) {
+        let ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         self.lower(Some(self.store_time().plus_ms(ms)));
     }
 
@@ -79,11 +79,11 @@ impl Timer {
                 return;
             }
             // Bounded, so that a suspended machine or a changed clock is noticed within a minute.
-            let pause = Duration::from_millis(ms).min(Duration::from_secs(60));
+            let delay = Duration::from_millis(ms).min(Duration::from_secs(60));
             tokio::select! {
                 // Deterministic order, so that simulations are reproducible.
                 biased;
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(delay) => {}
                 () = moved => {}
             }
         }

@@ -91,5 +91,5 @@ pub(crate) fn matches_claim(wake: &Wake, job: &Submission) -> bool {
     let [Command::Claim(claim)] = &job.commands[..] else { unreachable!("only claims wait") };
     wake.tenant == claim.tenant
         && claim.lanes.iter().any(|lane| wake.covers_lane(lane))
-        && wake.route.as_ref().is_none_or(|route| claim.offer.meets(route))
+        && wake.route.as_ref().is_none_or(|route| claim.capabilities.meets(route))
 }

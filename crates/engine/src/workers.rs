@@ -48,8 +48,8 @@ impl Engine {
     /// Leases the task granted to a worker, with its payload.
     ///
     /// If the caller drops this future, the lease is released.
-    pub async fn claim_granted(&self, consume: ClaimGranted) -> Result<Claimed, Error> {
-        let mut claimed = self.lease(consume.into()).await?;
+    pub async fn claim_granted(&self, claim: ClaimGranted) -> Result<Claimed, Error> {
+        let mut claimed = self.lease(claim.into()).await?;
         Ok(claimed.pop().expect("an accepted grant leases one task"))
     }
 
@@ -81,7 +81,7 @@ impl Engine {
         }
         let ask = workers.iter().filter(|worker| worker.suspect_at.is_none());
         let ask = ask.filter(|worker| worker.lanes.contains(&task.lane));
-        let registered = ask.map(|worker| worker.offer.clone());
+        let registered = ask.map(|worker| worker.capabilities.clone());
         Ok(Some(local.into_iter().flatten().chain(registered).collect()))
     }
 }

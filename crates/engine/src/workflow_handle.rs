@@ -40,7 +40,7 @@ pub struct WorkflowHandle<O = serde_json::Value> {
 pub struct Status {
     pub text: String,
     /// Incremented by every change.
-    pub change: u64,
+    pub revision: u64,
 }
 
 impl Engine {
@@ -102,8 +102,8 @@ impl<'e, O> WorkflowBuilder<'e, O> {
     }
 
     /// Delays the start.
-    pub fn after(self, pause: Duration) -> Self {
-        self.with(|builder| builder.after(pause))
+    pub fn after(self, delay: Duration) -> Self {
+        self.with(|builder| builder.after(delay))
     }
 
     /// Sets how long the workflow and its past executions are retained after they have ended.
@@ -219,13 +219,13 @@ impl<O> WorkflowHandle<O> {
             WorkflowProperty::key_of(&self.key().tenant, &self.key().id, WorkflowProperty::STATUS);
         let property = self.engine.one::<WorkflowProperty>(key).await?;
         Ok(property
-            .map(|property| Status { text: property.text.clone(), change: property.revision }))
+            .map(|property| Status { text: property.text.clone(), revision: property.revision }))
     }
 
-    /// Waits for a status with a change number above `after`, or for any status. None if the
+    /// Waits for a status with a revision above `after`, or for any status. None if the
     /// workflow ends without one.
     pub async fn wait_for_status(&self, after: Option<u64>) -> Result<Option<Status>, Error> {
-        self.wait_until(|status| after.is_none_or(|after| status.change > after)).await
+        self.wait_until(|status| after.is_none_or(|after| status.revision > after)).await
     }
 
     /// Waits for a status that matches the predicate. None if the workflow has ended and its last

@@ -59,7 +59,7 @@ impl Link {
     }
 
     /// Whether connections are direct. A transaction pooler shares existing connections between
-    /// clients, so a setting sent in the connection options gets lost or is refused.
+    /// clients, so a setting sent in the connection options gets lost or is rejected.
     pub async fn is_direct(&self) -> Result<bool, Error> {
         let mut probe = self.clone();
         let options = self.config.get_options().unwrap_or_default();

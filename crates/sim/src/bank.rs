@@ -27,7 +27,7 @@ enum CallOutcome {
     /// It is executed, and the answer is lost.
     Lost,
     /// It is not executed.
-    Refused,
+    Rejected,
 }
 
 impl Bank {
@@ -41,7 +41,7 @@ impl Bank {
             CallOutcome::Fine,
             CallOutcome::Fine,
             CallOutcome::Lost,
-            CallOutcome::Refused,
+            CallOutcome::Rejected,
         ]);
         (Duration::from_millis(ms), outcome)
     }
@@ -78,7 +78,7 @@ impl BankClient {
     pub(crate) async fn run(&self, effect: EffectCall) -> Result<(), String> {
         match effect.run(self, &self.call.1).await {
             Ok(_) => Ok(()),
-            Err(EffectError::Refused(error)) => Err(error.code().to_owned()),
+            Err(EffectError::Engine(error)) => Err(error.code().to_owned()),
             Err(EffectError::Ambiguous { .. }) => Err("outcome unknown".to_owned()),
             Err(EffectError::Failed { .. }) => Err("the bank failed".to_owned()),
         }
@@ -108,7 +108,7 @@ impl BankClient {
 
 impl ExternalService for BankClient {
     type Request = String;
-    type Answer = String;
+    type Response = String;
     type Error = String;
 
     async fn invoke(&self, call: &Call, _: &String) -> Result<String, String> {
@@ -118,7 +118,7 @@ impl ExternalService for BankClient {
             if seen.recovered { (Duration::ZERO, CallOutcome::Fine) } else { outcome }
         };
         tokio::time::sleep(pause).await;
-        if outcome == CallOutcome::Refused {
+        if outcome == CallOutcome::Rejected {
             return Err("service closed".to_owned());
         }
         let answer = self.does(&call.request_id);

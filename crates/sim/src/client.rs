@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use windlass_core::command::{
-    Admit, Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, DeleteTask, Fail,
-    IdempotencyWindow, LimitLane, NewTask, Release, Renew, Replay, ReportProgress, SetLaneState,
-    Snooze, Start, Sweep, WaitChildren,
+    Admit, Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, DeleteTask,
+    Fail, IdempotencyWindow, LimitLane, NewTask, Release, Renew, Replay, ReportProgress,
+    SetLaneState, Snooze, Sweep, WaitChildren,
 };
 use windlass_core::{
     Backoff, Command, FailureClass, Fence, Outcome, Payload, RequestKey, Retry, RetryPolicy,
@@ -131,8 +131,8 @@ impl Client<'_> {
             | Operation::Resume { .. }
             | Operation::CreateWaitpoint { .. }
             | Operation::Signal { .. }
-            | Operation::TakeMessages { .. }
-            | Operation::RotateKey { .. } => return self.waiting(operation),
+            | Operation::ConsumeMessages { .. }
+            | Operation::RotateSigningKey { .. } => return self.waiting(operation),
             Operation::Spawn { lease } => return self.spawn(lease),
             Operation::RegisterWorker { .. }
             | Operation::DeregisterWorker { .. }
@@ -163,8 +163,8 @@ impl Client<'_> {
             Operation::Cancel { task, id } => {
                 Cancel { task: self.key(task, id), reason: crate::model::OPERATOR.into() }.into()
             }
-            Operation::Replay { task, id, generation } => {
-                Replay { task: self.key(task, id), generation }.into()
+            Operation::Replay { task, id, execution } => {
+                Replay { task: self.key(task, id), execution }.into()
             }
             Operation::ChangePriority { task, id, priority } => {
                 ChangePriority { task: self.key(task, id), priority }.into()
@@ -191,7 +191,10 @@ impl Client<'_> {
         let capabilities = special.into_iter().chain(sessions).collect();
         Claim {
             lanes: lanes.into_iter().map(Into::into).collect(),
-            offer: WorkerCapabilities { capabilities, ..WorkerCapabilities::default() },
+            capabilities: WorkerCapabilities {
+                names: capabilities,
+                ..WorkerCapabilities::default()
+            },
             lease_ms,
             limit,
             begin,
@@ -271,7 +274,7 @@ pub(crate) fn new_task(spec: &TaskSpec, id: u8, variant: u8) -> NewTask {
     new.priority = spec.priority;
     new.payload = Some(Payload::json(spec.payload(variant)));
     if spec.start_ms > 0 {
-        new.start = Start::After { ms: spec.start_ms };
+        new.delay = Delay::For { ms: spec.start_ms };
     }
     new.deadline_ms = spec.deadline_ms;
     new.capabilities = spec.special.then(|| CAPABILITY.to_owned()).into_iter().collect();
@@ -417,7 +420,7 @@ pub(crate) fn brief(command: &Command) -> String {
             format!("{} {}", under(&advance.complete.fence), advance.turn.turn)
         }
         Command::ChangePriority(change) => format!("{} {}", change.task.id, change.priority),
-        Command::Replay(replay) => format!("{} {}", replay.task.id, replay.generation),
+        Command::Replay(replay) => format!("{} {}", replay.task.id, replay.execution),
         Command::DeleteTask(delete) => delete.task.id.to_string(),
         Command::SetLaneState(set) => format!("{} {}", set.lane, set.state.as_str()),
         Command::LimitLane(limit) => format!("{} {:?}", limit.lane, limit.limit),
@@ -435,8 +438,8 @@ pub(crate) fn brief(command: &Command) -> String {
         Command::CreateWaitpoint(create) => create.waitpoint.id.to_string(),
         Command::Suspend(suspend) => under(&suspend.fence),
         Command::Resume(resume) => resume.task.id.to_string(),
-        Command::TakeMessages(take) => under(&take.fence),
-        Command::RotateKey(rotate) => rotate.id.clone(),
+        Command::ConsumeMessages(take) => under(&take.fence),
+        Command::RotateSigningKey(rotate) => rotate.id.clone(),
         Command::RegisterWorker(register) => register.id.to_string(),
         Command::DeregisterWorker(deregister) => deregister.id.to_string(),
         Command::Grant(grant) => format!("{} to {}", grant.task.id, grant.worker),

@@ -131,9 +131,9 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("CompleteWaitpoint", "token_invalid"),
     ("CompleteWaitpoint", "token_expired"),
     ("CompleteWaitpoint", "already_terminal"),
-    ("TakeMessages", "ok"),
-    ("TakeMessages", "stale_fence"),
-    ("RotateKey", "ok"),
+    ("ConsumeMessages", "ok"),
+    ("ConsumeMessages", "stale_fence"),
+    ("RotateSigningKey", "ok"),
     ("log", "suspended"),
     ("log", "resumed"),
     ("log", "waitpoint_created"),
@@ -168,7 +168,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ("resumed", "children"),
     ("cancelled", "with_its_parent"),
     ("log", "promoted"),
-    ("log", "lease_expired"),
+    ("log", "lease_lost"),
     ("log", "expired"),
     ("log", "retry_scheduled"),
     ("log", "failed"),
@@ -323,7 +323,9 @@ impl Coverage {
             Ok(Outcome::Sent(sent)) if sent.iter().all(|each| each.duplicate) => "duplicate",
             Ok(Outcome::Sent(sent)) if sent.iter().any(|each| each.resumed) => "resumed",
             Ok(Outcome::AlreadySatisfied(_)) => "satisfied",
-            Ok(Outcome::Taken { taken: 0 } | Outcome::SessionsRenewed { renewed: 0 }) => "nothing",
+            Ok(Outcome::Consumed { consumed: 0 } | Outcome::SessionsRenewed { renewed: 0 }) => {
+                "nothing"
+            }
             Ok(Outcome::ChildrenDone(_)) => "done",
             Ok(Outcome::RequestCompleted(_)) => "answered",
             Ok(Outcome::EffectClaimed { existed: true, .. }) => "known",

@@ -209,7 +209,7 @@ impl<'s> Driver<'s> {
             Fault::BeginFails => faults.fail(StoreCall::Begin, 1, Failure::Unavailable),
             Fault::LoadFails => faults.fail(StoreCall::Load, 1, Failure::Unavailable),
             Fault::CommitFails { nth } => faults.crash(nth, CrashPoint::BeforeCommit),
-            Fault::Refused => faults.fail(StoreCall::Commit, 1, Failure::Refused),
+            Fault::Rejected => faults.fail(StoreCall::Commit, 1, Failure::Rejected),
             Fault::Full => faults.fail(StoreCall::Commit, 1, Failure::Full),
             Fault::Unknown { nth, point, lookups } => {
                 faults.crash(nth, point);

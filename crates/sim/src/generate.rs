@@ -46,7 +46,7 @@ pub(crate) fn script(seed: u64) -> Script {
     let length = 60 + writer.random.below(200);
     let mut steps = vec![writer.opening(), writer.opening()];
     if writer.weights.waits > 0 && writer.random.percent(65) {
-        let action = writer.ask(vec![Operation::RotateKey { grace_ms: 60_000 }]);
+        let action = writer.ask(vec![Operation::RotateSigningKey { grace_ms: 60_000 }]);
         steps.push(Step { action, rounds: 6 });
     }
     let (mut workflow_writer, workflows) = workflow::WorkflowWriter::new(seed);
@@ -77,7 +77,7 @@ fn node(random: &mut Random) -> NodeSpec {
         stride: *random.pick(&[1, 2, FAST_STRIDE, FAST_STRIDE]),
         deaf,
         batch_commands: *random.pick(&[1_024, 1_024, 1, 2]),
-        batches_at_once: *random.pick(&[1, 1, 2, 3]),
+        max_concurrent_batches: *random.pick(&[1, 1, 2, 3]),
     }
 }
 
@@ -335,7 +335,7 @@ impl Writer {
             2 => Fault::BeginFails,
             3 => Fault::LoadFails,
             4 => Fault::CommitFails { nth },
-            5 => Fault::Refused,
+            5 => Fault::Rejected,
             6 => Fault::Full,
             7 | 8 => {
                 let points = [CrashPoint::InCommit, CrashPoint::AfterCommit];
@@ -397,8 +397,8 @@ impl Writer {
         match self.random.below(20) {
             0 | 1 => Operation::Cancel { task, id },
             2..7 => {
-                let generation = u32::try_from(*self.random.pick(&[0, 0, 0, 1])).unwrap_or(0);
-                Operation::Replay { task, id, generation }
+                let execution = u32::try_from(*self.random.pick(&[0, 0, 0, 1])).unwrap_or(0);
+                Operation::Replay { task, id, execution }
             }
             7 => {
                 let priority = i32::try_from(self.random.below(4)).unwrap_or(0);

@@ -111,8 +111,8 @@ async fn act(behavior: Behavior, context: &Context, watch: &Watch) -> Result<(),
             let suspend = until(context.fence(), condition, timeout);
             watch.see().model.submitted(&Command::Suspend(suspend.clone()));
             let mut wait = WaitFor::from(suspend.condition);
-            if let Some(SuspendTimeout { after_ms, then }) = suspend.timeout {
-                wait = wait.timeout(Duration::from_millis(after_ms), then);
+            if let Some(SuspendTimeout { after_ms, action }) = suspend.timeout {
+                wait = wait.timeout(Duration::from_millis(after_ms), action);
             }
             context.suspend(wait).await
         }

@@ -1,8 +1,8 @@
 //! Messages, waitpoints and suspensions in scripts: the operations, and their commands.
 
 use windlass_core::command::{
-    CompleteWaitpoint, CreateWaitpoint, IdempotencyWindow, NewMessage, NewWaitpoint, Resume,
-    RotateKey, SendMessages, Start, Suspend, SuspendTimeout, TakeMessages,
+    CompleteWaitpoint, ConsumeMessages, CreateWaitpoint, Delay, IdempotencyWindow, NewMessage,
+    NewWaitpoint, Resume, RotateSigningKey, SendMessages, Suspend, SuspendTimeout,
 };
 use windlass_core::{
     Command, Condition, Distinct, Fence, Matcher, OnTimeout, Secret, TaskId, TaskKey, Tenant,
@@ -28,9 +28,9 @@ pub(crate) fn wait(random: &mut Random) -> Behavior {
 
 fn random_timeout(random: &mut Random) -> Option<(u64, OnTimeout)> {
     use OnTimeout::{Cancel, Escalate, Expire, Fail, Resume};
-    let then = *random.pick(&[Fail, Cancel, Expire, Resume, Resume, Escalate, Escalate]);
+    let action = *random.pick(&[Fail, Cancel, Expire, Resume, Resume, Escalate, Escalate]);
     let ms = *random.pick(&[1, 100, 700, 3_000]);
-    random.percent(60).then_some((ms, then))
+    random.percent(60).then_some((ms, action))
 }
 
 /// The suspend command of a handler that waits.
@@ -42,7 +42,7 @@ pub(crate) fn until(fence: Fence, condition: u8, timeout: Option<(u64, OnTimeout
 fn timeout_of(condition: &Condition, timeout: Option<(u64, OnTimeout)>) -> Option<SuspendTimeout> {
     let needs_time = matches!(condition, Condition::Timeout);
     let timeout = timeout.or(needs_time.then_some((DEFAULT_TIMEOUT_MS, OnTimeout::Resume)));
-    timeout.map(|(after_ms, then)| SuspendTimeout { after_ms, then })
+    timeout.map(|(after_ms, action)| SuspendTimeout { after_ms, action })
 }
 
 impl Writer {
@@ -62,8 +62,8 @@ impl Writer {
                 held: self.random.percent(60),
             },
             72..82 => Operation::Resume { task: self.small(), id: self.small() },
-            82..92 => Operation::TakeMessages { lease: self.recent(), seq: self.small() % 6 },
-            _ => Operation::RotateKey { grace_ms: *self.random.pick(&[1, 500, 60_000]) },
+            82..92 => Operation::ConsumeMessages { lease: self.recent(), seq: self.small() % 6 },
+            _ => Operation::RotateSigningKey { grace_ms: *self.random.pick(&[1, 500, 60_000]) },
         }
     }
 
@@ -136,7 +136,7 @@ impl Client<'_> {
                     let mut message =
                         NewMessage::new(task.id, NAMES.pick(name), SOURCES.pick(source));
                     message.idempotency = key.map(message_key);
-                    message.visible = Start::After { ms: after_ms };
+                    message.delay = Delay::For { ms: after_ms };
                     messages.push(message);
                 }
                 SendMessages { tenant, messages }.into()
@@ -168,7 +168,7 @@ impl Client<'_> {
             Operation::Signal { token, name, key, spoilt } => {
                 let mut token = self.token(token)?.clone();
                 if spoilt {
-                    let mut text = token.reveal().to_owned();
+                    let mut text = token.expose_secret().to_owned();
                     text.pop();
                     text.push(SPOILT);
                     token = Token::new(text);
@@ -177,12 +177,12 @@ impl Client<'_> {
                 let idempotency = key.map(message_key);
                 CompleteWaitpoint { tenant, token, name, source, idempotency, payload: None }.into()
             }
-            Operation::TakeMessages { lease, seq } => {
-                TakeMessages { fence: self.fence(lease)?, seqs: vec![1 + u64::from(seq)] }.into()
+            Operation::ConsumeMessages { lease, seq } => {
+                ConsumeMessages { fence: self.fence(lease)?, seqs: vec![1 + u64::from(seq)] }.into()
             }
-            Operation::RotateKey { grace_ms } => {
+            Operation::RotateSigningKey { grace_ms } => {
                 let (id, secret) = (self.name.clone(), Secret::new("5a".repeat(32)));
-                RotateKey { tenant, id, secret, grace_ms, seed: false }.into()
+                RotateSigningKey { tenant, id, secret, grace_ms, if_absent: false }.into()
             }
             _ => return None,
         })

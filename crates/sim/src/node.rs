@@ -140,7 +140,7 @@ impl Node {
         let clock = WallClock { time: context.time.clone(), skew_ms: self.spec.skew_ms };
         let config = Config {
             batch_commands: self.spec.batch_commands,
-            batches_at_once: Some(self.spec.batches_at_once),
+            max_concurrent_batches: Some(self.spec.max_concurrent_batches),
             clock: Arc::new(clock),
             requests: crate::requests::policy(number),
             ..Config::default()
@@ -291,11 +291,11 @@ impl Process {
         claim.lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         if for_all {
             worker = worker.capabilities([CAPABILITY]);
-            claim.offer.capabilities.insert(CAPABILITY.to_owned());
+            claim.capabilities.names.insert(CAPABILITY.to_owned());
         }
         if for_all || node.number.is_multiple_of(2) {
             worker = worker.sessions();
-            claim.offer.capabilities.insert(SESSIONS.to_owned());
+            claim.capabilities.names.insert(SESSIONS.to_owned());
         }
         claim.session_idle_ms = u64::try_from(SESSION_IDLE.as_millis()).unwrap_or(u64::MAX);
         watch.see().model.claim_submitted(&claim);

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use windlass_core::command::{
-    Admit, Charge, ClaimEffect, CompleteRequest, ReleaseRequest, RotateKey, SettleEffect, Spend,
+    Admit, Charge, ClaimEffect, CompleteRequest, ReleaseRequest, RotateSigningKey, SettleEffect,
+    Spend,
 };
 use windlass_core::{
     Command, Digest, EXCLUDED, EffectOwner, Payload, Rate, Rejection, RequestKey, RequestTtls,
@@ -164,25 +165,25 @@ impl Client<'_> {
             }
             Operation::CompleteRequest { back, says } => {
                 let (request, owner) = self.owned_request(back)?;
-                let answer = Payload::json(format!("\"{owner} says {says}\""));
-                CompleteRequest { request, owner, answer }.into()
+                let response = Payload::json(format!("\"{owner} says {says}\""));
+                CompleteRequest { request, owner, response }.into()
             }
             Operation::ReleaseRequest { back } => {
                 let (request, owner) = self.owned_request(back)?;
                 ReleaseRequest { request, owner }.into()
             }
             Operation::ClaimEffect { by, name, variant } => {
-                let (caller, provider) = self.caller(by)?;
+                let (owner, provider) = self.effect_owner(by)?;
                 let (name, request_id) = (pick(CALLS, name).to_owned(), self.name.clone());
                 let fingerprint = fingerprint(&name, pick(BODIES, variant).as_bytes(), &[]);
                 let request_id = request_id.into();
-                ClaimEffect { caller, provider, name, fingerprint, request_id }.into()
+                ClaimEffect { owner, provider, name, fingerprint, request_id }.into()
             }
             Operation::SettleEffect { by, name, says } => {
-                let (caller, provider) = self.caller(by)?;
-                let (name, answer) =
+                let (owner, provider) = self.effect_owner(by)?;
+                let (name, result) =
                     (pick(CALLS, name).to_owned(), Payload::json(says.to_string()));
-                SettleEffect { caller, provider, name, answer }.into()
+                SettleEffect { owner, provider, name, result }.into()
             }
             Operation::Spend { key, limiter, units, both } => {
                 let key = format!("spend-{}", key % 3).into();
@@ -198,14 +199,14 @@ impl Client<'_> {
         })
     }
 
-    fn caller(&self, by: Holder) -> Option<(EffectOwner, String)> {
+    fn effect_owner(&self, by: Holder) -> Option<(EffectOwner, String)> {
         match by {
             Holder::Lease(back) => {
                 Some((EffectOwner::Task(self.fence(back)?), PROVIDER.to_owned()))
             }
             Holder::Request(back) => {
                 let (request, owner) = self.owned_request(back)?;
-                let key = KEYS.iter().position(|key| *key == request.key.reveal())?;
+                let key = KEYS.iter().position(|key| *key == request.key.expose_secret())?;
                 Some((EffectOwner::Request { request, owner }, provider_of(key)))
             }
         }
@@ -215,7 +216,10 @@ impl Client<'_> {
 /// Ensures a signing key to derive others from. It is always the same.
 pub(crate) async fn seed_key(engine: &Engine) -> Result<(), Error> {
     let (tenant, id, secret) = (Tenant::default(), "seed".to_owned(), Secret::new("a5".repeat(32)));
-    engine.submit(RotateKey { tenant, id, secret, grace_ms: 60_000, seed: true }).await.map(drop)
+    engine
+        .submit(RotateSigningKey { tenant, id, secret, grace_ms: 60_000, if_absent: true })
+        .await
+        .map(drop)
 }
 
 /// Makes the call of a task.
@@ -362,7 +366,7 @@ fn judge(
         Ok(admitted) if admitted.replayed => "replayed",
         Ok(_) => "first",
         Err(AdmitError::Failed(_)) => "failed",
-        Err(AdmitError::Refused(error)) => error.code(),
+        Err(AdmitError::Engine(error)) => error.code(),
     };
     seen.note(format_args!("answer {call}, Send: {code}"));
     if seen.breach().is_some() {
@@ -382,18 +386,18 @@ fn judge(
                 false => breach(Kind::Request, format!("call {call} did not produce {text}")),
             }
         }
-        Err(AdmitError::Refused(Error::Rejected(rejection))) => {
+        Err(AdmitError::Engine(Error::Rejected(rejection))) => {
             let just = match (&rejection, handler) {
                 (
                     Rejection::RequestLost,
                     Some(Handler { responder: Some(responder), moment, .. }),
                 ) => seen.model.may_be_released(admit.key, *moment, responder),
-                _ => seen.model.may_refuse_admit(admit, &rejection),
+                _ => seen.model.may_reject_admit(admit, &rejection),
             };
             let what = format!("call {call} was rejected: {rejection:?}");
-            if just { Ok(()) } else { breach(Kind::UnjustRefusal, what) }
+            if just { Ok(()) } else { breach(Kind::UnjustRejection, what) }
         }
-        Err(AdmitError::Refused(Error::Bug { command })) => {
+        Err(AdmitError::Engine(Error::Bug { command })) => {
             breach(Kind::Engine, format!("a bug in {command}"))
         }
         Err(_) => Ok(()),

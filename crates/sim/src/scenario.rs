@@ -211,7 +211,7 @@ impl Writer {
             if self.random.percent(50) {
                 self.then(ask(rival, again), 12);
             }
-            self.then(ask(rival, Operation::TakeMessages { lease, seq: 0 }), 8);
+            self.then(ask(rival, Operation::ConsumeMessages { lease, seq: 0 }), 8);
         }
         if self.random.percent(40) {
             self.then(Action::Advance { ms: *pause }, 4);

@@ -43,7 +43,7 @@ pub struct NodeSpec {
     /// It receives no wakes of other nodes.
     pub deaf: bool,
     pub batch_commands: usize,
-    pub batches_at_once: usize,
+    pub max_concurrent_batches: usize,
 }
 
 /// A task that scripts create, under one of its ids and in one of its variants. Two variants are
@@ -260,7 +260,7 @@ pub enum Fault {
     CommitFails {
         nth: u64,
     },
-    Refused,
+    Rejected,
     Full,
     /// A commit whose answer is lost, and the number of outcome lookups that fail.
     Unknown {
@@ -365,11 +365,11 @@ pub enum Operation {
         key: Option<u8>,
         spoilt: bool,
     },
-    TakeMessages {
+    ConsumeMessages {
         lease: u8,
         seq: u8,
     },
-    RotateKey {
+    RotateSigningKey {
         grace_ms: u64,
     },
     /// By an operator: a limit of concurrent leases, and of starts per window in milliseconds.
@@ -452,7 +452,7 @@ pub enum Operation {
     Replay {
         task: u8,
         id: u8,
-        generation: u32,
+        execution: u32,
     },
     ChangePriority {
         task: u8,

@@ -175,11 +175,11 @@ impl Store for SimStore {
         events
     }
 
-    fn notices(&self) -> Notifications {
+    fn notifications(&self) -> Notifications {
         if self.deaf {
             return Notifications::new(broadcast::Sender::new(1).subscribe(), 0);
         }
-        self.faults.notices()
+        self.faults.notifications()
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {

@@ -40,9 +40,9 @@ pub enum Kind {
     /// A repeated settle got a different answer.
     OtherAnswer,
     /// A repeated settle was rejected although it had taken effect.
-    RepeatRefused,
+    RepeatRejected,
     /// A rejection for a reason that never held.
-    UnjustRefusal,
+    UnjustRejection,
     /// More than one task under an idempotency key, or a wrong answer about it.
     Key,
     /// One lease was given to two callers, or ran two handlers.

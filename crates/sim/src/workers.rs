@@ -19,16 +19,16 @@ fn name(worker: u8) -> WorkerId {
     NAMES[usize::from(worker) % NAMES.len()].into()
 }
 
-fn offer() -> WorkerCapabilities {
+fn capabilities() -> WorkerCapabilities {
     let capabilities = [CAPABILITY, SESSIONS].map(ToOwned::to_owned).into();
-    WorkerCapabilities { capabilities, ..WorkerCapabilities::default() }
+    WorkerCapabilities { names: capabilities, ..WorkerCapabilities::default() }
 }
 
 /// The claim of these workers, always the same.
 pub(crate) fn claim(worker: &WorkerId, limit: u32) -> Claim {
     Claim {
         lanes: LANES.iter().copied().map(Into::into).collect(),
-        offer: offer(),
+        capabilities: capabilities(),
         lease_ms: LEASE_MS,
         limit,
         registered: true,
@@ -41,10 +41,17 @@ impl Client<'_> {
         let tenant = Tenant::default();
         Some(match *operation {
             Operation::RegisterWorker { worker, heartbeat_interval_ms } => {
-                let (id, offer) = (name(worker), offer());
+                let (id, capabilities) = (name(worker), capabilities());
                 let lanes = LANES.iter().copied().map(Into::into).collect();
-                RegisterWorker { tenant, id, lanes, offer, heartbeat_interval_ms, held: None }
-                    .into()
+                RegisterWorker {
+                    tenant,
+                    id,
+                    lanes,
+                    capabilities,
+                    heartbeat_interval_ms,
+                    held: None,
+                }
+                .into()
             }
             Operation::DeregisterWorker { worker } => {
                 DeregisterWorker { tenant, id: name(worker) }.into()

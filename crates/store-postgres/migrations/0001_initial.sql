@@ -274,17 +274,17 @@ CREATE TABLE subscription_cursor (
 -- a task or a request.
 CREATE TABLE effect (
     tenant   text COLLATE "C" NOT NULL,
-    parent   text COLLATE "C" NOT NULL,
+    owner    text COLLATE "C" NOT NULL,
     provider text COLLATE "C" NOT NULL,
     name     text COLLATE "C" NOT NULL,
     due_at   bigint,
     version  bigint   NOT NULL,
     schema   smallint NOT NULL,
     body     text     NOT NULL,
-    PRIMARY KEY (tenant, parent, provider, name)
+    PRIMARY KEY (tenant, owner, provider, name)
 );
 
-CREATE INDEX effect_due_at ON effect (due_at, tenant, parent, provider, name)
+CREATE INDEX effect_due_at ON effect (due_at, tenant, owner, provider, name)
 WHERE due_at IS NOT NULL;
 
 -- Spent units of rate limiters.
@@ -334,11 +334,11 @@ CREATE TABLE workflow_property (
 CREATE TABLE payload (
     tenant       text COLLATE "C" NOT NULL,
     task         text COLLATE "C" NOT NULL,
-    generation   bigint NOT NULL,
+    execution   bigint NOT NULL,
     slot         text COLLATE "C" NOT NULL,
     content_type text   NOT NULL,
     bytes        bytea  NOT NULL,
-    PRIMARY KEY (tenant, task, generation, slot)
+    PRIMARY KEY (tenant, task, execution, slot)
 );
 
 -- The event log, in commit order. A sequence number is never reused.

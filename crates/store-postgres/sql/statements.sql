@@ -94,23 +94,23 @@ SELECT setval('{schema}.log_trimmed_through',
     greatest($1, (SELECT last_value FROM {schema}.log_trimmed_through)))
 
 -- @save_payloads
-INSERT INTO {schema}.payload (tenant, task, generation, slot, content_type, bytes)
+INSERT INTO {schema}.payload (tenant, task, execution, slot, content_type, bytes)
 SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::bytea[])
-ON CONFLICT (tenant, task, generation, slot)
+ON CONFLICT (tenant, task, execution, slot)
 DO UPDATE SET content_type = excluded.content_type, bytes = excluded.bytes
 
 -- @drop_payloads
 DELETE FROM {schema}.payload AS t
 USING unnest($1::text[], $2::text[], $3::bigint[], $4::text[])
-    AS k(tenant, task, generation, slot)
-WHERE t.tenant = k.tenant AND t.task = k.task AND t.generation = k.generation AND t.slot = k.slot
+    AS k(tenant, task, execution, slot)
+WHERE t.tenant = k.tenant AND t.task = k.task AND t.execution = k.execution AND t.slot = k.slot
 
 -- @payloads
 SELECT k.ord, t.content_type, t.bytes
 FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[]) WITH ORDINALITY
-    AS k(tenant, task, generation, slot, ord)
+    AS k(tenant, task, execution, slot, ord)
 JOIN {schema}.payload AS t ON t.tenant = k.tenant AND t.task = k.task
-    AND t.generation = k.generation AND t.slot = k.slot
+    AND t.execution = k.execution AND t.slot = k.slot
 
 -- @events
 SELECT seq, at, tenant, lane, task, kind, category, name, body FROM {schema}.event

@@ -11,7 +11,7 @@ pub(crate) enum DecodeError {
     Value { pair: String, wanted: &'static str },
     #[error("the URL of the database: {0}")]
     Link(#[from] LinkError),
-    #[error("{0:?} is not a valid schema name: lower-case letters, digits and _, at most 54")]
+    #[error("{0:?} is not a valid schema name: lower-case ASCII letters, digits and _, at most 54")]
     Schema(String),
     #[error("a transaction pooler is in between: set prepare=off in the URL")]
     Pooler(#[source] tokio_postgres::Error),
@@ -30,8 +30,8 @@ pub(crate) enum DecodeError {
 /// Raised when a row count is wrong: see `sql::exactly`.
 pub(crate) const MISCOUNTED: SqlState = SqlState::DIVISION_BY_ZERO;
 
-pub(crate) fn refused(error: impl Into<DecodeError>) -> StoreError {
-    StoreError::Refused(Box::new(error.into()))
+pub(crate) fn rejected(error: impl Into<DecodeError>) -> StoreError {
+    StoreError::Rejected(Box::new(error.into()))
 }
 
 /// Includes all causes: the driver's top-level error says little.
@@ -71,7 +71,7 @@ pub(crate) fn translate(error: tokio_postgres::Error) -> StoreError {
         ("53100", _) => StoreError::Full,
         // A statement that is unknown, or prepared twice; and one that timed out.
         ("26000" | "42P05", _) => unavailable(DecodeError::Pooler(error)),
-        (_, "22" | "23" | "54") | ("57014", _) => StoreError::Refused(whole(&error).into()),
+        (_, "22" | "23" | "54") | ("57014", _) => StoreError::Rejected(whole(&error).into()),
         _ => unavailable(error),
     }
 }

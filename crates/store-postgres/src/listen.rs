@@ -15,24 +15,24 @@ use crate::store::Shared;
 
 /// Interval for polling the clock, and for reconnecting.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Postgres limits payloads to less than 8,000 bytes, including more than the notice.
+/// Postgres limits payloads to less than 8,000 bytes, including more than the notification.
 pub(crate) const MAX_NOTIFICATION_BYTES: usize = 7_900;
-/// The origin of every notice: another handle.
+/// The origin of every notification: another handle.
 const OTHER_HANDLE: u64 = 1;
 
 /// Listens until the store is dropped; signals `started` once it listens.
 pub(crate) async fn listen(
     link: Link,
     shared: Arc<Shared>,
-    notices: broadcast::Sender<(u64, Notification)>,
+    notifications: broadcast::Sender<(u64, Notification)>,
     started: oneshot::Sender<()>,
 ) {
     let mut started = Some(started);
     loop {
-        let ended = hear(&link, &shared, &notices, &mut started).await;
+        let ended = hear(&link, &shared, &notifications, &mut started).await;
         tracing::warn!(?ended, "the listening connection is lost or timed out");
         // No notifications arrive meanwhile: waiting claims must check.
-        tell_anything(&shared, &notices);
+        tell_anything(&shared, &notifications);
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
@@ -40,7 +40,7 @@ pub(crate) async fn listen(
 async fn hear(
     link: &Link,
     shared: &Shared,
-    notices: &broadcast::Sender<(u64, Notification)>,
+    notifications: &broadcast::Sender<(u64, Notification)>,
     started: &mut Option<oneshot::Sender<()>>,
 ) -> Result<(), Error> {
     let Ok(connected) = timeout(shared.options.patience, link.connect()).await else {
@@ -70,13 +70,13 @@ async fn hear(
             // On open, no record was read before.
             Some(started) => drop(started.send(())),
             // Notifications sent meanwhile are lost, and the clock does not show all of them.
-            None => tell_anything(shared, notices),
+            None => tell_anything(shared, notifications),
         }
         let mut look = tokio::time::interval(POLL_INTERVAL);
         let mut repaired = Instant::now();
         loop {
             tokio::select! {
-                Some(payload) = payloads.recv() => tell(shared, notices, &payload),
+                Some(payload) = payloads.recv() => tell(shared, notifications, &payload),
                 _ = look.tick() => {
                     let look = look_at_clock(&client, shared);
                     // A connection that timed out is abandoned.
@@ -84,11 +84,11 @@ async fn hear(
                         return Ok(());
                     };
                     if later? {
-                        tell_anything(shared, notices);
+                        tell_anything(shared, notifications);
                     } else if repaired.elapsed() >= shared.options.patience {
                         repaired = Instant::now();
                         // A process that dies releases rows that others skipped, unnotified.
-                        let _ = notices.send((OTHER_HANDLE, Notification::Anything));
+                        let _ = notifications.send((OTHER_HANDLE, Notification::Anything));
                     }
                 }
             }
@@ -100,24 +100,25 @@ async fn hear(
     }
 }
 
-fn tell(shared: &Shared, notices: &broadcast::Sender<(u64, Notification)>, payload: &str) {
-    let CommitNotification { origin, at, lowest, notice } = CommitNotification::decode(payload);
+fn tell(shared: &Shared, notifications: &broadcast::Sender<(u64, Notification)>, payload: &str) {
+    let decoded = CommitNotification::decode(payload);
+    let CommitNotification { origin, at, lowest, notification } = decoded;
     if origin == shared.origin {
         return;
     }
     shared.heard(at);
     shared.hints.lower(&lowest);
-    if notice == Notification::Anything {
+    if notification == Notification::Anything {
         shared.hints.forget();
     }
     // There may be no receiver.
-    let _ = notices.send((OTHER_HANDLE, notice));
+    let _ = notifications.send((OTHER_HANDLE, notification));
 }
 
 /// Signals that any record may have changed without notification.
-fn tell_anything(shared: &Shared, notices: &broadcast::Sender<(u64, Notification)>) {
+fn tell_anything(shared: &Shared, notifications: &broadcast::Sender<(u64, Notification)>) {
     shared.hints.forget();
-    let _ = notices.send((OTHER_HANDLE, Notification::Anything));
+    let _ = notifications.send((OTHER_HANDLE, Notification::Anything));
 }
 
 /// Whether a commit is later than all that were notified: its notification was lost.

@@ -67,7 +67,7 @@ async fn durability(client: &Client) -> Result<String, StoreError> {
 
 /// The format of the tables; none if they do not exist.
 ///
-/// Refuses the tables of an unreleased version: their format numbers mean other tables. Their
+/// Rejects the tables of an unreleased version: their format numbers mean other tables. Their
 /// `meta` has no column `lowest_compatible`.
 pub async fn read_format(client: &Client, schema: &str) -> Result<Option<i64>, StoreError> {
     let meta = format!(r#""{schema}".meta"#);

@@ -6,7 +6,7 @@ use tokio_postgres::{Client, Config};
 use windlass_postgres_link::{Address, Link, Trust};
 use windlass_store::{Clock, StoreError};
 
-use crate::error::{DecodeError, refused, unavailable};
+use crate::error::{DecodeError, rejected, unavailable};
 
 /// Settings for opening a database.
 #[derive(Clone, Debug)]
@@ -50,11 +50,11 @@ impl Options {
     /// others are for the driver.
     pub fn parse(url: &str) -> Result<(Config, Self), StoreError> {
         let ours = ["schema", "connections", "prepare", "contended"];
-        let Address { config, trust, ours } = Address::parse(url, &ours).map_err(refused)?;
+        let Address { config, trust, ours } = Address::parse(url, &ours).map_err(rejected)?;
         let mut options = Self { trust, ..Self::default() };
         for (name, value) in ours {
             let wrong =
-                |wanted| refused(DecodeError::Value { pair: format!("{name}={value}"), wanted });
+                |wanted| rejected(DecodeError::Value { pair: format!("{name}={value}"), wanted });
             match (name.as_str(), value.as_str()) {
                 ("schema", schema) => options.schema = schema.to_owned(),
                 ("prepare", "on") => options.prepare = Some(true),
@@ -86,14 +86,14 @@ impl Options {
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         let named = (1..=54).contains(&self.schema.len()) && self.schema.chars().all(fits);
-        if named { Ok(()) } else { Err(refused(DecodeError::Schema(self.schema.clone()))) }
+        if named { Ok(()) } else { Err(rejected(DecodeError::Schema(self.schema.clone()))) }
     }
 }
 
 /// Connects to the database of a URL without opening a store, for inspection tools.
 pub async fn connect(url: &str) -> Result<(Client, Options), StoreError> {
     let (config, options) = Options::parse(url)?;
-    let link = Link::new(config, &options.trust).map_err(refused)?;
+    let link = Link::new(config, &options.trust).map_err(rejected)?;
     Ok((link.client().await.map_err(unavailable)?, options))
 }
 
@@ -130,7 +130,7 @@ mod tests {
             "postgres://h/d?connections=0",
             "postgres://h/d?unheard=of",
         ] {
-            assert!(matches!(Options::parse(bad), Err(StoreError::Refused(_))), "{bad}");
+            assert!(matches!(Options::parse(bad), Err(StoreError::Rejected(_))), "{bad}");
         }
     }
 }

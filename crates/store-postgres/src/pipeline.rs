@@ -10,7 +10,7 @@ use futures_util::future::{MaybeDone, join_all, maybe_done, try_join_all};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row, Statement as Prepared};
 use windlass_core::Value;
-use windlass_store::TrafficCounter;
+use windlass_store::RoundTripCounter;
 
 /// A statement with its parameters.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl<'p> Param<'p> {
 pub(crate) struct Session {
     pub(crate) client: deadpool_postgres::Object,
     pub(crate) prepare: bool,
-    pub(crate) counters: Arc<TrafficCounter>,
+    pub(crate) counters: Arc<RoundTripCounter>,
 }
 
 /// Number of transactions after which a connection's statements are replanned; a young connection

@@ -120,7 +120,7 @@ pub(crate) fn payload_keys<'c>(
     vec![
         Param::Texts(keys.clone().map(|key| Some(key.tenant.as_str())).collect()),
         Param::Texts(keys.clone().map(|key| Some(key.task.as_str())).collect()),
-        Param::Ints(keys.clone().map(|key| Some(key.generation.into())).collect()),
+        Param::Ints(keys.clone().map(|key| Some(key.execution.into())).collect()),
         Param::Texts(keys.map(|key| Some(key.slot.as_str())).collect()),
     ]
 }

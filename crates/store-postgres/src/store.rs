@@ -11,10 +11,10 @@ use windlass_core::{LogEvent, Payload, PayloadKey, StoredRow, Timestamp, Value};
 use windlass_postgres_link::Link;
 use windlass_store::{
     Clock as _, CommitId, Count, Description, MonotonicTime, Notification, Notifications, Query,
-    ScanHints, Store, StoreError, SystemClock, TrafficCounter, Tx,
+    RoundTripCounter, ScanHints, Store, StoreError, SystemClock, Tx,
 };
 
-use crate::error::{DecodeError, refused, translate, unavailable};
+use crate::error::{DecodeError, rejected, translate, unavailable};
 use crate::load::{stored, values};
 use crate::migrate::DatabaseInfo;
 use crate::options::Options;
@@ -33,7 +33,7 @@ const OWN: u64 = 0;
 pub struct PostgresStore {
     shared: Arc<Shared>,
     /// Never read from: a source of receivers that closes with the listener.
-    notices: broadcast::Receiver<(u64, Notification)>,
+    notifications: broadcast::Receiver<(u64, Notification)>,
     listener: JoinHandle<()>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) origin: String,
     pub(crate) channel: String,
     pub(crate) commits: AtomicU64,
-    counters: Arc<TrafficCounter>,
+    counters: Arc<RoundTripCounter>,
     pub(crate) hints: ScanHints,
     /// The time of the latest commit that this handle made or was notified of.
     heard: AtomicI64,
@@ -77,7 +77,7 @@ impl PostgresStore {
     pub async fn open_with(config: Config, options: Options) -> Result<Self, StoreError> {
         options.check()?;
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let link = Link::new(config, &options.trust).map_err(refused)?;
+        let link = Link::new(config, &options.trust).map_err(rejected)?;
         let prepare = match options.prepare {
             Some(prepare) => prepare,
             None => options.in_time(link.is_direct()).await?.map_err(unavailable)?,
@@ -104,12 +104,12 @@ impl PostgresStore {
             prepare,
             pool,
         });
-        let (sender, notices) = broadcast::channel(256);
+        let (sender, notifications) = broadcast::channel(256);
         let (started, listening) = oneshot::channel();
         let listener = tokio::spawn(listen::listen(link, shared.clone(), sender, started));
         // Without a listener, polling has to suffice.
         let _ = timeout(shared.options.patience, listening).await;
-        Ok(Self { shared, notices, listener })
+        Ok(Self { shared, notifications, listener })
     }
 }
 
@@ -210,8 +210,8 @@ impl Store for PostgresStore {
         self.shared.read(Statement::new(self.shared.sql().named("events"), params), logged).await
     }
 
-    fn notices(&self) -> Notifications {
-        Notifications::new(self.notices.resubscribe(), OWN)
+    fn notifications(&self) -> Notifications {
+        Notifications::new(self.notifications.resubscribe(), OWN)
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {
@@ -226,7 +226,7 @@ impl Store for PostgresStore {
             incarnation,
             last_seq,
             commits: self.shared.commits.load(Ordering::Relaxed),
-            traffic: Some(self.shared.counters.read()),
+            round_trips: Some(self.shared.counters.read()),
         })
     }
 

@@ -112,8 +112,8 @@ impl Tx for PostgresTx {
         let shared = self.shared.clone();
         self.lowest.note_changes(&changes);
         let (origin, lowest) = (shared.origin.clone(), std::mem::take(&mut self.lowest));
-        let notification =
-            CommitNotification { origin, at, lowest, notice: Notification::with_left(&changes) };
+        let notification = Notification::with_left(&changes);
+        let notification = CommitNotification { origin, at, lowest, notification };
         let seal = Seal {
             log_lock: shared.database.log_lock,
             last_deletion: self.last_deletion,

@@ -262,17 +262,17 @@ CREATE TABLE subscription_cursor (
 -- a task or a request.
 CREATE TABLE effect (
     tenant   TEXT    NOT NULL,
-    parent   TEXT    NOT NULL,
+    owner    TEXT    NOT NULL,
     provider TEXT    NOT NULL,
     name     TEXT    NOT NULL,
     due_at   INTEGER,
     version  INTEGER NOT NULL,
     schema   INTEGER NOT NULL,
     body     TEXT    NOT NULL,
-    PRIMARY KEY (tenant, parent, provider, name)
+    PRIMARY KEY (tenant, owner, provider, name)
 ) WITHOUT ROWID, STRICT;
 
-CREATE INDEX effect_due_at ON effect (due_at, tenant, parent, provider, name)
+CREATE INDEX effect_due_at ON effect (due_at, tenant, owner, provider, name)
 WHERE due_at IS NOT NULL;
 
 -- Spent units of rate limiters.
@@ -322,11 +322,11 @@ CREATE TABLE workflow_property (
 CREATE TABLE payload (
     tenant       TEXT    NOT NULL,
     task         TEXT    NOT NULL,
-    generation   INTEGER NOT NULL,
+    execution   INTEGER NOT NULL,
     slot         TEXT    NOT NULL,
     content_type TEXT    NOT NULL,
     bytes        BLOB    NOT NULL,
-    PRIMARY KEY (tenant, task, generation, slot)
+    PRIMARY KEY (tenant, task, execution, slot)
 ) WITHOUT ROWID, STRICT;
 
 -- The event log, in commit order. A sequence number is never reused.

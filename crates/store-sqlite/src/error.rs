@@ -79,7 +79,7 @@ fn translate(error: rusqlite::Error, path: &Path) -> StoreError {
             StoreError::Conflict
         }
         Some(Code::ConstraintViolation | Code::TooBig | Code::TypeMismatch) => {
-            StoreError::Refused(Box::new(error))
+            StoreError::Rejected(Box::new(error))
         }
         Some(Code::DiskFull) => StoreError::Full,
         Some(Code::DatabaseCorrupt | Code::NotADatabase) => corrupt(path, error),

@@ -117,7 +117,7 @@ pub(crate) fn payloads(conn: &Connection, keys: &[PayloadKey]) -> Result<Vec<Opt
     let mut stmt = conn.prepare_cached(sql::GET_PAYLOAD)?;
     let find = |key: &PayloadKey| {
         let (tenant, task) = (key.tenant.as_str(), key.task.as_str());
-        stmt.query_row((tenant, task, key.generation, key.slot.as_str()), payload).optional()
+        stmt.query_row((tenant, task, key.execution, key.slot.as_str()), payload).optional()
     };
     keys.iter().map(find).collect()
 }

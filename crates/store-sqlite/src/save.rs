@@ -119,12 +119,12 @@ fn payloads(conn: &Connection, changes: &ChangeSet) -> Done {
     for (key, payload) in &changes.payloads {
         let (tenant, task, slot) = (key.tenant.as_str(), key.task.as_str(), key.slot.as_str());
         let (content_type, bytes) = (payload.content_type.as_str(), &payload.bytes[..]);
-        put.execute((tenant, task, key.generation, slot, content_type, bytes))?;
+        put.execute((tenant, task, key.execution, slot, content_type, bytes))?;
     }
     let mut drop = conn.prepare_cached(sql::DROP_PAYLOAD)?;
     for key in &changes.dropped_payloads {
         let (tenant, task) = (key.tenant.as_str(), key.task.as_str());
-        drop.execute((tenant, task, key.generation, key.slot.as_str()))?;
+        drop.execute((tenant, task, key.execution, key.slot.as_str()))?;
     }
     Ok(())
 }

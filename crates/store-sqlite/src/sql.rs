@@ -25,11 +25,11 @@ pub(crate) const TRIM: &str = "DELETE FROM event WHERE seq <= ?";
 /// Overwrites a payload with the same key: keys are unique to one incarnation of their owner, and a
 /// leftover of an earlier one has no reader.
 pub(crate) const PUT_PAYLOAD: &str = "INSERT OR REPLACE INTO payload \
-    (tenant, task, generation, slot, content_type, bytes) VALUES (?, ?, ?, ?, ?, ?)";
+    (tenant, task, execution, slot, content_type, bytes) VALUES (?, ?, ?, ?, ?, ?)";
 pub(crate) const GET_PAYLOAD: &str = "SELECT content_type, bytes FROM payload \
-    WHERE tenant = ? AND task = ? AND generation = ? AND slot = ?";
+    WHERE tenant = ? AND task = ? AND execution = ? AND slot = ?";
 pub(crate) const DROP_PAYLOAD: &str = "DELETE FROM payload \
-    WHERE tenant = ? AND task = ? AND generation = ? AND slot = ?";
+    WHERE tenant = ? AND task = ? AND execution = ? AND slot = ?";
 
 /// The statements of one table. Parameters are ordered key, columns, version, schema, body; in an
 /// update the key comes last, followed by the expected version.

@@ -19,7 +19,7 @@ use crate::read::{self, Readers};
 use crate::sql;
 use crate::writer::{Job, Reply, Writer};
 
-/// The origin of this handle's own notices.
+/// The origin of this handle's own notifications.
 const OWN: u64 = 0;
 
 /// A store in one SQLite file. Several handles, in one process or in several on one machine, may
@@ -31,7 +31,7 @@ pub struct SqliteStore {
     turn: Arc<Mutex<()>>,
     readers: Arc<Readers>,
     /// Never read from: a source of receivers that closes with the writer.
-    notices: broadcast::Receiver<(u64, Notification)>,
+    notifications: broadcast::Receiver<(u64, Notification)>,
     durability: String,
     commits: Arc<AtomicU64>,
 }
@@ -76,7 +76,7 @@ impl SqliteStore {
         let durability = open::durability(&conn)?;
         let readers = Arc::new(Readers::new(path.to_owned(), options.busy_timeout));
         let commits = Arc::new(AtomicU64::new(0));
-        let (sender, notices) = broadcast::channel(16);
+        let (sender, notifications) = broadcast::channel(16);
         let (jobs, queue) = mpsc::channel();
         let writer = Writer::new(path.to_owned(), options, conn, sender, commits.clone())?;
         // The thread ends when the store is closed, or all handles are dropped.
@@ -84,7 +84,7 @@ impl SqliteStore {
         let started = thread.spawn(move || writer.run(&queue));
         started.map_err(|failed| StoreError::Unavailable(Box::new(failed)))?;
         let turn = Arc::default();
-        Ok(Self { jobs, turn, readers, notices, durability, commits })
+        Ok(Self { jobs, turn, readers, notifications, durability, commits })
     }
 }
 
@@ -129,8 +129,8 @@ impl Store for SqliteStore {
         self.readers.read(move |conn| read::events(conn, after, limit)).await
     }
 
-    fn notices(&self) -> Notifications {
-        Notifications::new(self.notices.resubscribe(), OWN)
+    fn notifications(&self) -> Notifications {
+        Notifications::new(self.notifications.resubscribe(), OWN)
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {
@@ -142,7 +142,7 @@ impl Store for SqliteStore {
             incarnation,
             last_seq: u64::try_from(last_seq).unwrap_or(0),
             commits: self.commits.load(Ordering::Relaxed),
-            traffic: None,
+            round_trips: None,
         })
     }
 

@@ -26,7 +26,7 @@ const PROBE_EVERY: Duration = Duration::from_millis(200);
 /// How long the commit mark of a handle that was not closed is retained.
 const KEEP_MARKS_MS: u64 = 7 * 24 * 3_600 * 1_000;
 
-/// The origin of every notice: another handle. Own commits are never sent.
+/// The origin of every notification: another handle. Own commits are never sent.
 const OTHER_HANDLE: u64 = 1;
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -65,7 +65,7 @@ pub(crate) struct Writer {
     pub(crate) file: Option<Identity>,
     /// SQLite's `data_version`, which changes with commits of others; none if they are unknown.
     pub(crate) data_version: Option<i64>,
-    notices: broadcast::Sender<(u64, Notification)>,
+    notifications: broadcast::Sender<(u64, Notification)>,
     commits: Arc<AtomicU64>,
 }
 
@@ -74,7 +74,7 @@ impl Writer {
         path: PathBuf,
         options: Options,
         conn: Connection,
-        notices: broadcast::Sender<(u64, Notification)>,
+        notifications: broadcast::Sender<(u64, Notification)>,
         commits: Arc<AtomicU64>,
     ) -> rusqlite::Result<Self> {
         let data_version = Some(data_version(&conn)?);
@@ -93,7 +93,7 @@ impl Writer {
             pace: MonotonicTime::default(),
             file,
             data_version,
-            notices,
+            notifications,
             commits,
         };
         writer.forget_old_marks();
@@ -255,7 +255,7 @@ impl Writer {
         if found != self.data_version {
             self.data_version = found;
             // There may be no receiver.
-            let _ = self.notices.send((OTHER_HANDLE, Notification::Anything));
+            let _ = self.notifications.send((OTHER_HANDLE, Notification::Anything));
         }
         Ok(())
     }

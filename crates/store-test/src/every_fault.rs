@@ -156,5 +156,5 @@ fn settles(tasks: &[Arc<Task>]) -> [Command; 2] {
 }
 
 fn replay(id: &str) -> Command {
-    Replay { task: TaskKey::new(&Tenant::default(), &id.into()), generation: 0 }.into()
+    Replay { task: TaskKey::new(&Tenant::default(), &id.into()), execution: 0 }.into()
 }

@@ -12,7 +12,7 @@ pub trait Factory: Send + Sync {
     /// one place get the same clock.
     ///
     /// A suite uses a place once, so a factory serves one run of each suite. Place names consist of
-    /// letters, digits, `_` and `-`, so that they can name files and schemas.
+    /// ASCII letters, digits, `_` and `-`, so that they can name files and schemas.
     async fn open(&self, place: &str, clock: Arc<ManualClock>) -> Arc<dyn Store>;
 }
 

@@ -23,8 +23,8 @@ pub(crate) fn task_key(id: &str) -> RowKey {
     Task::row_key(vec!["default".into(), id.into()])
 }
 
-pub(crate) fn payload_key(task: &str, generation: u32, slot: Slot) -> PayloadKey {
-    PayloadKey { tenant: Tenant::default(), task: task.into(), generation, slot }
+pub(crate) fn payload_key(task: &str, execution: u32, slot: Slot) -> PayloadKey {
+    PayloadKey { tenant: Tenant::default(), task: task.into(), execution, slot }
 }
 
 /// A row of the task table, by its indexed columns.

@@ -1,4 +1,4 @@
-//! Databases of unreleased formats, which every store must refuse.
+//! Databases of unreleased formats, which every store must reject.
 
 /// The formats that unreleased versions wrote.
 pub const UNRELEASED: std::ops::RangeInclusive<i64> = 1..=6;

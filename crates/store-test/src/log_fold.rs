@@ -21,7 +21,7 @@ struct Folded {
     epoch: Option<u64>,
     /// None if the last entry does not show whether an attempt was counted.
     attempts: Option<u32>,
-    generation: u32,
+    execution: u32,
     /// The lease that expired last; its holder may still settle it late.
     lost: Option<u64>,
     /// Whether its record was seen and has a retention.
@@ -52,7 +52,7 @@ impl Default for Folded {
             at: Timestamp::default(),
             epoch: None,
             attempts: Some(0),
-            generation: 0,
+            execution: 0,
             lost: None,
             is_retained: false,
         }
@@ -107,7 +107,7 @@ impl LogFold {
             return Ok(());
         };
         let same = known.is_at(task)
-            && known.generation == task.generation
+            && known.execution == task.execution
             && known.epoch.is_none_or(|epoch| epoch == task.epoch)
             && known.attempts.is_none_or(|attempts| attempts == task.attempts);
         if !same {
@@ -152,7 +152,7 @@ impl Folded {
                 self.attempts = None;
                 self.held(*epoch).map(|_| Phase::Ready)
             }
-            Change::LeaseExpired { epoch, .. } => {
+            Change::LeaseLost { epoch, .. } => {
                 self.lost = Some(*epoch);
                 self.held(*epoch).map(|_| Phase::Ready)
             }
@@ -179,9 +179,9 @@ impl Folded {
                 held @ Phase::Held { .. } => Some(held),
                 _ => None,
             },
-            Change::TurnCommitted { epoch, then, .. } => {
+            Change::TurnCommitted { epoch, next, .. } => {
                 let held = self.held(*epoch)?;
-                Some(match then {
+                Some(match next {
                     AfterTurn::KeepsLease => held,
                     AfterTurn::Waits => Phase::Ready,
                     AfterTurn::ContinuesAsNew | AfterTurn::Ends => {
@@ -190,11 +190,11 @@ impl Folded {
                 })
             }
             Change::Deleted => matches!(self.phase, Phase::Ended(_)).then_some(Phase::Absent),
-            Change::Replayed { generation } => {
-                matches!(self.phase, Phase::Ended(_)).then(|| self.start_over(*generation))?
+            Change::Replayed { execution } => {
+                matches!(self.phase, Phase::Ended(_)).then(|| self.start_over(*execution))?
             }
-            Change::ContinuedAsNew { generation } => {
-                self.is_open().then(|| self.start_over(*generation))?
+            Change::ContinuedAsNew { execution } => {
+                self.is_open().then(|| self.start_over(*execution))?
             }
             Change::Completed { epoch } => self.complete(*epoch),
             Change::Failed { .. } => self.end(PublicState::Failed),
@@ -232,12 +232,12 @@ impl Folded {
         Some(self.phase).filter(|phase| matches!(phase, Phase::Held { .. }))
     }
 
-    /// The next generation: of an ended task, or of a workflow within or after a turn.
-    fn start_over(&mut self, generation: u32) -> Option<Phase> {
-        if generation <= self.generation {
+    /// The next execution: of an ended task, or of a workflow within or after a turn.
+    fn start_over(&mut self, execution: u32) -> Option<Phase> {
+        if execution <= self.execution {
             return None;
         }
-        (self.generation, self.attempts) = (generation, None);
+        (self.execution, self.attempts) = (execution, None);
         match self.phase {
             Phase::Ended(_) | Phase::TurnEnds { .. } => Some(Phase::Ready),
             held @ Phase::Held { .. } => Some(held),
@@ -320,8 +320,8 @@ mod tests {
 
     const CLAIMED: &str = r#"{"change":"claimed","epoch":5,"worker":"w","attempt":1}"#;
     const AGAIN: &str = r#"{"change":"claimed","epoch":6,"worker":"w","attempt":1}"#;
-    const WAITS: &str = r#"{"change":"turn_committed","epoch":5,"turn":0,"then":"waits"}"#;
-    const KEEPS: &str = r#"{"change":"turn_committed","epoch":5,"turn":0,"then":"keeps_lease"}"#;
+    const WAITS: &str = r#"{"change":"turn_committed","epoch":5,"turn":0,"next":"waits"}"#;
+    const KEEPS: &str = r#"{"change":"turn_committed","epoch":5,"turn":0,"next":"keeps_lease"}"#;
     const CREATED: &str = r#"{"change":"created"}"#;
 
     fn reads(bodies: &[&str]) -> bool {
@@ -341,10 +341,10 @@ mod tests {
 
     #[test]
     fn an_ended_task_is_replayed_and_an_open_workflow_continues_as_new() {
-        const REPLAYED: &str = r#"{"change":"replayed","generation":1}"#;
-        const CONTINUED: &str = r#"{"change":"continued_as_new","generation":1}"#;
+        const REPLAYED: &str = r#"{"change":"replayed","execution":1}"#;
+        const CONTINUED: &str = r#"{"change":"continued_as_new","execution":1}"#;
         const OVER: &str =
-            r#"{"change":"turn_committed","epoch":5,"turn":0,"then":"continues_as_new"}"#;
+            r#"{"change":"turn_committed","epoch":5,"turn":0,"next":"continues_as_new"}"#;
         const ENDED: &str = r#"{"change":"completed","epoch":5}"#;
         assert!(reads(&[CREATED, CLAIMED, OVER, CONTINUED, AGAIN]));
         assert!(!reads(&[CREATED, CLAIMED, OVER, REPLAYED]));

@@ -162,10 +162,10 @@ fn owned_payloads(rows: &[StoredRow]) -> impl Iterator<Item = PayloadKey> {
     let tasks = rows.iter().filter(|row| row.key.table == Table::Task);
     let tasks = tasks.filter_map(|row| read_row::<Task>(row.schema, &row.body));
     tasks.flat_map(|task| {
-        let result = |generation: &u32| PayloadKey {
+        let result = |execution: &u32| PayloadKey {
             tenant: task.tenant.clone(),
             task: task.id.clone(),
-            generation: *generation,
+            execution: *execution,
             slot: Slot::RESULT,
         };
         task.input_key().into_iter().chain(task.results.iter().map(result)).collect::<Vec<_>>()

@@ -4,30 +4,30 @@ use crate::notification::Notification;
 use crate::scan_hints::LowWatermarks;
 
 /// The notification of one commit to other nodes: its origin and time, the queue positions it wrote
-/// or released, and its notice.
+/// or released, and its notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitNotification {
     /// Identifies the handle that committed.
     pub origin: String,
     pub at: Timestamp,
     pub lowest: LowWatermarks,
-    pub notice: Notification,
+    pub notification: Notification,
 }
 
 impl CommitNotification {
     /// An anonymous notification: some row was released, in any queue.
     pub fn of_anything() -> Self {
         let (at, lowest) = (Timestamp::default(), LowWatermarks::default());
-        Self { origin: "-".into(), at, lowest, notice: Notification::Anything }
+        Self { origin: "-".into(), at, lowest, notification: Notification::Anything }
     }
 
     /// Encodes it in about `most_bytes`; larger ones decode as [`Notification::Anything`].
     pub fn encode(&self, most_bytes: usize) -> String {
-        let Self { origin, at, lowest, notice } = self;
+        let Self { origin, at, lowest, notification } = self;
         let lowest = lowest.encode();
-        let notice = notice.encode(most_bytes.saturating_sub(lowest.len()));
-        let lowest = if notice.is_empty() { "" } else { &lowest };
-        format!("{origin}\n{}\n{lowest}\n{notice}", at.micros())
+        let notification = notification.encode(most_bytes.saturating_sub(lowest.len()));
+        let lowest = if notification.is_empty() { "" } else { &lowest };
+        format!("{origin}\n{}\n{lowest}\n{notification}", at.micros())
     }
 
     /// Decodes a notification. An undecodable one, as of another version, means any change.
@@ -35,11 +35,12 @@ impl CommitNotification {
         let mut parts = text.splitn(4, '\n');
         let mut part = || parts.next().unwrap_or_default();
         let (origin, at) = (part().to_owned(), part().parse().unwrap_or_default());
-        let (lowest, notice) = match (LowWatermarks::decode(part()), Notification::decode(part())) {
-            (Some(lowest), notice) => (lowest, notice),
-            (None, _) => (LowWatermarks::default(), Notification::Anything),
-        };
-        Self { origin, at: Timestamp::from_micros(at), lowest, notice }
+        let (lowest, notification) =
+            match (LowWatermarks::decode(part()), Notification::decode(part())) {
+                (Some(lowest), notification) => (lowest, notification),
+                (None, _) => (LowWatermarks::default(), Notification::Anything),
+            };
+        Self { origin, at: Timestamp::from_micros(at), lowest, notification }
     }
 }
 
@@ -57,8 +58,14 @@ mod tests {
         let head = ["t", "a\nb c", "r"].map(Into::into);
         let rest = [0.into(), 5.into(), "id".into()];
         lowest.note(Index::TaskReady, head.into_iter().chain(rest).collect());
-        let notice = Notification::Changed { wakes: BTreeMap::from([(wake, 2)]), next_due: None };
-        CommitNotification { origin: "me".into(), at: Timestamp::from_micros(7), lowest, notice }
+        let notification =
+            Notification::Changed { wakes: BTreeMap::from([(wake, 2)]), next_due: None };
+        CommitNotification {
+            origin: "me".into(),
+            at: Timestamp::from_micros(7),
+            lowest,
+            notification,
+        }
     }
 
     #[test]
@@ -74,9 +81,13 @@ mod tests {
     #[test]
     fn an_oversized_or_undecodable_notification_means_any_change() {
         let short = CommitNotification::decode(&some_notification().encode(60));
-        assert_eq!((short.origin.as_str(), short.notice), ("me", Notification::Anything));
+        assert_eq!((short.origin.as_str(), short.notification), ("me", Notification::Anything));
         for text in ["", "me", "me\n7", "me\n7\n[]", "me\n7\n[[\"other\",[1]]]\n{}"] {
-            assert_eq!(CommitNotification::decode(text).notice, Notification::Anything, "{text:?}");
+            assert_eq!(
+                CommitNotification::decode(text).notification,
+                Notification::Anything,
+                "{text:?}"
+            );
         }
     }
 }

@@ -34,7 +34,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn events(&self, after: u64, limit: usize) -> Result<Vec<LogEvent>, StoreError>;
 
     /// Commits that were not made through this handle. Hints only: some may be lost.
-    fn notices(&self) -> Notifications;
+    fn notifications(&self) -> Notifications;
 
     async fn describe(&self) -> Result<Description, StoreError>;
 
@@ -112,5 +112,5 @@ pub struct Description {
     /// Commits with changes since this handle was opened.
     pub commits: u64,
     /// Traffic with the server; none for an embedded store, which nodes cannot share.
-    pub traffic: Option<RoundTripStats>,
+    pub round_trips: Option<RoundTripStats>,
 }

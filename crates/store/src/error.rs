@@ -32,8 +32,8 @@ pub enum StoreError {
     #[error("the response to a commit was lost")]
     OutcomeUnknown(CommitId),
     /// This change set cannot be stored; others can.
-    #[error("the store refused the change: {0}")]
-    Refused(#[source] Source),
+    #[error("the store rejected the change: {0}")]
+    Rejected(#[source] Source),
     /// The store is temporarily unavailable. Nothing was changed.
     #[error("the store does not answer: {0}")]
     Unavailable(#[source] Source),
@@ -57,7 +57,7 @@ impl StoreError {
         match self {
             StoreError::Conflict => "store_conflict",
             StoreError::OutcomeUnknown(_) => "outcome_unknown",
-            StoreError::Refused(_) => "store_refused",
+            StoreError::Rejected(_) => "store_rejected",
             StoreError::Unavailable(_) => "store_unavailable",
             StoreError::Full => "store_full",
             StoreError::Corrupt { .. } => "store_corrupt",

@@ -33,6 +33,6 @@ pub use error::{CommitId, StoreError};
 pub use failpoint::{Failpoints, Fault};
 pub use memory::MemoryStore;
 pub use notification::{Notification, Notifications};
-pub use round_trip_stats::{RoundTripStats, TrafficCounter};
+pub use round_trip_stats::{RoundTripCounter, RoundTripStats};
 pub use scan_hints::{HintProbe, LowWatermarks, ScanHints};
 pub use sql_filter::SqlFilter;

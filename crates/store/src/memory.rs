@@ -29,7 +29,7 @@ struct Shared {
     state: Mutex<State>,
     incarnation: String,
     handles: AtomicU64,
-    notices: broadcast::Sender<(u64, Notification)>,
+    notifications: broadcast::Sender<(u64, Notification)>,
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl MemoryStore {
             state: Mutex::default(),
             incarnation: uuid::Uuid::now_v7().to_string(),
             handles: AtomicU64::new(1),
-            notices: broadcast::Sender::new(1_024),
+            notifications: broadcast::Sender::new(1_024),
         };
         Self { shared: Arc::new(shared), clock, handle: 0, commits: Arc::default() }
     }
@@ -129,8 +129,8 @@ impl Store for MemoryStore {
         Ok(self.shared.lock().tables.events_after(after).take(limit).collect())
     }
 
-    fn notices(&self) -> Notifications {
-        Notifications::new(self.shared.notices.subscribe(), self.handle)
+    fn notifications(&self) -> Notifications {
+        Notifications::new(self.shared.notifications.subscribe(), self.handle)
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {
@@ -141,7 +141,7 @@ impl Store for MemoryStore {
             incarnation: self.shared.incarnation.clone(),
             last_seq: self.shared.lock().tables.last_seq(),
             commits: self.commits.load(Ordering::Relaxed),
-            traffic: None,
+            round_trips: None,
         })
     }
 
@@ -183,7 +183,7 @@ impl Tx for MemoryTx {
         drop(state);
         self.commits.fetch_add(1, Ordering::Relaxed);
         // Without a receiver no other engine shares the store.
-        let _ = self.shared.notices.send((self.handle, Notification::of(&changes)));
+        let _ = self.shared.notifications.send((self.handle, Notification::of(&changes)));
         Ok(())
     }
 }

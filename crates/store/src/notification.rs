@@ -21,13 +21,13 @@ struct WireNotification {
 }
 
 impl Notification {
-    /// The notice of a commit.
+    /// The notification of a commit.
     pub fn of(changes: &ChangeSet) -> Self {
         Notification::Changed { wakes: changes.wakes.clone(), next_due: changes.next_due }
     }
 
-    /// The notice of a commit in a store where reads lock: includes ready tasks that the batch
-    /// locked but did not lease.
+    /// The notification of a commit in a store where reads lock: includes ready tasks that the
+    /// batch locked but did not lease.
     pub fn with_left(changes: &ChangeSet) -> Self {
         let mut wakes = changes.wakes.clone();
         for (wake, tasks) in &changes.left_ready {
@@ -47,7 +47,8 @@ impl Notification {
         if text.len() <= most_bytes { text } else { String::new() }
     }
 
-    /// Decodes a notice. An undecodable one, as of another version, is [`Notification::Anything`].
+    /// Decodes a notification. An undecodable one, as of another version, is
+    /// [`Notification::Anything`].
     pub fn decode(text: &str) -> Self {
         let Ok(WireNotification { wakes, next_due }) = serde_json::from_str(text) else {
             return Notification::Anything;
@@ -57,7 +58,7 @@ impl Notification {
     }
 }
 
-/// The notices for one receiver.
+/// The notifications for one receiver.
 #[derive(Debug)]
 pub struct Notifications {
     receiver: broadcast::Receiver<(u64, Notification)>,
@@ -65,18 +66,18 @@ pub struct Notifications {
 }
 
 impl Notifications {
-    /// Skips notices of the handle `own`.
+    /// Skips notifications of the handle `own`.
     pub fn new(receiver: broadcast::Receiver<(u64, Notification)>, own: u64) -> Self {
         Self { receiver, own }
     }
 
-    /// The next notice; none once the store is closed. A receiver that fell behind gets
+    /// The next notification; none once the store is closed. A receiver that fell behind gets
     /// [`Notification::Anything`].
     pub async fn next(&mut self) -> Option<Notification> {
         loop {
             match self.receiver.recv().await {
                 Ok((origin, _)) if origin == self.own => {}
-                Ok((_, notice)) => return Some(notice),
+                Ok((_, notification)) => return Some(notification),
                 Err(broadcast::error::RecvError::Lagged(_)) => return Some(Notification::Anything),
                 Err(broadcast::error::RecvError::Closed) => return None,
             }
@@ -95,9 +96,9 @@ mod tests {
         let wakes = BTreeMap::from([(wake("a", None), 2), (wake("b", route), 1)]);
         let next_due = Some(Timestamp::from_millis(5));
         let mut changes = ChangeSet { wakes, next_due, ..ChangeSet::default() };
-        let notice = Notification::of(&changes);
-        assert_eq!(Notification::decode(&notice.encode(1_000)), notice);
-        assert_eq!(Notification::with_left(&changes), notice);
+        let notification = Notification::of(&changes);
+        assert_eq!(Notification::decode(&notification.encode(1_000)), notification);
+        assert_eq!(Notification::with_left(&changes), notification);
         changes.left_ready.insert(wake("a", None), 3);
         let Notification::Changed { wakes, .. } = Notification::with_left(&changes) else {
             panic!()
@@ -106,7 +107,7 @@ mod tests {
         for other in ["", "{}", "{\"wakes\":7}"] {
             assert_eq!(Notification::decode(other), Notification::Anything, "{other}");
         }
-        assert_eq!(Notification::decode(&notice.encode(10)), Notification::Anything);
+        assert_eq!(Notification::decode(&notification.encode(10)), Notification::Anything);
         assert_eq!(
             Notification::decode(&Notification::Anything.encode(10)),
             Notification::Anything

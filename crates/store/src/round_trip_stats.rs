@@ -7,14 +7,14 @@ pub struct RoundTripStats {
     pub round_trips: u64,
 }
 
-/// Counts the traffic of a handle.
+/// Counts the round trips of a handle.
 #[derive(Debug, Default)]
-pub struct TrafficCounter {
+pub struct RoundTripCounter {
     statements: AtomicU64,
     round_trips: AtomicU64,
 }
 
-impl TrafficCounter {
+impl RoundTripCounter {
     /// Counts statements sent in one round trip.
     pub fn add(&self, statements: usize) {
         self.statements.fetch_add(statements as u64, Ordering::Relaxed);

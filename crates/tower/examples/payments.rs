@@ -28,7 +28,7 @@ struct Bank(Arc<AtomicU32>);
 
 impl ExternalService for Bank {
     type Request = Value;
-    type Answer = Value;
+    type Response = Value;
     type Error = String;
 
     async fn invoke(&self, call: &Call, payment: &Value) -> Result<Value, String> {

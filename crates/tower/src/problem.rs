@@ -21,7 +21,7 @@ pub(crate) enum Problem {
     ResponseTruncated,
     /// The stored response cannot be decoded.
     ResponseUnreadable,
-    Refused(Error),
+    Engine(Error),
 }
 
 /// What helps: a corrected request, a retry, or nothing.
@@ -43,12 +43,12 @@ impl Problem {
             Problem::ResponseUnreadable => "response_unreadable",
             Problem::ResponseTooLong => "response_too_long",
             Problem::ResponseTruncated => "response_truncated",
-            Problem::Refused(Error::Rejected(Rejection::Invalid { field, .. }))
+            Problem::Engine(Error::Rejected(Rejection::Invalid { field, .. }))
                 if *field == limits::IDEMPOTENCY_KEY.field =>
             {
                 "idempotency_key_invalid"
             }
-            Problem::Refused(error) => error.code(),
+            Problem::Engine(error) => error.code(),
         }
     }
 
@@ -63,8 +63,8 @@ impl Problem {
             Problem::ResponseTooLong => "the response exceeds the maximum length".into(),
             Problem::ResponseTruncated => "the response was truncated".into(),
             // Details of the store are not exposed to clients.
-            Problem::Refused(Error::Store(_)) => "the request store is unavailable".into(),
-            Problem::Refused(error) => error.to_string(),
+            Problem::Engine(Error::Store(_)) => "the request store is unavailable".into(),
+            Problem::Engine(error) => error.to_string(),
         }
     }
 
@@ -77,7 +77,7 @@ impl Problem {
             Problem::BodyTooLong => (StatusCode::PAYLOAD_TOO_LARGE, Recovery::Correctable),
             Problem::ResponseUnreadable | Problem::ResponseTooLong => bug,
             Problem::ResponseTruncated => (StatusCode::INTERNAL_SERVER_ERROR, Recovery::Transient),
-            Problem::Refused(Error::Rejected(rejection)) => match rejection {
+            Problem::Engine(Error::Rejected(rejection)) => match rejection {
                 Rejection::Invalid { .. } => bad,
                 Rejection::IdempotencyConflict => {
                     (StatusCode::UNPROCESSABLE_ENTITY, Recovery::Correctable)
@@ -93,24 +93,24 @@ impl Problem {
                 // The request took too long: a retry gets its result.
                 _ => (StatusCode::CONFLICT, Recovery::Transient),
             },
-            Problem::Refused(Error::TooLarge) => {
+            Problem::Engine(Error::TooLarge) => {
                 (StatusCode::PAYLOAD_TOO_LARGE, Recovery::Correctable)
             }
-            Problem::Refused(Error::Bug { .. } | Error::Payload(_)) => bug,
-            Problem::Refused(_) => (StatusCode::SERVICE_UNAVAILABLE, Recovery::Transient),
+            Problem::Engine(Error::Bug { .. } | Error::Payload(_)) => bug,
+            Problem::Engine(_) => (StatusCode::SERVICE_UNAVAILABLE, Recovery::Transient),
         }
     }
 
     /// In whole seconds, rounded up.
     fn retry_after(&self) -> Option<u64> {
         match self {
-            Problem::Refused(Error::Rejected(
+            Problem::Engine(Error::Rejected(
                 Rejection::IdempotencyInFlight { retry_after_ms }
                 | Rejection::RateLimited { retry_after_ms },
             )) => Some(retry_after_ms.div_ceil(1_000).max(1)),
             Problem::ResponseTruncated => Some(1),
             // Transient errors without a known delay.
-            Problem::Refused(error) if !matches!(error, Error::Rejected(_)) => {
+            Problem::Engine(error) if !matches!(error, Error::Rejected(_)) => {
                 matches!(self.kind().1, Recovery::Transient).then_some(1)
             }
             _ => None,

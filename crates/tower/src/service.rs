@@ -110,7 +110,7 @@ where
         Ok(RequestAdmission::Replay(stored)) => {
             return decode(&stored).map(Ok).ok_or(Problem::ResponseUnreadable);
         }
-        Err(refused) => return Err(Problem::Refused(refused)),
+        Err(rejected) => return Err(Problem::Engine(rejected)),
     };
     parts.extensions.insert(guard.context());
     let request = Request::from_parts(parts, Either::Left(Full::new(body)));
@@ -120,7 +120,7 @@ where
     match tokio::spawn(run).await {
         Ok(response) => response,
         Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
-        Err(_) => Err(Problem::Refused(windlass_engine::Error::ShuttingDown)),
+        Err(_) => Err(Problem::Engine(windlass_engine::Error::ShuttingDown)),
     }
 }
 
@@ -155,7 +155,7 @@ where
         if limits::PAYLOAD_BYTES.check(stored.bytes.len()).is_err() {
             return Err(too_long(guard, is_done).await);
         }
-        guard.complete(stored).await.map_err(Problem::Refused)?;
+        guard.complete(stored).await.map_err(Problem::Engine)?;
     } else {
         release(guard).await;
     }
@@ -174,7 +174,7 @@ async fn too_long(guard: RequestGuard, is_done: bool) -> Problem {
         return Problem::ResponseTooLong;
     }
     let stored = guard.complete(encode(&Problem::ResponseTooLong.to_response())).await;
-    stored.map_or_else(Problem::Refused, |()| Problem::ResponseTooLong)
+    stored.map_or_else(Problem::Engine, |()| Problem::ResponseTooLong)
 }
 
 async fn release(guard: RequestGuard) {

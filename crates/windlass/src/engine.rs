@@ -7,7 +7,7 @@ use windlass_engine::{Config, Error, WorkflowBuilder};
 use windlass_worker::Worker;
 use windlass_worker::workflow::{Workflow, name_of};
 
-use crate::store_url::{BadUrl, StoreUrl};
+use crate::store_url::{InvalidStoreUrl, StoreUrl};
 
 /// An engine with its own connection to a store. Clones share it.
 ///
@@ -19,7 +19,7 @@ pub struct Engine(windlass_engine::Engine);
 #[derive(Debug, ThisError)]
 pub enum OpenError {
     #[error(transparent)]
-    Url(#[from] BadUrl),
+    Url(#[from] InvalidStoreUrl),
     #[error(transparent)]
     Engine(#[from] Error),
 }

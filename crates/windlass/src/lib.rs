@@ -167,12 +167,12 @@ mod guide {
     mod approval {}
     #[doc = include_str!("../../../docs/guide/callback.md")]
     mod callback {}
-    #[doc = include_str!("../../../docs/guide/gather.md")]
-    mod gather {}
+    #[doc = include_str!("../../../docs/guide/children.md")]
+    mod guide_children {}
     #[doc = include_str!("../../../docs/guide/payment.md")]
     mod payment {}
-    #[doc = include_str!("../../../docs/guide/downstream.md")]
-    mod downstream {}
+    #[doc = include_str!("../../../docs/guide/external-services.md")]
+    mod external_services {}
     #[doc = include_str!("../../../docs/learn/workflows.md")]
     mod workflows {}
     #[doc = include_str!("../../../docs/guide/saga.md")]
@@ -181,8 +181,8 @@ mod guide {
     mod workflow_approval {}
     #[doc = include_str!("../../../docs/guide/fan-out.md")]
     mod workflow_fan_out {}
-    #[doc = include_str!("../../../docs/guide/forever.md")]
-    mod workflow_forever {}
+    #[doc = include_str!("../../../docs/guide/continue-as-new.md")]
+    mod continue_as_new {}
     #[doc = include_str!("../../../docs/guide/agent.md")]
     mod workflow_agent {}
     #[doc = include_str!("../../../docs/guide/upgrade-workflow.md")]
@@ -195,7 +195,7 @@ mod guide {
 mod guarantees {}
 
 pub use engine::{Engine, OpenError};
-pub use store_url::{BadUrl, Secret, StoreUrl};
+pub use store_url::{InvalidStoreUrl, Secret, StoreUrl};
 
 pub use windlass_core::Worker as RegisteredWorker;
 pub use windlass_core::command::{
@@ -215,10 +215,10 @@ pub use windlass_core::{
 pub use windlass_core::{Secret as SigningSecret, Token, WaitpointState};
 pub use windlass_engine::{
     AdmitError, AdmittedResponse, BulkDelete, BulkDeleted, Call, Claimed, CommandResults, Config,
-    DurableSubscription, EffectCall, EffectError, Error, Events, ExternalService, Filter, Input,
-    KeyInfo, Lookup, OnInFlight, ReceivedMessage, RequestAdmission, RequestContext, RequestGuard,
-    RequestPolicy, RequestScope, SignalBuilder, Stats, Status, Subscription, Suspended,
-    TaskBuilder, TaskFilter, TaskHandle, WorkflowBuilder, WorkflowHandle,
+    DurableSubscription, EffectCall, EffectError, Error, EventFilter, Events, ExternalService,
+    Input, Lookup, OnInFlight, ReceivedMessage, RequestAdmission, RequestContext, RequestGuard,
+    RequestPolicy, RequestScope, SignalBuilder, SigningKeyInfo, Stats, Status, Subscription,
+    Suspended, TaskBuilder, TaskFilter, TaskHandle, WorkflowBuilder, WorkflowHandle,
 };
 pub use windlass_store::{Clock, Description, StoreError, SystemClock};
 pub use windlass_worker::workflow::StepError;

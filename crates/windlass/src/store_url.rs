@@ -22,13 +22,13 @@ pub struct Secret(String);
 
 impl Secret {
     /// The URL with the password.
-    pub fn reveal(&self) -> &str {
+    pub fn expose_secret(&self) -> &str {
         &self.0
     }
 }
 
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum BadUrl {
+pub enum InvalidStoreUrl {
     #[error(
         "a store is sqlite://PATH (sqlite:///absolute, sqlite://relative), postgres:// or memory:"
     )]
@@ -40,24 +40,24 @@ pub enum BadUrl {
 }
 
 impl FromStr for StoreUrl {
-    type Err = BadUrl;
+    type Err = InvalidStoreUrl;
 
-    fn from_str(text: &str) -> Result<Self, BadUrl> {
+    fn from_str(text: &str) -> Result<Self, InvalidStoreUrl> {
         if matches!(text, "memory:" | "memory://") {
             return Ok(StoreUrl::Memory);
         }
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
             let fault = |error: StoreError| match error {
-                StoreError::Refused(why) => BadUrl::Postgres(why.to_string()),
-                other => BadUrl::Postgres(other.to_string()),
+                StoreError::Rejected(why) => InvalidStoreUrl::Postgres(why.to_string()),
+                other => InvalidStoreUrl::Postgres(other.to_string()),
             };
             windlass_store_postgres::Options::parse(text).map_err(fault)?;
             return Ok(StoreUrl::Postgres(Secret(text.to_owned())));
         }
         match text.strip_prefix("sqlite://") {
-            Some("") => Err(BadUrl::NoPath),
+            Some("") => Err(InvalidStoreUrl::NoPath),
             Some(path) => Ok(StoreUrl::Sqlite(PathBuf::from(path))),
-            None => Err(BadUrl::UnknownScheme),
+            None => Err(InvalidStoreUrl::UnknownScheme),
         }
     }
 }
@@ -159,16 +159,16 @@ mod tests {
             ("sqlite://a.db", Ok(StoreUrl::Sqlite("a.db".into()))),
             ("postgres://a@b/c", secret("postgres://a@b/c")),
             ("postgresql://a@b/c", secret("postgresql://a@b/c")),
-            ("sqlite://", Err(BadUrl::NoPath)),
+            ("sqlite://", Err(InvalidStoreUrl::NoPath)),
             (
                 "postgres://a@b/c?connections=none",
-                Err(BadUrl::Postgres(
+                Err(InvalidStoreUrl::Postgres(
                     "\"connections=none\" in the URL of the database: this is a number from 1 on"
                         .into(),
                 )),
             ),
-            ("mysql://x", Err(BadUrl::UnknownScheme)),
-            ("/tmp/a.db", Err(BadUrl::UnknownScheme)),
+            ("mysql://x", Err(InvalidStoreUrl::UnknownScheme)),
+            ("/tmp/a.db", Err(InvalidStoreUrl::UnknownScheme)),
         ] {
             assert_eq!(text.parse(), expected, "{text}");
         }

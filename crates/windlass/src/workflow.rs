@@ -36,8 +36,8 @@ pub use windlass_core::{
     WorkflowProperty, WorkflowState,
 };
 pub use windlass_worker::workflow::{
-    Activity, AnonymousFunction, Cancelled, Child, DetachedWorkflow, Either, ExecutionStart, Info,
-    Join, LocalActivity, MAX_CARRIED_SIGNALS, Nondeterminism, OneOf3, OneOf4, OneOf5, OneOf6,
+    Activity, AnonymousFunction, Cancellation, Child, DetachedWorkflow, Either, ExecutionStart,
+    Info, Join, LocalActivity, MAX_CARRIED_SIGNALS, Nondeterminism, OneOf3, OneOf4, OneOf5, OneOf6,
     OneOf7, OneOf8, ReplayStep, Select, SignalStream, SignalWait, Signature, Step, StepError,
     TryJoin, UnreadSignal, Workflow, WorkflowDefinition, testing,
 };

@@ -132,7 +132,7 @@ impl Attempt {
                     return Ok(Outcome::Settled(Settled::Completed));
                 }
                 SpeculativeOutcome::Unfinished(speculative) => unfinished = Some(speculative),
-                SpeculativeOutcome::Refused => {}
+                SpeculativeOutcome::Rejected => {}
             }
         }
         let request = self.state.worker.leases.request();
@@ -277,7 +277,7 @@ impl Attempt {
         let (task, kind) = (&self.claimed.task.id, &self.claimed.task.kind);
         tracing::warn!(%task, %kind, "no handler for this kind: task snoozed");
         let reason = format!("this worker has no handler for {kind}");
-        self.settle(SettleRequest::Snooze { pause: UNKNOWN_KIND_DELAY, reason }).await
+        self.settle(SettleRequest::Snooze { delay: UNKNOWN_KIND_DELAY, reason }).await
     }
 
     /// Stops the handler and releases its task. A result that it returns by then is committed.

@@ -36,7 +36,7 @@ pub enum SettleRequest {
     Release,
     /// Snooze the task; the attempt is not counted.
     Snooze {
-        pause: Duration,
+        delay: Duration,
         reason: String,
     },
     /// Wait for the children of the task; the same attempt resumes after that.
@@ -51,7 +51,7 @@ pub enum SettleResult {
     /// The request is committed.
     Settled,
     /// The request was rejected, for example because the task was cancelled meanwhile.
-    Refused(Error),
+    Rejected(Error),
     /// The lease expired before there was a response. The request may be committed or not.
     LeaseExpired,
     /// The lease was lost while the handler ran. The handler was stopped; nothing was requested.
@@ -67,7 +67,7 @@ impl SettleResult {
     pub fn code(&self) -> Option<&'static str> {
         match self {
             SettleResult::Settled => None,
-            SettleResult::Refused(error) => Some(error.code()),
+            SettleResult::Rejected(error) => Some(error.code()),
             SettleResult::LeaseExpired => Some("lease_expired"),
             SettleResult::Lost(rejection) => Some(rejection.code()),
         }
@@ -78,7 +78,7 @@ impl fmt::Display for SettleResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SettleResult::Settled => f.write_str("settled"),
-            SettleResult::Refused(error) => error.fmt(f),
+            SettleResult::Rejected(error) => error.fmt(f),
             SettleResult::LeaseExpired => {
                 f.write_str("the lease expired before it could be settled")
             }
@@ -93,8 +93,8 @@ impl SettleRequest {
             Ok(result) => SettleRequest::Complete(result),
             Err(failure) if failure.waiting_for_children() => SettleRequest::WaitChildren,
             Err(failure) if failure.is_suspended() => SettleRequest::Suspend,
-            Err(failure) => match failure.pause() {
-                Some(pause) => SettleRequest::Snooze { pause, reason: failure.reason().to_owned() },
+            Err(failure) => match failure.delay() {
+                Some(delay) => SettleRequest::Snooze { delay, reason: failure.reason().to_owned() },
                 None => SettleRequest::Fail(failure),
             },
         }
@@ -106,8 +106,8 @@ impl SettleRequest {
             SettleRequest::Complete(result) => Complete { fence, result: result.clone() }.into(),
             SettleRequest::Fail(failure) => failure.clone().into_command(fence).into(),
             SettleRequest::Release => Release { fence }.into(),
-            SettleRequest::Snooze { pause, .. } => {
-                let delay_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+            SettleRequest::Snooze { delay, .. } => {
+                let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
                 Snooze { fence, delay_ms }.into()
             }
             SettleRequest::WaitChildren => WaitChildren { fence }.into(),

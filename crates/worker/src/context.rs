@@ -88,8 +88,8 @@ impl Context {
     }
 
     /// The number of times the task was replayed.
-    pub fn generation(&self) -> u32 {
-        self.0.task.generation
+    pub fn execution(&self) -> u32 {
+        self.0.task.execution
     }
 
     /// The number of this attempt, starting at 1.
@@ -152,20 +152,20 @@ impl Context {
         if counts.open > 0 { Err(Failure::wait_children()) } else { Ok(counts) }
     }
 
-    /// The id of the child with this name. Ids are distinct across names and generations.
+    /// The id of the child with this name. Ids are distinct across names and executions.
     fn child_key(&self, name: &str) -> TaskKey {
         let task = &self.0.task;
         let name = name.replace('%', "%25").replace('/', "%2F").replace('~', "%7E");
-        let id = match task.generation {
+        let id = match task.execution {
             0 => format!("{}/{name}", task.id),
-            generation => format!("{}/{name}~{generation}", task.id),
+            execution => format!("{}/{name}~{execution}", task.id),
         };
         TaskKey::new(&task.tenant, &id.into())
     }
 
-    /// A failure that retries the task after `pause`, while attempts are left.
-    pub fn retry_after(&self, pause: Duration, reason: impl fmt::Display) -> Failure {
-        Failure::retry_after(reason, pause)
+    /// A failure that retries the task after `delay`, while attempts are left.
+    pub fn retry_after(&self, delay: Duration, reason: impl fmt::Display) -> Failure {
+        Failure::retry_after(reason, delay)
     }
 
     /// A failure that is never retried.

@@ -35,7 +35,7 @@ pub struct Failure {
     reason: String,
     retry: Retry,
     /// How long the task is snoozed instead.
-    pause: Option<Duration>,
+    delay: Option<Duration>,
     /// Whether the task waits for its children instead.
     waits: bool,
     /// Not a failure: the task is suspended, and this run of its handler is over.
@@ -53,10 +53,10 @@ impl Failure {
         Self::new(FailureClass::Permanent, &reason, Retry::Policy)
     }
 
-    /// Retries after `pause` instead of the policy's backoff, while attempts are left.
-    pub fn retry_after(reason: impl fmt::Display, pause: Duration) -> Self {
+    /// Retries after `delay` instead of the policy's backoff, while attempts are left.
+    pub fn retry_after(reason: impl fmt::Display, delay: Duration) -> Self {
         let most_ms = u64::try_from(limits::BACKOFF_MS.max).unwrap_or(u64::MAX);
-        let ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX).min(most_ms);
+        let ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX).min(most_ms);
         Self::new(FailureClass::Transient, &reason, Retry::After { ms })
     }
 
@@ -65,12 +65,12 @@ impl Failure {
         Self::new(FailureClass::Permanent, &reason, Retry::Never)
     }
 
-    /// Snoozes the task for `pause`, for example because a dependency of the handler is
+    /// Snoozes the task for `delay`, for example because a dependency of the handler is
     /// unavailable. The attempt is not counted.
-    pub fn snooze(reason: impl fmt::Display, pause: Duration) -> Self {
+    pub fn snooze(reason: impl fmt::Display, delay: Duration) -> Self {
         let most_ms = u64::try_from(limits::DELAY_MS.max).unwrap_or(u64::MAX);
-        let pause = pause.min(Duration::from_millis(most_ms));
-        Self { pause: Some(pause), ..Self::transient(reason) }
+        let delay = delay.min(Duration::from_millis(most_ms));
+        Self { delay: Some(delay), ..Self::transient(reason) }
     }
 
     /// Not a failure: the task waits for its open children.
@@ -106,8 +106,8 @@ impl Failure {
     }
 
     /// How long the task is snoozed, if it is.
-    pub fn pause(&self) -> Option<Duration> {
-        self.pause
+    pub fn delay(&self) -> Option<Duration> {
+        self.delay
     }
 
     /// The backoff before the next attempt, if any, for attempts that the engine does not schedule.
@@ -131,7 +131,7 @@ impl Failure {
 
     fn new(class: FailureClass, reason: &dyn fmt::Display, retry: Retry) -> Self {
         let reason = fitting(reason.to_string());
-        Self { class, reason, retry, pause: None, waits: false, suspended: false }
+        Self { class, reason, retry, delay: None, waits: false, suspended: false }
     }
 }
 
@@ -192,7 +192,7 @@ mod tests {
         let failure = Failure::retry_after("no", Duration::MAX);
         let Retry::After { ms } = failure.retry() else { panic!("{failure:?}") };
         assert!(limits::BACKOFF_MS.check(ms).is_ok());
-        let pause = Failure::snooze("no", Duration::MAX).pause().unwrap();
-        assert!(limits::DELAY_MS.check(pause.as_millis()).is_ok());
+        let delay = Failure::snooze("no", Duration::MAX).delay().unwrap();
+        assert!(limits::DELAY_MS.check(delay.as_millis()).is_ok());
     }
 }

@@ -73,10 +73,10 @@ pub(crate) fn encode<O: Serialize + ?Sized>(output: &O) -> Handled {
 /// Fails the attempt if its result is too large.
 fn fitting(result: Option<Payload>) -> Handled {
     if let Some(payload) = &result
-        && let Err(refusal) = payload.check()
+        && let Err(rejection) = payload.check()
     {
         let bytes = payload.bytes.len();
-        return Err(Failure::permanent(format!("a result of {bytes} bytes: {refusal}")));
+        return Err(Failure::permanent(format!("a result of {bytes} bytes: {rejection}")));
     }
     Ok(result)
 }

@@ -193,7 +193,7 @@ impl Lease {
         let lease_ms = u64::try_from(self.length.as_millis()).unwrap_or(u64::MAX);
         let renew = Renew { fence: self.fence.clone(), lease_ms };
         let results = self.engine.submit_timed(vec![renew.into()]).await?;
-        results.each.into_iter().collect::<Result<Vec<Outcome>, Error>>()?;
+        results.results.into_iter().collect::<Result<Vec<Outcome>, Error>>()?;
         Ok(results.batch_began)
     }
 
@@ -227,11 +227,11 @@ impl Lease {
         let mut pause = RetryDelay::default();
         while Instant::now() < self.deadline() {
             let renewal = async {
-                let CommandResults { each, batch_began } =
+                let CommandResults { results, batch_began } =
                     self.engine.submit_timed(commands.clone()).await?;
-                let mut each = each.into_iter();
-                let first = each.next().unwrap_or(Err(Error::OutcomeUnknown))?;
-                Ok(SettledWith { first, second: each.next(), batch_began })
+                let mut results = results.into_iter();
+                let first = results.next().unwrap_or(Err(Error::OutcomeUnknown))?;
+                Ok(SettledWith { first, second: results.next(), batch_began })
             };
             // A settle that was sent before the deadline counts if its batch began in time. No
             // code acts under the lease meanwhile, so it is safe to wait for its response.
@@ -253,7 +253,7 @@ impl Lease {
                     } else {
                         tracing::warn!(%task, %error, "settle rejected");
                     }
-                    return Err(SettleResult::Refused(error));
+                    return Err(SettleResult::Rejected(error));
                 }
                 Err(_) => break,
             }
@@ -323,7 +323,7 @@ fn ends_lease(rejection: &Rejection) -> bool {
 }
 
 /// Whether a worker retries a request while it holds the lease, which bounds the retries. Every
-/// error of the store counts: a statement timeout, for example, is reported as a refused change.
+/// error of the store counts: a statement timeout, for example, is reported as a rejected change.
 pub(crate) fn is_retryable_under_lease(error: &Error) -> bool {
     error.is_retryable() || matches!(error, Error::Store(_))
 }

@@ -60,7 +60,7 @@ impl LeaseRegistry {
         limits::HELD_LEASES.check(state.held.len()).ok()?;
         Some(HeldLeases {
             instance: self.instance,
-            answered_below: state.in_flight.first().copied().unwrap_or(state.next),
+            responded_below: state.in_flight.first().copied().unwrap_or(state.next),
             leases: state.held.clone(),
         })
     }
@@ -105,7 +105,7 @@ mod tests {
     fn reported(registry: &LeaseRegistry) -> (u64, Vec<(String, u64)>) {
         let report = registry.report().expect("it is within the limit");
         let leases = report.leases.iter().map(|(task, epoch)| (task.to_string(), *epoch));
-        (report.answered_below, leases.collect())
+        (report.responded_below, leases.collect())
     }
 
     #[test]

@@ -4,10 +4,10 @@ use windlass_core::{Execution, HistoryPayload, PayloadKey, Task};
 use windlass_engine::{Engine, Error, Input, WorkflowHandle};
 
 use crate::turn_commit::encode_error;
-use crate::workflow::testing::Recorded;
+use crate::workflow::testing::RecordedExecution;
 use crate::workflow::{Carryover, ExecutionStart};
 
-impl Recorded {
+impl RecordedExecution {
     /// The retained executions of a workflow, in order, the current one last. They are all that is
     /// needed to check code against them.
     ///
@@ -16,7 +16,7 @@ impl Recorded {
     /// # use windlass_engine::{Config, Engine};
     /// # use windlass_store::MemoryStore;
     /// # use windlass_worker::Worker;
-    /// use windlass_worker::workflow::testing::{Recorded, replay_check};
+    /// use windlass_worker::workflow::testing::{RecordedExecution, replay_check};
     /// use windlass_worker::workflow::{StepError, Workflow};
     ///
     /// async fn countdown(ctx: Workflow, n: u32) -> Result<u32, StepError> {
@@ -33,9 +33,9 @@ impl Recorded {
     /// let handle = engine.start_workflow_kind::<u32>("countdown", &2).await?;
     /// assert_eq!(handle.result().await?, 2);
     ///
-    /// let recorded = Recorded::of(&handle).await?;
+    /// let recorded = RecordedExecution::of(&handle).await?;
     /// let text = serde_json::to_string(&recorded)?; // for a file beside the test
-    /// let recorded: Vec<Recorded> = serde_json::from_str(&text)?;
+    /// let recorded: Vec<RecordedExecution> = serde_json::from_str(&text)?;
     /// assert_eq!(recorded.len(), 3);
     /// for execution in &recorded {
     ///     replay_check(countdown, execution)?;
@@ -49,22 +49,22 @@ impl Recorded {
         let task = workflow.info().await?;
         let mut all = Vec::new();
         for execution in workflow.executions().await? {
-            if execution.number < task.generation {
-                all.push(Self::of_past(engine, &task, &execution).await?);
+            if execution.number < task.execution {
+                all.push(Self::of_past_execution(engine, &task, &execution).await?);
             }
         }
-        all.push(Self::of_present(engine, &task).await?);
+        all.push(Self::of_current_execution(engine, &task).await?);
         Ok(all)
     }
 
     /// The current execution of a workflow.
-    pub async fn of_present(engine: &Engine, task: &Task) -> Result<Self, Error> {
+    pub async fn of_current_execution(engine: &Engine, task: &Task) -> Result<Self, Error> {
         let begin = begin(engine, task, &stored(task.input_key())).await?;
         Ok(Self { begin, rows: engine.history(task, 0).await? })
     }
 
     /// An earlier execution of a workflow.
-    pub async fn of_past(
+    pub async fn of_past_execution(
         engine: &Engine,
         task: &Task,
         execution: &Execution,
@@ -87,7 +87,7 @@ pub(crate) async fn begin(
     task: &Task,
     input: &Input,
 ) -> Result<ExecutionStart, Error> {
-    let begin = begin_at(engine, task, task.generation, input, task.carried_key()).await?;
+    let begin = begin_at(engine, task, task.execution, input, task.carried_key()).await?;
     let state = task.workflow.as_deref();
     Ok(ExecutionStart {
         version: state.and_then(|state| state.version.clone()),

@@ -36,7 +36,7 @@ pub(crate) enum SpeculativeOutcome {
     /// It needs a lease of the workflow before it can end.
     Unfinished(Box<SpeculativeTurn>),
     /// It was rejected, for example because another worker committed a turn.
-    Refused,
+    Rejected,
 }
 
 impl SpeculativeTurn {
@@ -52,11 +52,11 @@ impl SpeculativeTurn {
         let workflow = TaskKey::new(&activity.tenant, parent);
         let (mut instance, from) = state.worker.cache.take_settled(&workflow)?;
         let outcome = StepOutcome::Completed { result: result.clone().map(HistoryPayload) };
-        let arrival = WorkflowInput::StepCompletion { step, outcome };
-        let input = PendingInput { seq: Message::of_step(step), arrival: arrival.clone() };
+        let completion = WorkflowInput::StepCompletion { step, outcome };
+        let input = PendingInput { seq: Message::of_step(step), input: completion.clone() };
         instance.set_attempt(1);
         // The regular turn that replaces it finds and reports the same failure.
-        let turn = instance.turn(state.worker.engine.now(), vec![arrival]).ok()?;
+        let turn = instance.turn(state.worker.engine.now(), vec![completion]).ok()?;
         Some(Self { workflow, from, instance, turn, input })
     }
 
@@ -83,13 +83,13 @@ impl SpeculativeTurn {
         let after = Position { epoch: fence.epoch, ..from.after(1) };
         let prepared = turn_commit(fence, from.turns, &instance, finished, input.seq);
         let prepared = prepared.and_then(|commit| commit.command(state, may_chain));
-        let Ok((turn, mut eager_slots)) = prepared else { return Ok(SpeculativeOutcome::Refused) };
-        let consume = state.worker.claim_granted(workflow.clone(), eager_slots.request());
+        let Ok((turn, mut eager_slots)) = prepared else { return Ok(SpeculativeOutcome::Rejected) };
+        let claim = state.worker.claim_granted(workflow.clone(), eager_slots.request());
         let cache = &state.worker.cache;
         if waits {
             cache.insert(workflow.clone(), after, instance);
         }
-        match lease.settle_timed(CompleteAndCommitTurn { complete, consume, turn }.into()).await {
+        match lease.settle_timed(CompleteAndCommitTurn { complete, claim, turn }.into()).await {
             Ok((Outcome::TurnCommitted { claimed, lease_kept }, began)) => {
                 let eager_activities = eager_slots.filled(claimed, began);
                 if lease_kept.is_none() {
@@ -103,9 +103,9 @@ impl SpeculativeTurn {
                 Ok(SpeculativeOutcome::Committed { eager_activities, turn })
             }
             Ok((other, _)) => unreachable!("a turn is not answered with {other:?}"),
-            Err(SettleResult::Refused(Error::Rejected(_))) => {
+            Err(SettleResult::Rejected(Error::Rejected(_))) => {
                 drop(cache.take_at(&workflow, after));
-                Ok(SpeculativeOutcome::Refused)
+                Ok(SpeculativeOutcome::Rejected)
             }
             Err(error) => {
                 drop(cache.take_at(&workflow, after));
@@ -131,7 +131,7 @@ fn turn_commit(
 ) -> Result<TurnCommit, Error> {
     let CompletedTurn { mut parts, state, .. } = finished;
     let values = if state.continues_as_new() { instance.values() } else { BTreeMap::new() };
-    let then = turn_end(state, values)?;
+    let end = turn_end(state, values)?;
     let (part, next_step) = (parts.pop(), instance.next_step());
-    Ok(TurnCommit { fence, turn, part, taken: vec![seq], next_step, then })
+    Ok(TurnCommit { fence, turn, part, consumed: vec![seq], next_step, end })
 }

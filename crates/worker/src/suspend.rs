@@ -15,14 +15,14 @@ use crate::wait_for::WaitFor;
 impl Context {
     /// Creates a waitpoint of this task with this name, and the token that completes it. A repeated
     /// call, also in a later attempt, returns the same waitpoint, until it has expired unused or
-    /// its message was consumed with [`Context::take`]; then the call creates another one with a
+    /// its message was consumed with [`Context::consume`]; then the call creates another one with a
     /// different token. So does a replay of the task.
     pub async fn waitpoint(
         &self,
         name: &str,
         expires: Duration,
     ) -> Result<CreatedWaitpoint, Error> {
-        let id = WaitpointId::of_task(&self.key(), self.generation(), name);
+        let id = WaitpointId::of_task(&self.key(), self.execution(), name);
         self.engine().create_held_waitpoint(&self.fence(), id, expires).await
     }
 
@@ -90,11 +90,11 @@ impl Context {
     }
 
     /// Consumes messages, so that no later attempt sees them again.
-    pub async fn take(&self, messages: &[ReceivedMessage]) -> Result<(), Error> {
+    pub async fn consume(&self, messages: &[ReceivedMessage]) -> Result<(), Error> {
         let seqs: Vec<u64> = messages.iter().map(|received| received.message.seq).collect();
         if seqs.is_empty() {
             return Ok(());
         }
-        self.engine().take_messages(&self.fence(), seqs).await.map(drop)
+        self.engine().consume_messages(&self.fence(), seqs).await.map(drop)
     }
 }

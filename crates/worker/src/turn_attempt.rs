@@ -62,7 +62,7 @@ enum TurnStop {
     /// Its code failed the turn, or does not match the history.
     Broken(TurnFailure),
     /// The commit was rejected as invalid.
-    Refused(Rejection),
+    Rejected(Rejection),
     /// Stored data is damaged, or reading it failed.
     Failed(Error),
     /// There is more to do, which is left to another lease.
@@ -144,7 +144,7 @@ impl TurnAttempt {
                 tracing::error!(%task, kind = %self.task.kind, %failure, "workflow turn failed");
                 self.snooze(BROKEN_DELAY, &failure.to_string()).await;
             }
-            TurnStop::Refused(rejection) => {
+            TurnStop::Rejected(rejection) => {
                 let kind = &self.task.kind;
                 tracing::error!(%task, %kind, %rejection, "workflow turn rejected");
                 self.snooze(BROKEN_DELAY, &format!("turn rejected: {rejection}")).await;
@@ -217,9 +217,9 @@ impl TurnAttempt {
             let (turn, inputs) = match in_progress.take() {
                 Some((turn, inputs)) => (Ok(turn), inputs),
                 None => match self.pending_inputs(&task).await {
-                    Ok(inputs) => {
-                        let arrivals = inputs.iter().map(|input| input.arrival.clone()).collect();
-                        (instance.turn(now, arrivals), inputs)
+                    Ok(pending) => {
+                        let inputs = pending.iter().map(|pending| pending.input.clone()).collect();
+                        (instance.turn(now, inputs), pending)
                     }
                     Err(error) => return TurnStop::Failed(error),
                 },
@@ -327,10 +327,10 @@ impl TurnAttempt {
                             TurnEffects::access(&self.worker().engine, self.lease.fence());
                         locals.spawn(local.with_effect_access(effects));
                     }
-                    let Some(Ok(arrival)) = locals.join_next().await else {
+                    let Some(Ok(input)) = locals.join_next().await else {
                         return Err(TurnFailure::NonWorkflowAwait);
                     };
-                    turn = instance.resume(vec![arrival])?;
+                    turn = instance.resume(vec![input])?;
                 }
             }
         }
@@ -346,9 +346,9 @@ impl TurnAttempt {
         next_step: u64,
     ) -> Result<Option<Arc<Task>>, TurnStop> {
         let CompletedTurn { parts, delivered, state, has_more } = finished;
-        let mut taken: Vec<u64> =
+        let mut consumed: Vec<u64> =
             inputs[..delivered.min(inputs.len())].iter().map(|c| c.seq).collect();
-        let then = if has_more {
+        let end = if has_more {
             TurnEnd::MoreParts
         } else {
             turn_end(state, values).map_err(TurnStop::Failed)?
@@ -358,12 +358,14 @@ impl TurnAttempt {
         let last = if parts.is_empty() { None } else { parts.pop().flatten() };
         let fence = self.lease.fence();
         for part in parts {
-            let (fence, taken) = (fence.clone(), std::mem::take(&mut taken));
-            let then = TurnEnd::MoreParts;
-            self.commit_part(TurnCommit { fence, turn: row, part, taken, next_step, then }).await?;
+            let (fence, consumed) = (fence.clone(), std::mem::take(&mut consumed));
+            let end = TurnEnd::MoreParts;
+            self.commit_part(TurnCommit { fence, turn: row, part, consumed, next_step, end })
+                .await?;
             row += 1;
         }
-        self.commit_part(TurnCommit { fence, turn: row, part: last, taken, next_step, then }).await
+        self.commit_part(TurnCommit { fence, turn: row, part: last, consumed, next_step, end })
+            .await
     }
 
     async fn commit_part(&self, commit: TurnCommit) -> Result<Option<Arc<Task>>, TurnStop> {
@@ -371,7 +373,7 @@ impl TurnAttempt {
         let (commit, mut eager_slots) = prepared.map_err(TurnStop::Failed)?;
         let after = Position {
             turns: commit.turn + u32::from(commit.row.is_some()),
-            generation: self.task.generation,
+            execution: self.task.execution,
             epoch: commit.fence.epoch,
         };
         self.is_settling.store(true, Ordering::Relaxed);
@@ -389,8 +391,8 @@ impl TurnAttempt {
                 Ok(lease_kept)
             }
             Ok((other, _)) => unreachable!("a turn is not settled with {other:?}"),
-            Err(SettleResult::Refused(Error::Rejected(rejection @ Rejection::Invalid { .. }))) => {
-                Err(TurnStop::Refused(rejection))
+            Err(SettleResult::Rejected(Error::Rejected(rejection @ Rejection::Invalid { .. }))) => {
+                Err(TurnStop::Rejected(rejection))
             }
             Err(answer) => {
                 tracing::warn!(task = %self.task.id, %answer, "workflow turn commit failed");

@@ -25,9 +25,9 @@ pub(crate) struct TurnCommit {
     /// The number of its row, if it has one.
     pub(crate) turn: u32,
     pub(crate) part: Option<TurnPart>,
-    pub(crate) taken: Vec<u64>,
+    pub(crate) consumed: Vec<u64>,
     pub(crate) next_step: u64,
-    pub(crate) then: TurnEnd,
+    pub(crate) end: TurnEnd,
 }
 
 /// Slots for the eager activities of a turn, with their inputs.
@@ -68,10 +68,10 @@ impl TurnCommit {
             fence: self.fence,
             turn: self.turn,
             row: row.map(|row| Payload::new("application/json", row)),
-            taken: self.taken,
+            consumed: self.consumed,
             commands,
             next_step: self.next_step,
-            then: self.then,
+            end: self.end,
             sticky_ms: is_sticky.then_some(STICKY_MS),
             eager: eager_slots.claim(&state.worker),
             metadata: None,

@@ -23,8 +23,8 @@ impl WaitFor {
     }
 
     /// This duration only.
-    pub fn elapsed(pause: Duration) -> Self {
-        Self::from(Condition::Timeout).timeout(pause, OnTimeout::Resume)
+    pub fn elapsed(delay: Duration) -> Self {
+        Self::from(Condition::Timeout).timeout(delay, OnTimeout::Resume)
     }
 
     /// The reason of the wait, shown to people and in lists.
@@ -34,9 +34,9 @@ impl WaitFor {
     }
 
     /// Limits the wait; `then` says what happens after that.
-    pub fn timeout(mut self, after: Duration, then: OnTimeout) -> Self {
+    pub fn timeout(mut self, after: Duration, action: OnTimeout) -> Self {
         let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-        self.timeout = Some(SuspendTimeout { after_ms, then });
+        self.timeout = Some(SuspendTimeout { after_ms, action });
         self
     }
 }

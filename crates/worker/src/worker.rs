@@ -102,8 +102,8 @@ impl Worker {
     where
         C: Into<String>,
     {
-        let sessions = self.claim.offer.accepts_sessions();
-        self.claim.offer.capabilities = capabilities.into_iter().map(Into::into).collect();
+        let sessions = self.claim.capabilities.accepts_sessions();
+        self.claim.capabilities.names = capabilities.into_iter().map(Into::into).collect();
         if sessions { self.sessions() } else { self }
     }
 
@@ -111,7 +111,7 @@ impl Worker {
     /// the session: its tasks run at that worker until none has run there for a minute.
     #[must_use]
     pub fn sessions(mut self) -> Self {
-        self.claim.offer.capabilities.insert(SESSIONS.to_owned());
+        self.claim.capabilities.names.insert(SESSIONS.to_owned());
         self
     }
 
@@ -135,7 +135,7 @@ impl Worker {
 
     #[must_use]
     pub fn tags(mut self, tags: TagFilter) -> Self {
-        self.claim.offer.tags = tags;
+        self.claim.capabilities.tags = tags;
         self
     }
 
@@ -383,7 +383,7 @@ impl Worker {
         if let Some(rejection) = self.rejected {
             return Err(rejection.into());
         }
-        self.claim.offer.capabilities.extend(self.definitions.capabilities());
+        self.claim.capabilities.names.extend(self.definitions.capabilities());
         self.claim.check()?;
         for kind in self.handlers.keys() {
             limits::KIND.check(kind.as_str())?;
@@ -438,9 +438,9 @@ impl Worker {
 
     /// Whether this worker can run a task that a workflow creates.
     pub(crate) fn runs(&self, task: &NewTask) -> bool {
-        let Claim { lanes, offer, .. } = &self.claim;
+        let Claim { lanes, capabilities, .. } = &self.claim;
         let lane = lanes.contains(&task.lane);
-        lane && self.handlers.contains_key(&task.kind) && offer.meets(&task.route())
+        lane && self.handlers.contains_key(&task.kind) && capabilities.meets(&task.route())
     }
 
     pub(crate) fn lease_length(&self) -> Duration {

@@ -47,7 +47,7 @@ impl WorkerHeartbeat {
             tenant: claim.tenant.clone(),
             id: claim.worker.clone(),
             lanes: claim.lanes.iter().cloned().collect(),
-            offer: claim.offer.clone(),
+            capabilities: claim.capabilities.clone(),
             heartbeat_interval_ms: u64::try_from(worker.heartbeat_interval.as_millis())
                 .unwrap_or(u64::MAX),
             held: None,

@@ -40,7 +40,7 @@ struct Entry {
 /// A position in the history of a workflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
-    pub(crate) generation: u32,
+    pub(crate) execution: u32,
     /// The number of rows.
     pub(crate) turns: u32,
     /// Of the lease that wrote the last row: another worker may have written a different one.
@@ -51,7 +51,7 @@ impl Position {
     pub(crate) fn of(task: &Task) -> Option<Self> {
         let turns = task.workflow.as_ref()?.turns;
         let epoch = task.last_settle.as_ref().map_or(0, |settle| settle.epoch);
-        Some(Self { generation: task.generation, turns, epoch })
+        Some(Self { execution: task.execution, turns, epoch })
     }
 
     /// The position this many rows later.
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::workflow::{ExecutionStart, StepError, Workflow, WorkflowDefinition};
 
-    const AT: Position = Position { generation: 0, turns: 1, epoch: 7 };
+    const AT: Position = Position { execution: 0, turns: 1, epoch: 7 };
 
     fn instance() -> Instance {
         async fn idle(_: Workflow, (): ()) -> Result<(), StepError> {

@@ -126,7 +126,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a claim takes only tasks that match its capabilities",
         file: "crates/core/src/command/claim.rs",
-        from: ".filter(|route| self.offer.meets(route)).collect())",
+        from: ".filter(|route| self.capabilities.meets(route)).collect())",
         to: ".collect())",
     },
     Mutation {
@@ -138,7 +138,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a task rejects a replay beyond its limit",
         file: "crates/core/src/command/replay.rs",
-        from: "if task.generation >= max {",
+        from: "if task.execution >= max {",
         to: "if false {",
     },
     Mutation {
@@ -198,8 +198,8 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a claim resumes a suspended attempt",
         file: "crates/core/src/command/claim.rs",
-        from: "run: paused.map(|paused| paused.to_active(now)),",
-        to: "run: None,",
+        from: "attempt: paused.map(|paused| paused.to_active(now)),",
+        to: "attempt: None,",
     },
     Mutation {
         rule: "a message resumes an attempt once",
@@ -302,7 +302,7 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a heartbeat does not end a lease whose grant is in flight",
         file: "crates/core/src/worker.rs",
-        from: "            && request.number < self.answered_below\n",
+        from: "            && request.number < self.responded_below\n",
         to: "",
     },
     Mutation {

@@ -86,8 +86,8 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a prune retains the present execution",
         file: "crates/core/src/command/prune_executions.rs",
-        from: "let end = task.generation.saturating_sub(self.keep_last);",
-        to: "let end = task.generation.saturating_sub(self.keep_last);
+        from: "let end = task.execution.saturating_sub(self.keep_last);",
+        to: "let end = task.execution.saturating_sub(self.keep_last);
         let turns = task.workflow.as_ref().map_or(0, |workflow| workflow.turns);
         world.drop_payloads((0..turns).map(|turn| task.turn_key(turn)));",
     },

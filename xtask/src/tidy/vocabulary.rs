@@ -11,14 +11,17 @@ use crate::tree;
 const TABLE: &str = "ARCHITECTURE.md";
 const TERMS_MAX: usize = 80;
 const CORE: &str = "crates/core/src/";
-const ENTRY: &str = "crates/windlass/src/lib.rs";
+/// The files that re-export what callers name.
+const ENTRIES: [&str; 3] =
+    ["crates/windlass/src/lib.rs", "crates/windlass/src/workflow.rs", "crates/tower/src/lib.rs"];
 
 /// Head nouns that need no definition: a Rust or Postgres programmer knows them.
 const GENERAL: &str = "\
-    Builder Category Cause Change Class Clock Config Context Count End Engine Entry Error \
-    Failure Filter Handle Hint Id Index Info Key Kind Lookup Matcher Metadata Name Options \
-    Policy Progress Range Reason Record Report Response Result Row Scan Secret Slot Spec \
-    Start State Stats Status Table Timeout Timestamp Update Url Value Version Window";
+    Builder Cancellation Category Cause Change Class Clock Config Context Count Definition \
+    Either End Engine Entry Error Failure Filter Function Handle Hint Id Index Info Join Key \
+    Kind Layer Lookup Matcher Metadata Name Nondeterminism Of Options Policy Principal Progress \
+    Range Reason Record Report Response Result Row Scan Secret Select Signature Slice Slot Spec \
+    Start State Stats Status Stream Table Timeout Timestamp Update Url Value Version Wait Window";
 
 pub(super) fn rule(sources: &[Source]) -> Result<Rule, String> {
     let terms = terms(&tree::read(TABLE)?);
@@ -67,9 +70,10 @@ fn is_in_vocabulary(name: &str, vocabulary: &BTreeSet<String>) -> bool {
     vocabulary.contains(&noun) || noun.strip_suffix('s').is_some_and(|one| vocabulary.contains(one))
 }
 
-/// The last word of a name.
+/// The last word of a name, without a number after it.
 fn head(name: &str) -> &str {
-    words(name).last().map_or(name, |word| word.text)
+    let last = words(name).last().map_or(name, |word| word.text);
+    last.trim_end_matches(|c: char| c.is_ascii_digit())
 }
 
 /// The public types: each one's location and name, in the order of the sources.
@@ -79,7 +83,7 @@ fn public_types(sources: &[Source]) -> Vec<(String, String)> {
         if source.path.starts_with(CORE) && !source.is_test() {
             found.extend(defined(source));
         }
-        if source.path == ENTRY {
+        if ENTRIES.contains(&source.path.as_str()) {
             found.extend(reexported(source));
         }
     }
@@ -139,7 +143,7 @@ mod tests {
         let vocabulary = vocabulary(&found);
         for (name, expected) in [
             ("DeadLetter", true),
-            ("NewLetters", true),
+            ("DeadLetters", true),
             ("Lifecycle", true),
             ("FirstLoss", true),
             ("LeaseHolder", false),
@@ -163,10 +167,11 @@ mod tests {
         assert_eq!(names("crates/core/src/a.rs", core), "A B C");
         assert_eq!(names("crates/core/tests/a.rs", core), "");
         let entry = "pub use a::Bc;\npub use d::{Ef as Gh, MOST, i, j::{Kl, Mn}};\nuse o::Pq;";
-        assert_eq!(names(ENTRY, entry), "Bc Gh Kl Mn");
-        let source = Source::new(ENTRY, "pub use a::{\n    Bc,\n    d::Ef as Gh,\n};");
+        assert_eq!(names(ENTRIES[0], entry), "Bc Gh Kl Mn");
+        let entry = ENTRIES[0];
+        let source = Source::new(ENTRIES[0], "pub use a::{\n    Bc,\n    d::Ef as Gh,\n};");
         let locations: Vec<String> =
             reexported(&source).into_iter().map(|(location, _)| location).collect();
-        assert_eq!(locations, [format!("{ENTRY}:2"), format!("{ENTRY}:3")]);
+        assert_eq!(locations, [format!("{entry}:2"), format!("{entry}:3")]);
     }
 }

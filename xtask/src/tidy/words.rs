@@ -50,6 +50,7 @@ const PHRASES: &[(&str, &str)] = &[
     ("deed", "workflow command"),
     ("deeds", "workflow commands"),
     ("letter", "message, character; or dead letter"),
+    ("letters", "messages, characters; or dead letters, ASCII letters"),
     ("parcel", "message"),
     ("parcels", "messages"),
     ("shelf", "reference tables"),
@@ -61,7 +62,7 @@ const PHRASES: &[(&str, &str)] = &[
 ];
 
 /// A term of the vocabulary that contains a listed word: the word before it, and the word.
-const TERMS: &[(&str, &str)] = &[("dead", "letter")];
+const TERMS: &[(&str, &str)] = &[("dead", "letter"), ("dead", "letters"), ("ascii", "letters")];
 
 /// A phrase in a text: its offset, and what to say instead.
 type Hit = (usize, &'static str, &'static str);
@@ -246,7 +247,7 @@ mod tests {
             "f(\"\\nin\", \"hand\")",
             "fn ago_only() {}",
             "// A dead letter; dead-letter; dead_letter.\nstruct DeadLetter;",
-            "// Eight letters, indeed. It put it off.",
+            "// Eight ASCII letters, indeed. It put it off.",
         ] {
             assert_eq!(in_source(&Source::new("a.rs", text)), [""; 0], "{text}");
         }

@@ -28,9 +28,9 @@ impl Stage {
         let url = format!("sqlite://{}", folder.path().join("app.db").display());
         let provider = Arc::new(WindlassProvider::open(&url).await.expect("the store is created"));
         let upper = |_: ActivityContext, text: String| async move { Ok(text.to_uppercase()) };
-        let refuse = |_: ActivityContext, text: String| async move { Err(format!("no {text}")) };
+        let reject = |_: ActivityContext, text: String| async move { Err(format!("no {text}")) };
         let activities = ActivityRegistry::builder().register("upper", upper);
-        let activities = activities.register("refuse", refuse).build();
+        let activities = activities.register("reject", reject).build();
         let store: Arc<dyn Provider> = provider.clone();
         let runtime = Runtime::start_with_store(store.clone(), activities, orchestrations).await;
         Self { client: Client::new(store), provider, runtime, _folder: folder }
@@ -65,18 +65,18 @@ async fn sequential_and_parallel_activities() {
         let all = ctx.join(each.collect::<Vec<_>>()).await;
         Ok(all.into_iter().collect::<Result<Vec<_>, _>>()?.join(","))
     };
-    let refused = |ctx: OrchestrationContext, text: String| async move {
-        match ctx.schedule_activity("refuse", text).await {
-            Ok(_) => Err("it was not refused".to_owned()),
+    let rejected = |ctx: OrchestrationContext, text: String| async move {
+        match ctx.schedule_activity("reject", text).await {
+            Ok(_) => Err("it was not rejected".to_owned()),
             Err(reason) => Ok(reason),
         }
     };
     let registry = OrchestrationRegistry::builder().register("chain", chain);
-    let registry = registry.register("fan", fan).register("refused", refused);
+    let registry = registry.register("fan", fan).register("rejected", rejected);
     let stage = Stage::start(registry.build()).await;
     assert_eq!(output(stage.run("chain", "a").await), "A!");
     assert_eq!(output(stage.run("fan", "a b c d e f g h").await), "A,B,C,D,E,F,G,H");
-    assert_eq!(output(stage.run("refused", "x").await), "no x");
+    assert_eq!(output(stage.run("rejected", "x").await), "no x");
     stage.end().await;
 }
 

@@ -95,7 +95,7 @@ impl ProviderFactory for Factory {
     async fn create_provider(&self) -> Arc<dyn Provider> {
         let place = format!("place_{}", Engine::new_id().as_str().replace('-', "_"));
         let store = self.database.open(&place).await;
-        let engine = Engine::start_shared(store, Config::default()).await.expect("it starts");
+        let engine = Engine::with_shared_store(store, Config::default()).await.expect("it starts");
         self.made.lock().expect("no code panics under this lock").push((place, engine.clone()));
         Arc::new(WindlassProvider::new(engine))
     }

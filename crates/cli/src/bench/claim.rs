@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use windlass_core::command::{Claim, LimitLane, NewTask, QuotaScope, Release, SetQuota, Start};
+use windlass_core::command::{Claim, Delay, LimitLane, NewTask, QuotaScope, Release, SetQuota};
 use windlass_core::{Command, LaneName, LimitKey, SESSIONS, TagFilter, Tenant, WorkerCapabilities};
 use windlass_engine::Engine;
 use windlass_store::Store;
@@ -104,7 +104,7 @@ impl Shape {
                 task.capabilities.insert("gpu".into());
                 task.priority = 10;
             }
-            Shape::Delayed => task.start = Start::After { ms: DAY_MS },
+            Shape::Delayed => task.delay = Delay::For { ms: DAY_MS },
             Shape::FullLane | Shape::SpentQuota => task.lane = lane(0),
             Shape::BusyKey | Shape::BusySession => {
                 let name = "busy".to_owned();
@@ -170,12 +170,12 @@ impl Shape {
             Shape::AllOfHundred | Shape::RoutesOfHundred => (0..LANES).map(lane).collect(),
             Shape::FullLane | Shape::SpentQuota => vec![lane(0), LaneName::default()],
         };
-        let mut offer =
+        let mut capabilities =
             WorkerCapabilities { tags: TagFilter::Any, ..WorkerCapabilities::default() };
         if self == Shape::BusySession {
-            offer.capabilities.insert(SESSIONS.to_owned());
+            capabilities.names.insert(SESSIONS.to_owned());
         }
-        Claim { tenant: tenant.clone(), lanes, offer, ..Claim::new("bench") }
+        Claim { tenant: tenant.clone(), lanes, capabilities, ..Claim::new("bench") }
     }
 }
 

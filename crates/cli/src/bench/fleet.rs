@@ -18,7 +18,7 @@ pub(crate) struct Fleet {
 pub(crate) struct Reading {
     pub(crate) stats: Stats,
     pub(crate) commits: u64,
-    pub(crate) traffic: Option<RoundTripStats>,
+    pub(crate) round_trips: Option<RoundTripStats>,
     pub(crate) durability: String,
 }
 
@@ -57,14 +57,14 @@ impl Fleet {
         let mut reading = Reading {
             stats: Stats::default(),
             commits: 0,
-            traffic: None,
+            round_trips: None,
             durability: String::new(),
         };
         for (engine, store) in self.engines.iter().zip(&self.stores) {
             let description = store.describe().await?;
             add(&mut reading.stats, engine.stats());
             reading.commits += description.commits;
-            reading.traffic = sum(reading.traffic, description.traffic);
+            reading.round_trips = sum(reading.round_trips, description.round_trips);
             reading.durability = description.durability;
         }
         Ok(reading)

@@ -83,7 +83,7 @@ impl Ledger {
                 self.last_completion = self.last_completion.max(Some(logged.at));
             }
             Change::Released { .. } => self.released += 1,
-            Change::LeaseExpired { .. } => self.expired += 1,
+            Change::LeaseLost { .. } => self.expired += 1,
             _ => {}
         }
     }

@@ -204,7 +204,7 @@ mod tests {
             engine.submit(complete).await.unwrap();
         }
         assert_eq!(completed(&engine, &tenant, 2).await.unwrap(), 2);
-        let refusal = completed(&engine, &tenant, 3).await.unwrap_err();
-        assert_eq!(refusal.to_string(), "2 of 3 tasks are completed in the store");
+        let rejection = completed(&engine, &tenant, 3).await.unwrap_err();
+        assert_eq!(rejection.to_string(), "2 of 3 tasks are completed in the store");
     }
 }

@@ -111,7 +111,7 @@ pub(crate) enum BenchError {
 
 impl Common {
     pub(crate) fn config(&self) -> Config {
-        let config = Config { batches_at_once: self.batches, ..Config::default() };
+        let config = Config { max_concurrent_batches: self.batches, ..Config::default() };
         if self.unbatched { Config { batch_commands: 1, ..config } } else { config }
     }
 

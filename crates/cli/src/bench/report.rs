@@ -49,7 +49,7 @@ impl Report {
     pub(crate) fn work(&mut self, before: &Reading, after: &Reading) {
         self.batches(before.stats, after.stats);
         self.set("commits", after.commits - before.commits);
-        if let (Some(before_it), Some(now)) = (before.traffic, after.traffic) {
+        if let (Some(before_it), Some(now)) = (before.round_trips, after.round_trips) {
             let batches = (after.stats.batches - before.stats.batches).max(1) as f64;
             let each = |count: u64| count as f64 / batches;
             self.number("statements_per_batch", each(now.statements - before_it.statements));

@@ -61,7 +61,7 @@ impl History {
             Change::Begun { epoch, attempt } => events.begin(epoch, Some(attempt)),
             // A released or snoozed attempt is not counted.
             Change::Released { .. } | Change::Snoozed { .. } => drop(events.attempts.pop()),
-            Change::LeaseExpired { epoch, .. } => events.expired.push(epoch),
+            Change::LeaseLost { epoch, .. } => events.expired.push(epoch),
             Change::RetryScheduled { .. } => events.retries += 1,
             Change::Completed { epoch } => {
                 events.completed.push(epoch);

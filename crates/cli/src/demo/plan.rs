@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
-use windlass::command::{IdempotencyWindow, NewTask, Start};
+use windlass::command::{Delay, IdempotencyWindow, NewTask};
 use windlass::{Payload, RetryPolicy, TaskId, limits};
 use windlass_engine::Engine;
 
@@ -64,7 +64,7 @@ impl Plan {
         Self {
             tasks,
             charge: NewTask { idempotency: Some(key), ..work(CHARGE, 20) },
-            report: NewTask { start: Start::After { ms: HOUR_MS }, ..work(REPORT, 20) },
+            report: NewTask { delay: Delay::For { ms: HOUR_MS }, ..work(REPORT, 20) },
             invoice: NewTask { lane: INVOICES.into(), ..work(INVOICE, 20) },
             hopeless,
             failing,

@@ -329,12 +329,12 @@ mod tests {
                 effects.insert((fence.task.id, fence.epoch), 1);
             }
         }
-        let refusal = complete(&engine, &late).await.unwrap_err();
+        let rejection = complete(&engine, &late).await.unwrap_err();
         let mut history = History::default();
         let mut log = engine.subscribe(None).await.unwrap();
         log.read().await.unwrap().iter().for_each(|entry| history.note(entry));
         let records = engine.tasks(&tenant, &Default::default(), None, 100).await.unwrap();
-        let (code, message) = (refusal.code().to_owned(), refusal.to_string());
+        let (code, message) = (rejection.code().to_owned(), rejection.to_string());
         Facts {
             tasks: 5,
             broken: 2,

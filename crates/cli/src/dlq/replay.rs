@@ -45,7 +45,7 @@ struct Tally {
     json: bool,
     bar: ProgressBar,
     replayed: u64,
-    refused: Vec<[String; 3]>,
+    rejected: Vec<[String; 3]>,
 }
 
 impl Replay {
@@ -94,7 +94,7 @@ impl Replay {
         let mut failed = Vec::new();
         for id in ids {
             match engine.task(&self.target.key(id)).await? {
-                None => tally.refuse(id, &Rejection::TaskNotFound.into()),
+                None => tally.reject(id, &Rejection::TaskNotFound.into()),
                 Some(task) if matches!(task.lifecycle, Lifecycle::Failed { .. }) => {
                     failed.push(task);
                 }
@@ -119,35 +119,35 @@ impl Tally {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        Self { json, bar, replayed: 0, refused: Vec::new() }
+        Self { json, bar, replayed: 0, rejected: Vec::new() }
     }
 
     async fn replay(&mut self, engine: &Engine, tasks: Vec<Arc<Task>>) -> Result<(), Error> {
         let replays = tasks.iter().map(|task| {
-            let (task, generation) = (task.task_key(), task.generation);
-            Command::from(command::Replay { task, generation })
+            let (task, execution) = (task.task_key(), task.execution);
+            Command::from(command::Replay { task, execution })
         });
         let results = engine.submit_many(replays.collect()).await?;
         for (task, result) in tasks.iter().zip(results) {
             match result {
-                Ok(Outcome::Replayed { generation }) => self.accept(&task.id, generation),
+                Ok(Outcome::Replayed { execution }) => self.accept(&task.id, execution),
                 Ok(other) => unreachable!("unexpected outcome of a replay: {other:?}"),
-                Err(Error::Rejected(rejection)) => self.refuse(&task.id, &rejection.into()),
+                Err(Error::Rejected(rejection)) => self.reject(&task.id, &rejection.into()),
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn accept(&mut self, id: &TaskId, generation: u32) {
+    fn accept(&mut self, id: &TaskId, execution: u32) {
         self.bar.inc(1);
         self.replayed += 1;
         if self.json {
-            say_json(&json!({ "id": id, "replayed": true, "generation": generation }));
+            say_json(&json!({ "id": id, "replayed": true, "execution": execution }));
         }
     }
 
-    fn refuse(&mut self, id: &TaskId, error: &Error) {
+    fn reject(&mut self, id: &TaskId, error: &Error) {
         self.note(id, error.code(), &error.to_string());
     }
 
@@ -167,24 +167,24 @@ impl Tally {
             let error = json!({ "code": code, "message": message });
             say_json(&json!({ "id": id, "replayed": false, "error": error }));
         }
-        self.refused.push([id.to_string(), code.to_owned(), message.to_owned()]);
+        self.rejected.push([id.to_string(), code.to_owned(), message.to_owned()]);
     }
 
     fn report(self) -> Result<(), CliError> {
         self.bar.finish_and_clear();
-        let refused = self.refused.len() as u64;
+        let rejected = self.rejected.len() as u64;
         let not_there =
-            self.refused.iter().all(|[_, code, _]| code == Rejection::TaskNotFound.code());
+            self.rejected.iter().all(|[_, code, _]| code == Rejection::TaskNotFound.code());
         if !self.json {
             let tasks = counted(self.replayed, "task");
-            say(&format!("Replayed {tasks}{}", if refused == 0 { "." } else { "; rejected:" }));
-            if refused > 0 {
-                say_table(["id", "code", "reason"], self.refused);
+            say(&format!("Replayed {tasks}{}", if rejected == 0 { "." } else { "; rejected:" }));
+            if rejected > 0 {
+                say_table(["id", "code", "reason"], self.rejected);
             }
         }
-        if refused == 0 {
+        if rejected == 0 {
             return Ok(());
         }
-        Err(CliError::NotReplayed { refused, not_there })
+        Err(CliError::NotReplayed { rejected, not_there })
     }
 }

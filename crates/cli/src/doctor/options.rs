@@ -27,7 +27,7 @@ pub(crate) struct Doctor {
 impl Doctor {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let findings = match &self.target.store {
-            StoreUrl::Postgres(url) => postgres::examine(url.reveal(), self.long).await,
+            StoreUrl::Postgres(url) => postgres::examine(url.expose_secret(), self.long).await,
             StoreUrl::Sqlite(path) => sqlite::examine(path),
             StoreUrl::Memory => Vec::new(),
         };

@@ -40,14 +40,14 @@ pub(crate) fn details(entry: &LogEvent) -> String {
         Change::Failed { class, reason } => format!("{}: {}", class.as_str(), one_line(&reason)),
         Change::Snoozed { until } => format!("until {}", later(until)),
         Change::Cancelled { reason } => one_line(&reason),
-        Change::LeaseExpired { lost_leases, cause, .. } => match cause {
+        Change::LeaseLost { lost_leases, cause, .. } => match cause {
             LeaseLoss::Expired => format!("lost lease {lost_leases}"),
             LeaseLoss::WorkerDead => format!("lost lease {lost_leases}: its worker died"),
             LeaseLoss::NotHeld => format!("lost lease {lost_leases}: its worker does not hold it"),
         },
         Change::PriorityChanged { priority } => format!("to {priority}"),
-        Change::Replayed { generation } => format!("generation {generation}"),
-        Change::ContinuedAsNew { generation } => format!("execution {generation}"),
+        Change::Replayed { execution } => format!("execution {execution}"),
+        Change::ContinuedAsNew { execution } => format!("execution {execution}"),
         Change::LaneStateChanged { state } => format!("to {}", state.as_str()),
         Change::LaneLimited { limit: Some(limit) } => format!("to {limit} at once"),
         Change::LaneLimited { limit: None } => "no limit".to_owned(),
@@ -71,10 +71,10 @@ pub(crate) fn details(entry: &LogEvent) -> String {
         Change::EffectClaimed { provider, name } | Change::EffectSettled { provider, name } => {
             format!("{provider} {name}")
         }
-        Change::StatusChanged { number } => format!("number {number}"),
+        Change::StatusChanged { revision } => format!("revision {revision}"),
         Change::Suspended { reason, .. } => format!("for {}", reason.as_str().replace('_', " ")),
-        Change::TurnCommitted { turn, then, activities, .. } => {
-            turn_committed(turn, then, &activities)
+        Change::TurnCommitted { turn, next, activities, .. } => {
+            turn_committed(turn, next, &activities)
         }
         Change::CancelRequested { reason } => one_line(&reason),
         Change::Escalated
@@ -90,15 +90,15 @@ pub(crate) fn details(entry: &LogEvent) -> String {
 }
 
 /// Names the first activities only: a turn may create more than fit a line.
-fn turn_committed(turn: u32, then: AfterTurn, activities: &[TaskId]) -> String {
+fn turn_committed(turn: u32, next: AfterTurn, activities: &[TaskId]) -> String {
     const NAMED: usize = 3;
-    let then = match then {
+    let next = match next {
         AfterTurn::KeepsLease => "keeps the lease",
         AfterTurn::Waits => "waits",
         AfterTurn::ContinuesAsNew => "continues as new",
         AfterTurn::Ends => "ends",
     };
-    let line = format!("turn {turn}, {then}");
+    let line = format!("turn {turn}, {next}");
     if activities.is_empty() {
         return line;
     }
@@ -135,7 +135,7 @@ pub(crate) fn entry_json(entry: &LogEvent, incarnation: &str) -> Value {
         "task": entry.task,
         "kind": entry.kind,
         "category": entry.category,
-        "change": entry.name,
+        "event": entry.name,
         "details": body(&entry.body),
     })
 }

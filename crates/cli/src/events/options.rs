@@ -30,7 +30,7 @@ const EXAMPLES: &str = "Examples:
   windlass events --follow --lane email     and follow it, until Ctrl-C
   windlass events --task 0199... --limit 1000
   windlass events --after 0199...:1234      all changes after a cursor
-  windlass events --follow --json | jq -c 'select(.change == \"failed\")'
+  windlass events --follow --json | jq -c 'select(.event == \"failed\")'
   windlass events --kind email --category completion --label customer=42
   windlass events --subscription audit --follow --json
 
@@ -42,13 +42,13 @@ JSON object, is the cursor for --after.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Events {
-    /// Keep showing new changes, made by any process, until Ctrl-C.
+    /// Keep showing new events, made by any process, until Ctrl-C.
     #[arg(long, short)]
     follow: bool,
-    /// All changes after this cursor, instead of the last ones.
+    /// All events after this cursor, instead of the last ones.
     #[arg(long, value_name = "CURSOR", value_parser = parse)]
     after: Option<Cursor>,
-    /// All changes after the cursor of this durable subscription, which advances with what is
+    /// All events after the cursor of this durable subscription, which advances with what is
     /// shown. The first use starts at the oldest event.
     #[arg(long, value_name = "NAME")]
     subscription: Option<String>,
@@ -85,7 +85,7 @@ fn category() -> impl clap::builder::TypedValueParser<Value = EventCategory> {
 #[derive(Debug)]
 struct Filter {
     task: Option<TaskId>,
-    rest: windlass::Filter,
+    rest: windlass::EventFilter,
 }
 
 impl Filter {
@@ -97,7 +97,7 @@ impl Filter {
 
 impl Events {
     fn filter(&self) -> Filter {
-        let rest = windlass::Filter {
+        let rest = windlass::EventFilter {
             categories: self.categories.iter().copied().collect(),
             tenant: Some(self.target.tenant.clone()),
             lanes: self.lanes.iter().cloned().collect(),

@@ -33,10 +33,10 @@ impl Named {
 
 fn meaning(state: LaneState) -> &'static str {
     match state {
-        LaneState::Active => "it accepts tasks and dispatches them",
-        LaneState::Paused => "it accepts tasks and dispatches none; running tasks continue",
-        LaneState::Draining => "it accepts no tasks and dispatches those it has",
-        LaneState::Disabled => "it accepts no tasks and dispatches none; running tasks continue",
+        LaneState::Active => "it accepts tasks and leases them",
+        LaneState::Paused => "it accepts tasks and leases none; running tasks continue",
+        LaneState::Draining => "it accepts no tasks and leases those it has",
+        LaneState::Disabled => "it accepts no tasks and leases none; running tasks continue",
     }
 }
 

@@ -16,13 +16,13 @@ enum Verb {
     /// List lanes with their state and their numbers of ready and running tasks.
     #[command(visible_alias = "ls")]
     List(List),
-    /// Pause dispatch; tasks are still accepted.
+    /// Lease no tasks; they are still accepted.
     Pause(Named),
-    /// Accept tasks and dispatch them again.
+    /// Accept tasks and lease them again.
     Resume(Named),
-    /// Accept no more tasks, dispatch the existing ones.
+    /// Accept no more tasks, lease the existing ones.
     Drain(Named),
-    /// Neither accept nor dispatch tasks.
+    /// Neither accept nor lease tasks.
     Disable(Named),
     /// Set how many tasks of a lane may run at once, across all workers.
     Limit(Limit),

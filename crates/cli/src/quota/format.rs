@@ -36,7 +36,7 @@ pub(crate) fn noun(kind: LimitKind) -> &'static str {
 
 /// When a limit next admits a task, if only time is needed: `in 4s`.
 pub(super) fn retry_at(limit: &ConcurrencyLimit, now: Timestamp) -> Option<String> {
-    limit.opens_at(now).map(|at| distance(at, now))
+    limit.retry_at(now).map(|at| distance(at, now))
 }
 
 pub(crate) fn described(limit: &ConcurrencyLimit, now: Timestamp) -> Value {
@@ -50,8 +50,8 @@ pub(crate) fn described(limit: &ConcurrencyLimit, now: Timestamp) -> Value {
         "admitted": limit.admitted,
         "waiting": limit.waiting,
         "started": limit.started(now),
-        "retry_at": time(limit.opens_at(now)),
+        "retry_at": time(limit.retry_at(now)),
         "owner": limit.owner.as_ref().map(|owner| &owner.worker),
-        "owned_until": time(limit.owner.as_ref().map(|owner| owner.expires_at)),
+        "owner_expires_at": time(limit.owner.as_ref().map(|owner| owner.expires_at)),
     })
 }

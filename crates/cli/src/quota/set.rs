@@ -24,7 +24,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("session", "--session"),
     ("lane", "--lane"),
     ("limit", "--limit"),
-    ("rate", "--rate"),
+    ("starts", "--rate"),
     ("window_ms", "the window of --rate"),
 ];
 

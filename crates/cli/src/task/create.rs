@@ -23,7 +23,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("session", "--session"),
     ("capability", "--requires"),
     ("capabilities", "the number of --requires"),
-    ("capabilities in bytes", "the length of all --requires in bytes"),
+    ("capabilities_bytes", "the length of all --requires in bytes"),
 ];
 
 const EXAMPLES: &str = "Examples:

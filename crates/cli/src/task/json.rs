@@ -17,7 +17,7 @@ pub(crate) fn task_json(task: &Task) -> Value {
         "max_attempts": task.policy.retry.as_ref().map(|retry| retry.max_attempts),
         "lost_leases": task.lost_leases,
         "claims": task.claims,
-        "generation": task.generation,
+        "execution": task.execution,
         "created_at": time(task.created_at),
         "started_at": time(task.started_at),
         "deadline": time(task.deadline),
@@ -43,11 +43,11 @@ pub(crate) fn task_json(task: &Task) -> Value {
 /// The fields of the current state only.
 fn lifecycle(lifecycle: &Lifecycle) -> Value {
     match lifecycle {
-        Lifecycle::Waiting(turn) | Lifecycle::Blocked(turn) => {
-            json!({ "ready_at": time(turn.ready_at) })
+        Lifecycle::Waiting(readiness) | Lifecycle::Blocked(readiness) => {
+            json!({ "ready_at": time(readiness.ready_at) })
         }
-        Lifecycle::Granted { readiness: turn, worker, until } => json!({
-            "ready_at": time(turn.ready_at),
+        Lifecycle::Granted { readiness, worker, until } => json!({
+            "ready_at": time(readiness.ready_at),
             "granted_to": worker,
             "until": time(*until),
         }),
@@ -65,10 +65,10 @@ fn lifecycle(lifecycle: &Lifecycle) -> Value {
         }
         Lifecycle::Active(lease) => json!({ "lease": {
             "worker": lease.worker,
-            "until": time(lease.expires_at),
-            "attempt": lease.run.as_ref().map(|run| run.attempt),
-            "began_at": time(lease.run.as_ref().map(|run| run.began_at)),
-            "timeout_at": time(lease.run.as_ref().and_then(|run| run.timeout_at)),
+            "expires_at": time(lease.expires_at),
+            "attempt": lease.attempt.as_ref().map(|attempt| attempt.number),
+            "began_at": time(lease.attempt.as_ref().map(|attempt| attempt.began_at)),
+            "timeout_at": time(lease.attempt.as_ref().and_then(|attempt| attempt.timeout_at)),
         } }),
         Lifecycle::Completed { at } | Lifecycle::Expired { at } => json!({ "ended_at": time(*at) }),
         Lifecycle::Failed { at, class, reason } => {

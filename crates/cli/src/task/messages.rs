@@ -41,7 +41,7 @@ impl Messages {
             say("There is no message.");
         } else {
             let rows = found.iter().map(|received| row(received, now)).collect();
-            say_table(["seq", "name", "source", "posted", "state", "payload"], rows);
+            say_table(["seq", "name", "source", "sent", "state", "payload"], rows);
         }
         if let (true, false, Some(last)) = (more, self.target.json, found.last()) {
             say(&format!("There are more: --after {}", last.message.seq));

@@ -31,16 +31,16 @@ pub(crate) fn child_counts(counts: &ChildCounts) -> String {
 /// Since when the task is in its state, or until when.
 pub(crate) fn since(task: &Task, now: Timestamp) -> String {
     match &task.lifecycle {
-        Lifecycle::Waiting(turn)
-        | Lifecycle::Blocked(turn)
-        | Lifecycle::Granted { readiness: turn, .. } => distance(turn.ready_at, now),
+        Lifecycle::Waiting(readiness)
+        | Lifecycle::Blocked(readiness)
+        | Lifecycle::Granted { readiness, .. } => distance(readiness.ready_at, now),
         Lifecycle::Suspended(suspension) => distance(suspension.since, now),
         Lifecycle::WaitingChildren { since, .. } => distance(*since, now),
         Lifecycle::Delayed { until, .. } if *until > now => {
             format!("for {}", brief(now.ms_until(*until)))
         }
         Lifecycle::Delayed { until, .. } => format!("due {}", distance(*until, now)),
-        Lifecycle::Active(lease) => match &lease.run {
+        Lifecycle::Active(lease) => match &lease.attempt {
             Some(run) => distance(run.began_at, now),
             None => "not begun".to_owned(),
         },
@@ -54,8 +54,8 @@ pub(crate) fn since(task: &Task, now: Timestamp) -> String {
 /// A one-line note on the current state.
 pub(crate) fn first_line(task: &Task) -> String {
     match &task.lifecycle {
-        Lifecycle::Waiting(turn) if turn.lost_epoch.is_some() => {
-            "its last lease expired".to_owned()
+        Lifecycle::Waiting(readiness) if readiness.lost_epoch.is_some() => {
+            "its last lease was lost".to_owned()
         }
         Lifecycle::Blocked(_) => task.limit_key.as_ref().map_or_else(String::new, |key| {
             format!("blocked by {} {}", noun(key.kind()), key.name())
@@ -66,7 +66,12 @@ pub(crate) fn first_line(task: &Task) -> String {
             format!("retry after a {} failure", class.as_str())
         }
         Lifecycle::Active(lease) => match &task.progress {
-            Some(progress) if lease.run.as_ref().is_some_and(|run| run.began_at <= progress.at) => {
+            Some(progress)
+                if lease
+                    .attempt
+                    .as_ref()
+                    .is_some_and(|attempt| attempt.began_at <= progress.at) =>
+            {
                 let message = one_line(&progress.message);
                 format!("{}: {}% {message}", lease.worker, progress.percent).trim_end().to_owned()
             }

@@ -18,19 +18,16 @@ impl Replay {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
         let task = self.target.task(&engine, &self.id).await?;
-        let replay = command::Replay { task: task.task_key(), generation: task.generation };
-        let generation = match engine.submit(replay).await? {
-            Outcome::Replayed { generation } => generation,
+        let replay = command::Replay { task: task.task_key(), execution: task.execution };
+        let execution = match engine.submit(replay).await? {
+            Outcome::Replayed { execution } => execution,
             other => unreachable!("unexpected outcome of a replay: {other:?}"),
         };
         if self.target.json {
-            say_json(&json!({ "id": self.id, "replayed": true, "generation": generation }));
+            say_json(&json!({ "id": self.id, "replayed": true, "execution": execution }));
         } else {
             let lane = &task.lane;
-            say(&format!(
-                "Task {} starts over in lane {lane}, as generation {generation}.",
-                self.id
-            ));
+            say(&format!("Task {} starts over in lane {lane}, as execution {execution}.", self.id));
         }
         Ok(engine.shutdown().await?)
     }

@@ -104,9 +104,9 @@ fn print(task: &Task, data: &TaskData, now: Timestamp) {
         pairs.push(("children", child_counts(counts)));
     }
     pairs.push(("created", moment(task.created_at, now)));
-    if task.generation > 0 {
+    if task.execution > 0 {
         let started = moment(task.started_at, now);
-        pairs.push(("replayed", format!("{}, {started}", counted_times(task.generation))));
+        pairs.push(("replayed", format!("{}, {started}", counted_times(task.execution))));
     }
     if let Some(deadline) = task.deadline {
         pairs.push(("deadline", moment(deadline, now)));
@@ -125,10 +125,10 @@ fn print(task: &Task, data: &TaskData, now: Timestamp) {
 fn state_text(task: &Task, now: Timestamp) -> String {
     let state = task.lifecycle.public();
     match &task.lifecycle {
-        Lifecycle::Waiting(turn)
-        | Lifecycle::Blocked(turn)
-        | Lifecycle::Granted { readiness: turn, .. } => {
-            format!("{state} since {}", moment(turn.ready_at, now))
+        Lifecycle::Waiting(readiness)
+        | Lifecycle::Blocked(readiness)
+        | Lifecycle::Granted { readiness, .. } => {
+            format!("{state} since {}", moment(readiness.ready_at, now))
         }
         Lifecycle::Suspended(suspension) => {
             format!("{state} since {}", moment(suspension.since, now))
@@ -137,7 +137,7 @@ fn state_text(task: &Task, now: Timestamp) -> String {
             format!("{state} since {}", moment(*since, now))
         }
         Lifecycle::Delayed { until, .. } => format!("{state} until {}", moment(*until, now)),
-        Lifecycle::Active(lease) => match &lease.run {
+        Lifecycle::Active(lease) => match &lease.attempt {
             Some(run) => format!("{state} since {}", moment(run.began_at, now)),
             None => format!("{state}, its attempt has not begun"),
         },
@@ -155,7 +155,7 @@ fn add_state_fields(pairs: &mut Vec<(&str, String)>, task: &Task, now: Timestamp
             let ran_out = if lease.expires_at <= now { ", expired" } else { "" };
             let until = moment(lease.expires_at, now);
             pairs.push(("lease", format!("{} until {until}{ran_out}", lease.worker)));
-            if let Some(at) = lease.run.as_ref().and_then(|run| run.timeout_at) {
+            if let Some(at) = lease.attempt.as_ref().and_then(|attempt| attempt.timeout_at) {
                 pairs.push(("times out", moment(at, now)));
             }
         }

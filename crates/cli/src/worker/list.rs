@@ -55,13 +55,13 @@ fn described(worker: &RegisteredWorker, now: Timestamp) -> Value {
     json!({
         "worker": worker.id,
         "lanes": worker.lanes,
-        "capabilities": worker.offer.capabilities,
-        "tags": tags(&worker.offer.tags),
+        "capabilities": worker.capabilities.names,
+        "tags": tags(&worker.capabilities.tags),
         "registered_at": time(worker.registered_at),
         "seen_at": time(worker.seen_at),
         "heartbeat_interval_ms": worker.heartbeat_interval_ms,
         "overdue_ms": overdue_ms(worker, now),
-        "suspect_since": time(worker.suspect_at),
+        "suspect_at": time(worker.suspect_at),
     })
 }
 
@@ -87,9 +87,9 @@ fn row(worker: &RegisteredWorker, now: Timestamp) -> [String; 5] {
     };
     let suspect = if worker.suspect_at.is_some() { ", suspect" } else { "" };
     let lanes: Vec<String> = worker.lanes.iter().map(|lane| printable(lane.as_str())).collect();
-    let mut offers: Vec<&str> = worker.offer.capabilities.iter().map(String::as_str).collect();
-    let tags = format!("tags: {}", tags(&worker.offer.tags));
-    if worker.offer.tags != TagFilter::Untagged {
+    let mut offers: Vec<&str> = worker.capabilities.names.iter().map(String::as_str).collect();
+    let tags = format!("tags: {}", tags(&worker.capabilities.tags));
+    if worker.capabilities.tags != TagFilter::Untagged {
         offers.push(&tags);
     }
     [
@@ -110,9 +110,8 @@ mod tests {
     #[test]
     fn a_row_shows_tags_and_late_heartbeats() {
         let at = Timestamp::from_millis;
-        let capabilities = || ["gpu".to_owned()].into();
-        let offer = |tags| WorkerCapabilities {
-            capabilities: capabilities(),
+        let capabilities = |tags| WorkerCapabilities {
+            names: ["gpu".to_owned()].into(),
             tags,
             ..WorkerCapabilities::default()
         };
@@ -120,7 +119,7 @@ mod tests {
             tenant: Tenant::default(),
             id: "w".into(),
             lanes: ["mail".into(), "bulk".into()].into(),
-            offer: offer(tags),
+            capabilities: capabilities(tags),
             registered_at: at(0),
             seen_at: at(60_000),
             heartbeat_interval_ms: 10_000,

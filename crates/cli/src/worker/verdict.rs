@@ -120,8 +120,8 @@ fn requested(request: Option<&SettleRequest>, is_settled: bool) -> String {
         }
         Some(SettleRequest::Release) if is_settled => "stopped and released".into(),
         Some(SettleRequest::Release) => "stopped".into(),
-        Some(SettleRequest::Snooze { pause, reason }) => {
-            format!("snoozed for {} s: {reason}", pause.as_secs())
+        Some(SettleRequest::Snooze { delay, reason }) => {
+            format!("snoozed for {} s: {reason}", delay.as_secs())
         }
         Some(SettleRequest::WaitChildren) => "waits for its children".into(),
         Some(SettleRequest::Suspend) => "suspended".into(),

@@ -51,7 +51,7 @@ struct Tally {
     bar: ProgressBar,
     workflows: u64,
     tasks: u64,
-    refused: Vec<[String; 3]>,
+    rejected: Vec<[String; 3]>,
 }
 
 impl Which {
@@ -139,7 +139,7 @@ impl Tally {
         if let Ok(style) = ProgressStyle::with_template("deleting {spinner} {pos} {per_sec}") {
             bar.set_style(style);
         }
-        Self { json, bar, workflows: 0, tasks: 0, refused: Vec::new() }
+        Self { json, bar, workflows: 0, tasks: 0, rejected: Vec::new() }
     }
 
     fn add(&mut self, cleared: BulkDeleted) {
@@ -157,22 +157,22 @@ impl Tally {
                 let error = json!({ "code": code, "message": message });
                 say_json(&json!({ "id": id, "deleted": false, "error": error }));
             }
-            self.refused.push([id.to_string(), code.to_owned(), message]);
+            self.rejected.push([id.to_string(), code.to_owned(), message]);
         }
     }
 
     fn report(self) -> Result<(), CliError> {
         self.bar.finish_and_clear();
-        let refused = self.refused.len() as u64;
+        let rejected = self.rejected.len() as u64;
         if !self.json {
             let (workflows, tasks) =
                 (counted(self.workflows, "workflow"), counted(self.tasks, "task"));
-            let more = if refused == 0 { "." } else { "; refused:" };
+            let more = if rejected == 0 { "." } else { "; rejected:" };
             say(&format!("Deleted {workflows}, {tasks} in all{more}"));
-            if refused > 0 {
-                say_table(["id", "code", "reason"], self.refused);
+            if rejected > 0 {
+                say_table(["id", "code", "reason"], self.rejected);
             }
         }
-        if refused == 0 { Ok(()) } else { Err(CliError::NotDeleted(refused)) }
+        if rejected == 0 { Ok(()) } else { Err(CliError::NotDeleted(rejected)) }
     }
 }

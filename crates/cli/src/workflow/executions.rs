@@ -1,6 +1,6 @@
 //! The executions of a workflow with their histories, as stored.
 
-use windlass::workflow::testing::Recorded;
+use windlass::workflow::testing::RecordedExecution;
 use windlass::workflow::{Execution, TurnRecord};
 use windlass::{Engine, Error, Task, TaskKey};
 
@@ -20,15 +20,23 @@ impl ExecutionRef<'_> {
     pub(super) fn number(&self) -> u32 {
         match self {
             ExecutionRef::Past(execution) => execution.number,
-            ExecutionRef::Present(task) => task.generation,
+            ExecutionRef::Present(task) => task.execution,
         }
     }
 
     /// With all that is needed to replay its code.
-    pub(super) async fn recorded(&self, engine: &Engine, task: &Task) -> Result<Recorded, Error> {
+    pub(super) async fn recorded(
+        &self,
+        engine: &Engine,
+        task: &Task,
+    ) -> Result<RecordedExecution, Error> {
         match self {
-            ExecutionRef::Past(execution) => Recorded::of_past(engine, task, execution).await,
-            ExecutionRef::Present(task) => Recorded::of_present(engine, task).await,
+            ExecutionRef::Past(execution) => {
+                RecordedExecution::of_past_execution(engine, task, execution).await
+            }
+            ExecutionRef::Present(task) => {
+                RecordedExecution::of_current_execution(engine, task).await
+            }
         }
     }
 
@@ -79,7 +87,7 @@ pub(super) async fn select_execution<'t>(
     task: &'t Task,
     number: Option<u32>,
 ) -> Result<ExecutionRef<'t>, CliError> {
-    let Some(number) = number.filter(|number| *number != task.generation) else {
+    let Some(number) = number.filter(|number| *number != task.execution) else {
         return Ok(ExecutionRef::Present(task));
     };
     let before = number.checked_sub(1);

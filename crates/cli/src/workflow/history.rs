@@ -18,7 +18,7 @@ const EXAMPLES: &str = "Examples:
 turn that created it to the turn that received its completion. If a row cannot be read, those before
 it are printed, and then the error. With --json each line is a row of the
 history as it is stored. With --recording it is all that a test needs to replay the code, of all
-retained executions: a JSON array of `Recorded` of windlass::workflow::testing.";
+retained executions: a JSON array of `RecordedExecution` of windlass::workflow::testing.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

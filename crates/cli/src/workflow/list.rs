@@ -52,7 +52,7 @@ impl List {
                     task.id.to_string(),
                     task.kind.to_string(),
                     task.lifecycle.public().to_string(),
-                    task.generation.to_string(),
+                    task.execution.to_string(),
                     state.map_or(0, |state| state.turns).to_string(),
                     state.map_or(0, |state| state.next_step).to_string(),
                     since(task, now),
@@ -78,7 +78,7 @@ impl List {
 pub(super) fn workflow_json(task: &Task) -> Value {
     let mut fields = task_json(task);
     let Some(state) = task.workflow.as_deref() else { return fields };
-    fields["execution"] = task.generation.into();
+    fields["execution"] = task.execution.into();
     fields["version"] = json!(state.version);
     fields["turns"] = state.turns.into();
     fields["first_step"] = state.first_step.into();

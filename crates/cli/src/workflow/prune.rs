@@ -50,7 +50,7 @@ impl Prune {
             now().minus_ms(ms)
         });
         let pruned = if self.dry_run {
-            let end = task.generation.saturating_sub(keep);
+            let end = task.execution.saturating_sub(keep);
             would_go(&engine, &key, end, before).await?
         } else {
             engine.prune_executions(&key, keep, before).await?

@@ -134,30 +134,30 @@ fn is_forced(task: &Task) -> bool {
 
 /// History rows or recorded executions, as a sequence or as an array.
 fn of_file(path: &Path) -> Result<Vec<Finding>, CliError> {
-    let refused = |why: String| CliError::NoHistoryFile { path: path.to_owned(), why };
+    let rejected = |why: String| CliError::NoHistoryFile { path: path.to_owned(), why };
     let text = match path.to_str() {
         Some("-") => std::io::read_to_string(std::io::stdin()),
         _ => std::fs::read_to_string(path),
     };
-    let text = text.map_err(|error| refused(error.to_string()))?;
+    let text = text.map_err(|error| rejected(error.to_string()))?;
     let values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
     let mut values: Vec<Value> =
-        values.collect::<Result<_, _>>().map_err(|error| refused(error.to_string()))?;
+        values.collect::<Result<_, _>>().map_err(|error| rejected(error.to_string()))?;
     if let [Value::Array(all)] = values.as_mut_slice() {
         values = std::mem::take(all);
     }
     if values.is_empty() {
-        return Err(refused("it has no rows".to_owned()));
+        return Err(rejected("it has no rows".to_owned()));
     }
     if !values.iter().all(|value| value["rows"].is_array()) {
-        return of_rows(values, None, None).map(|finding| vec![finding]).map_err(refused);
+        return of_rows(values, None, None).map(|finding| vec![finding]).map_err(rejected);
     }
     let findings = values.into_iter().map(|mut recorded| {
         let begin = &recorded["begin"];
         let execution = begin["execution"].as_u64().and_then(|number| number.try_into().ok());
         let first_step = begin["first_step"].as_u64();
         let rows = serde_json::from_value(recorded["rows"].take()).unwrap_or_default();
-        of_rows(rows, execution, first_step).map_err(refused)
+        of_rows(rows, execution, first_step).map_err(rejected)
     });
     findings.collect()
 }

@@ -118,7 +118,7 @@ fn pairs(task: &Task, data: &WorkflowData, now: Timestamp) -> Vec<(&'static str,
         pairs.extend(state.version.clone().map(|version| ("version", version)));
         let (turns, steps) = (u64::from(state.turns), state.next_step - state.first_step);
         let done = format!("{}, {}", counted(turns, "turn"), counted(steps, "step"));
-        pairs.push(("execution", format!("{}: {done}", task.generation)));
+        pairs.push(("execution", format!("{}: {done}", task.execution)));
         let sticky = state.sticky.as_ref().filter(|_| task.lifecycle.ended_at().is_none());
         let worker = sticky.map(|sticky| sticky.worker.to_string());
         pairs.extend(worker.map(|worker| ("sticky worker", worker)));
@@ -145,7 +145,7 @@ fn pairs(task: &Task, data: &WorkflowData, now: Timestamp) -> Vec<(&'static str,
     pairs.extend((!labels.is_empty()).then_some(("labels", labels)));
     pairs.extend(task.parent.as_ref().map(|parent| ("parent", parent.to_string())));
     pairs.push(("created", moment(task.created_at, now)));
-    if task.generation > 0 {
+    if task.execution > 0 {
         pairs.push(("continued", moment(task.started_at, now)));
     }
     pairs.extend(data.input.as_ref().map(|input| ("input", readable(input))));

@@ -4,7 +4,7 @@ use clap::Args;
 use windlass::{Engine, Kind, LaneName, SentMessage, TaskId};
 
 use crate::error::CliError;
-use crate::signal_args::{SignalArgs, say_posted};
+use crate::signal_args::{SignalArgs, say_sent};
 use crate::target::Target;
 use crate::workflow::start::{InputArg, input};
 
@@ -13,16 +13,16 @@ const OPTIONS: &[(&str, &str)] = &[
     ("id", "ID"),
     ("name", "NAME"),
     ("source", "--source"),
-    ("buffer_ms", "--before-start in milliseconds"),
+    ("ttl_ms", "--buffer-for in milliseconds"),
     ("kind", "--start"),
     ("lane", "--lane"),
-    ("payload in bytes", "the payload in bytes"),
+    ("payload_bytes", "the payload in bytes"),
 ];
 
 const EXAMPLES: &str = "Examples:
   windlass workflow signal order-42 approved --payload '{\"by\":\"ada\"}'
   windlass workflow signal order-42 remind --after 1h
-  windlass workflow signal order-43 paid --before-start 2h
+  windlass workflow signal order-43 paid --buffer-for 2h
   windlass workflow signal cart-7 item-added --payload '{\"sku\":1}' --start cart --input '{}'
 
 A message that the workflow does not wait for stays in its mailbox until it does.";
@@ -43,10 +43,10 @@ pub(crate) struct Signal {
         default_missing_value = "1d",
         value_parser = crate::duration::parse
     )]
-    before_start: Option<Duration>,
+    buffer_for: Option<Duration>,
     /// If the workflow does not exist, start one of this kind with this id, and deliver the message
     /// to it in the same commit (signal-with-start).
-    #[arg(long, value_name = "KIND", conflicts_with = "before_start")]
+    #[arg(long, value_name = "KIND", conflicts_with = "buffer_for")]
     start: Option<Kind>,
     /// The input of the started workflow, as JSON; @FILE reads it from a file.
     #[arg(long, value_name = "JSON|@FILE", value_parser = input, requires = "start")]
@@ -66,11 +66,11 @@ impl Signal {
         let input = self.input.as_ref().map(InputArg::read).transpose()?;
         let engine = self.target.open().await?;
         self.find(&engine).await?;
-        let posting = engine.signal(self.id.clone(), &self.name);
-        let posting = posting.tenant(self.target.tenant.clone());
-        let mut posting = self.signal.on(posting, payload);
-        if let Some(keep) = self.before_start {
-            posting = posting.buffer_for(keep);
+        let signal = engine.signal(self.id.clone(), &self.name);
+        let signal = signal.tenant(self.target.tenant.clone());
+        let mut signal = self.signal.on(signal, payload);
+        if let Some(keep) = self.buffer_for {
+            signal = signal.buffer_for(keep);
         }
         if let Some(kind) = &self.start {
             let workflow = engine.create(kind.clone()).lane(self.lane.clone()).workflow(None);
@@ -78,20 +78,18 @@ impl Signal {
                 Some(input) => workflow.raw_payload(input),
                 None => workflow,
             };
-            posting = posting.start_if_absent(workflow);
+            signal = signal.start_if_absent(workflow);
         }
-        let refused = |error| CliError::for_object("workflow", &self.id, error).named(OPTIONS);
-        let posted = posting.await.map_err(refused)?;
-        say_posted(&posted, self.target.json, &sent_text(&posted));
+        let rejected = |error| CliError::for_object("workflow", &self.id, error).named(OPTIONS);
+        let sent = signal.await.map_err(rejected)?;
+        say_sent(&sent, self.target.json, &sent_text(&sent));
         Ok(engine.shutdown().await?)
     }
 
     /// Rejects a task that is not a workflow, and a mistyped id.
     async fn find(&self, engine: &Engine) -> Result<(), CliError> {
         match self.target.workflow(engine, &self.id).await {
-            Err(CliError::NotFound { .. })
-                if self.before_start.is_some() || self.start.is_some() =>
-            {
+            Err(CliError::NotFound { .. }) if self.buffer_for.is_some() || self.start.is_some() => {
                 Ok(())
             }
             found => found.map(drop),
@@ -99,12 +97,12 @@ impl Signal {
     }
 }
 
-fn sent_text(posted: &SentMessage) -> String {
-    let SentMessage { task, seq, .. } = posted;
-    if posted.buffered {
+fn sent_text(sent: &SentMessage) -> String {
+    let SentMessage { task, seq, .. } = sent;
+    if sent.buffered {
         return format!("There is no workflow {task} yet. Message {seq} waits for it.");
     }
-    match (posted.duplicate, posted.resumed) {
+    match (sent.duplicate, sent.resumed) {
         (true, _) => format!("Duplicate: sent before as message {seq} of workflow {task}."),
         (false, true) => format!("Workflow {task} runs a turn with message {seq}."),
         (false, false) => format!("Workflow {task} receives message {seq} in its next turn."),

@@ -17,7 +17,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("kind", "KIND"),
     ("lane", "--lane"),
     ("version", "--version"),
-    ("payload in bytes", "--input in bytes"),
+    ("payload_bytes", "--input in bytes"),
 ];
 
 const JSON: &str = "application/json";
@@ -79,8 +79,8 @@ impl InputArg {
         };
         let bytes = read_bytes(path, "--input")?;
         let parsed = serde_json::from_slice::<serde_json::Value>(&bytes);
-        let refused = |error| CliError::PayloadFile { path: path.clone(), error };
-        parsed.map_err(|error| refused(error.into()))?;
+        let rejected = |error| CliError::PayloadFile { path: path.clone(), error };
+        parsed.map_err(|error| rejected(error.into()))?;
         Ok(Payload::new(JSON, closed_up(&bytes)))
     }
 }

@@ -154,7 +154,7 @@ mod tests {
         };
         let reason = "go could not be sent to b: it is full".to_owned();
         let outcome = StepOutcome::Failed { class: FailureClass::Permanent, reason };
-        let refused = WorkflowInput::StepCompletion { step: 3, outcome };
+        let rejected = WorkflowInput::StepCompletion { step: 3, outcome };
         let rows = [
             TurnRecord {
                 at: at(0),
@@ -172,7 +172,7 @@ mod tests {
             },
             TurnRecord {
                 at: at(1_500),
-                inputs: vec![completed(1, "true"), message, refused],
+                inputs: vec![completed(1, "true"), message, rejected],
                 commands: vec![RecordedCommand::Cancel { step: 2 }],
             },
         ];

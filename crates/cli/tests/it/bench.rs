@@ -243,15 +243,15 @@ fn two_processes_share_a_backlog_and_nothing_runs_twice() {
 
 #[test]
 fn processes_share_no_memory() {
-    let refused = windlass(&["bench", "drain", "--processes", "2", "--store", "memory:"]);
-    assert!(text(&refused.stderr).contains("name a file or a server"), "{refused:?}");
+    let rejected = windlass(&["bench", "drain", "--processes", "2", "--store", "memory:"]);
+    assert!(text(&rejected.stderr).contains("name a file or a server"), "{rejected:?}");
 }
 
 #[test]
 fn a_benchmark_that_needs_a_server_is_rejected_without_one() {
-    let refused = windlass(&["bench", "snapshot", "--seconds", "2"]);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(text(&refused.stderr).contains("needs a database server"), "{refused:?}");
+    let rejected = windlass(&["bench", "snapshot", "--seconds", "2"]);
+    assert_eq!(rejected.status.code(), Some(1));
+    assert!(text(&rejected.stderr).contains("needs a database server"), "{rejected:?}");
 }
 
 #[test]

@@ -105,7 +105,7 @@ async fn all_failed_tasks_are_replayed_page_by_page() {
     let rows = store.json("dlq replay --all --lane slow");
     let ids: Vec<&str> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["slow-0000", "slow-0001", "slow-0002"]);
-    assert!(rows.iter().all(|row| row["replayed"] == true && row["generation"] == 1));
+    assert!(rows.iter().all(|row| row["replayed"] == true && row["execution"] == 1));
     assert_eq!(store.ok("dlq replay --all --kind other"), "Replayed 0 tasks.\n");
 
     assert_eq!(store.json("dlq list --all").len(), 1_200);

@@ -48,7 +48,7 @@ async fn every_field_is_in_the_guide() {
         tenant: "default".into(),
         id: "w".into(),
         lanes: ["default".into()].into(),
-        offer: windlass::WorkerCapabilities::default(),
+        capabilities: windlass::WorkerCapabilities::default(),
         heartbeat_interval_ms: 60_000,
         held: None,
     };

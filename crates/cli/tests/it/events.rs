@@ -35,7 +35,7 @@ fn the_last_changes_and_the_cursor_after_them() {
     assert_eq!(seqs(&format!("events --after {cursor} --limit 1")), [62]);
     let row = &store.json(&format!("events --after {cursor}"))[0];
     assert_eq!(row["details"], json!({ "reason": "enough" }));
-    assert_eq!((&row["change"], &row["task"]), (&json!("cancelled"), &json!("t59")));
+    assert_eq!((&row["event"], &row["task"]), (&json!("cancelled"), &json!("t59")));
 
     // The cursor of a row points after that row, also where a filter hides later ones.
     let behind = row["cursor"].as_str().unwrap();
@@ -135,7 +135,7 @@ async fn an_expired_cursor_is_reported_with_the_oldest_one() {
     assert!(output.err.ends_with("[cursor_expired]\n"), "{output:?}");
     let oldest = output.err.split("--after ").nth(1).unwrap().split(',').next().unwrap();
     let rows = store.json(&format!("events --after {oldest}"));
-    assert_eq!(rows.last().unwrap()["change"], "cancelled");
+    assert_eq!(rows.last().unwrap()["event"], "cancelled");
 
     // Events of a task whose log was trimmed are not presented as complete.
     assert_eq!(store.one("task show t")["events_truncated"], true);
@@ -177,7 +177,7 @@ async fn following_shows_changes_of_other_processes() {
     store.ok("task cancel second");
     let rows = store.json(&format!("events --after {cursor}"));
     assert_eq!(rows.len(), 1, "{rows:?}");
-    assert_eq!(rows[0]["change"], "cancelled");
+    assert_eq!(rows[0]["event"], "cancelled");
     engine.shutdown().await.unwrap();
 }
 

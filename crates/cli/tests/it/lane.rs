@@ -25,10 +25,10 @@ async fn lanes_are_listed_and_changed() {
     assert_eq!(store.json("lane list"), expected);
 
     for (verb, state, says) in [
-        ("pause", "paused", "accepts tasks and dispatches none"),
-        ("drain", "draining", "accepts no tasks and dispatches those it has"),
-        ("disable", "disabled", "accepts no tasks and dispatches none"),
-        ("resume", "active", "accepts tasks and dispatches them"),
+        ("pause", "paused", "accepts tasks and leases none"),
+        ("drain", "draining", "accepts no tasks and leases those it has"),
+        ("disable", "disabled", "accepts no tasks and leases none"),
+        ("resume", "active", "accepts tasks and leases them"),
     ] {
         let out = store.ok(&format!("lane {verb} mail"));
         assert!(out.starts_with(&format!("Lane mail is {state}: it {says}")), "{out}");
@@ -80,6 +80,6 @@ fn a_restored_store_gets_a_new_incarnation() {
     assert_ne!(renewed["incarnation"], before);
     assert_eq!(renewed["incarnation"], stats(&store));
     let cursor = format!("{}:1", before.as_str().unwrap());
-    let refused = store.run(&format!("events --after {cursor}"));
-    assert!(refused.err.contains("cursor_expired"), "{}", refused.err);
+    let rejected = store.run(&format!("events --after {cursor}"));
+    assert!(rejected.err.contains("cursor_expired"), "{}", rejected.err);
 }

@@ -43,7 +43,7 @@ fn a_store_is_migrated(store: &TestStore, ours: i64, meta: &str, sql: impl Fn(&s
 }
 
 /// `sql` runs statements on an empty store.
-fn an_unreleased_format_is_refused(store: &TestStore, schema: &str, sql: impl Fn(&str)) {
+fn an_unreleased_format_is_rejected(store: &TestStore, schema: &str, sql: impl Fn(&str)) {
     sql(&format::unreleased(*format::UNRELEASED.end(), schema));
     for line in ["migrate", "migrate --check", "task list", "task create k"] {
         let output = store.run(line);
@@ -58,7 +58,7 @@ fn an_unreleased_format_is_refused(store: &TestStore, schema: &str, sql: impl Fn
 #[test]
 fn a_file_of_an_unreleased_format() {
     let store = TestStore::empty();
-    an_unreleased_format_is_refused(&store, "", |text| {
+    an_unreleased_format_is_rejected(&store, "", |text| {
         rusqlite::Connection::open(store.file("app.db")).unwrap().execute_batch(text).unwrap();
     });
 }
@@ -68,7 +68,7 @@ fn a_database_of_an_unreleased_format() {
     let server = Server::start();
     let store = TestStore::at(server.url());
     server.sql("CREATE SCHEMA windlass");
-    an_unreleased_format_is_refused(&store, "windlass.", |text| {
+    an_unreleased_format_is_rejected(&store, "windlass.", |text| {
         server.sql(text);
     });
 }

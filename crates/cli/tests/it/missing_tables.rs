@@ -41,7 +41,7 @@ fn without_tables(path: &Path) {
     conn.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(())).unwrap();
 }
 
-fn refuses(store: &TestStore, line: &str) {
+fn rejects(store: &TestStore, line: &str) {
     let output = store.run(line);
     assert_eq!(output.code, 4, "{line}: {output:?}");
     assert!(output.err.contains("there is no database at"), "{line}: {output:?}");
@@ -57,11 +57,11 @@ fn commands_that_only_read_create_nothing() {
     without_tables(&half.file("app.db"));
     let before = std::fs::read(half.file("app.db")).unwrap();
     for line in READ_ONLY {
-        refuses(&missing, line);
+        rejects(&missing, line);
         assert!(!missing.file("app.db").exists(), "{line}");
-        refuses(&empty, line);
+        rejects(&empty, line);
         assert_eq!(std::fs::metadata(empty.file("app.db")).unwrap().len(), 0, "{line}");
-        refuses(&half, line);
+        rejects(&half, line);
         assert!(std::fs::read(half.file("app.db")).unwrap() == before, "{line}");
     }
     for (line, code) in [("migrate --check", 3), ("doctor", 1)] {
@@ -83,7 +83,7 @@ fn commands_that_only_read_create_nothing_in_a_database() {
     let server = Server::start();
     let store = TestStore::at(server.url());
     for line in ["task list", "stats", "events", "lane list"] {
-        refuses(&store, line);
+        rejects(&store, line);
         assert_eq!(server.sql("SELECT to_regnamespace('windlass') IS NULL"), "t", "{line}");
     }
     store.ok("migrate");

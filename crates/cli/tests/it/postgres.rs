@@ -37,7 +37,7 @@ async fn tasks_lanes_and_the_log() {
     let events = store.json("events --limit 100");
     let seqs: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
-    assert!(events.iter().any(|event| event["change"] == "cancelled"), "{events:?}");
+    assert!(events.iter().any(|event| event["event"] == "cancelled"), "{events:?}");
     let cursor = events[2]["cursor"].as_str().unwrap().to_owned();
     assert_eq!(store.json(&format!("events --after {cursor}"))[0]["seq"], 4);
 

@@ -87,7 +87,7 @@ async fn sessions_are_listed_and_released() {
         store.ok(&format!("task create k --id {id} --session chat-9"));
     }
     let mut owner = Claim { lease_ms: 3_600_000, ..Claim::new("w1") };
-    owner.offer.capabilities.insert(SESSIONS.to_owned());
+    owner.capabilities.names.insert(SESSIONS.to_owned());
     let claimed = engine.claim(owner, Duration::from_secs(60)).await.unwrap();
     let listed = store.one("session list");
     assert_eq!((&listed["name"], &listed["owner"]), (&json!("chat-9"), &json!("w1")));

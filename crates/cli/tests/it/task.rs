@@ -113,7 +113,7 @@ async fn shows_everything() {
         let task = store.one(&format!("task show {id}"));
         assert_eq!(task["events_truncated"], false, "{id}");
         let events = task["events"].as_array().unwrap().clone();
-        events.iter().map(|event| event["change"].clone()).collect::<Vec<Value>>()
+        events.iter().map(|event| event["event"].clone()).collect::<Vec<Value>>()
     };
     assert_eq!(changes("active"), ["created", "claimed", "progressed"]);
     assert_eq!(changes("completed"), ["created", "claimed", "completed"]);
@@ -140,9 +140,9 @@ async fn moves() {
     );
 
     let out = store.ok("task replay active");
-    assert_eq!(out, "Task active starts over in lane mail, as generation 1.\n");
+    assert_eq!(out, "Task active starts over in lane mail, as execution 1.\n");
     assert_eq!(store.one("task show active")["state"], "waiting");
-    assert_eq!(store.one("task replay completed")["generation"], 1);
+    assert_eq!(store.one("task replay completed")["execution"], 1);
 
     assert_eq!(store.ok("task priority active -3"), "Task active has priority -3.\n");
     assert_eq!(store.one("task priority active 7")["priority"], 7);

@@ -26,7 +26,7 @@ async fn running_workers_are_listed() {
     let row = store.one("worker list");
     assert_eq!((&row["worker"], &row["tags"]), (&"mailer-1".into(), &"any".into()));
     assert_eq!(row["lanes"], serde_json::json!(["bulk", "mail"]));
-    assert_eq!((&row["heartbeat_interval_ms"], &row["suspect_since"]), (&5_000.into(), &().into()));
+    assert_eq!((&row["heartbeat_interval_ms"], &row["suspect_at"]), (&5_000.into(), &().into()));
     assert!(row["seen_at"].is_string() && row["registered_at"].is_string(), "{row}");
     let text = store.ok("worker ls");
     for part in ["mailer-1", "bulk, mail", "gpu, tags: any", "just now"] {
@@ -57,9 +57,9 @@ async fn a_task_is_granted_and_revoked() {
     assert_eq!((&row["id"], &row["worker"]), (&"t".into(), &"mailer-1".into()));
     assert!(row["until"].is_string(), "{row}");
     assert!(store.ok("task why t").contains("is granted to worker mailer-1 until"));
-    let refused = store.run("task grant t mailer-2");
-    assert_eq!(refused.code, 3, "{refused:?}");
-    assert!(refused.err.ends_with("[granted_to_other]\n"), "{refused:?}");
+    let rejected = store.run("task grant t mailer-2");
+    assert_eq!(rejected.code, 3, "{rejected:?}");
+    assert!(rejected.err.ends_with("[granted_to_other]\n"), "{rejected:?}");
     let output = store.ok("task revoke t");
     assert_eq!(output, "Task t is revoked from mailer-1, and waits in its lane.\n");
     store.ok("task create k --id granted --lane granted");

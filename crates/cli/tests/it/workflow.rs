@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass::command::CommitTurn;
 use windlass::workflow::WorkflowDefinition;
-use windlass::workflow::testing::{Recorded, replay_check};
+use windlass::workflow::testing::{RecordedExecution, replay_check};
 use windlass::{
     Context, Engine, Failure, PublicState, StepError, TaskKey, Tenant, WorkerHandle, Workflow,
 };
@@ -232,7 +232,7 @@ async fn executions_and_children() {
 
     // A recording contains all that a test needs.
     let text = store.ok("workflow history s --recording");
-    let recorded: Vec<Recorded> = serde_json::from_str(&text).unwrap();
+    let recorded: Vec<RecordedExecution> = serde_json::from_str(&text).unwrap();
     assert_eq!(recorded.len(), 3);
     for execution in &recorded {
         replay_check(shop, execution).unwrap();
@@ -350,10 +350,10 @@ async fn an_invalid_history_is_reported() {
             fence: task.fence(),
             turn: u32::try_from(turn).unwrap(),
             row: Some(windlass::Payload::json(row)),
-            taken: vec![],
+            consumed: vec![],
             commands: vec![],
             next_step: 3,
-            then: if last {
+            end: if last {
                 windlass::command::TurnEnd::AwaitMessages
             } else {
                 windlass::command::TurnEnd::MoreParts
@@ -479,13 +479,13 @@ async fn a_message_may_arrive_before_the_start() {
     let engine = store.application().await;
     let output = store.run("workflow signal o approved --payload \"ada\"");
     assert_eq!(output.code, 4, "{output:?}");
-    let output = store.run("workflow signal o approved --payload \"ada\" --before-start 1h");
+    let output = store.run("workflow signal o approved --payload \"ada\" --buffer-for 1h");
     let printed = "There is no workflow o yet. Message 1 waits for it.\n";
     assert_eq!((output.code, output.out.as_str()), (0, printed), "{output:?}");
-    let output = store.run("workflow signal o approved --before-start --json");
+    let output = store.run("workflow signal o approved --buffer-for --json");
     let sent: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!((&sent["buffered"], &sent["seq"]), (&json!(true), &json!(2)));
-    let output = store.run("workflow signal o approved --before-start 99d");
+    let output = store.run("workflow signal o approved --buffer-for 99d");
     assert_eq!(output.code, 2, "{output:?}");
     let running = works(&engine);
     store.run("workflow start order --id o --input 500");
@@ -508,7 +508,7 @@ async fn a_signal_may_start_its_workflow() {
     for wrong in [
         "workflow signal p approved --input 500",
         "workflow signal p approved --lane slow",
-        "workflow signal p approved --start order --before-start 1h",
+        "workflow signal p approved --start order --buffer-for 1h",
         "workflow signal p approved --start order --input {",
     ] {
         assert_eq!(store.run(wrong).code, 2, "{wrong}");

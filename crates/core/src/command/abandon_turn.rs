@@ -17,13 +17,14 @@ pub struct AbandonTurn {
     pub fence: Fence,
     pub delay_ms: u64,
     /// Raises the delivery count of these messages.
-    pub counts: bool,
+    pub count_delivery: bool,
 }
 
 impl AbandonTurn {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::DELAY_MS.check(self.delay_ms)?;
-        let digest = Digester::new("abandon_turn").json(&(self.delay_ms, self.counts)).finish();
+        let digest =
+            Digester::new("abandon_turn").json(&(self.delay_ms, self.count_delivery)).finish();
         let current = require_task(world, &self.fence.task)?;
         if let Some(settled) = earlier_settle(&current, self.fence.epoch, digest)? {
             return Ok(Outcome::Settled(settled));
@@ -42,14 +43,14 @@ impl AbandonTurn {
         if current.workflow.is_none() {
             return Err(Rejection::NotAWorkflow.into());
         }
-        let run = lease.run.clone().ok_or(Rejection::NotBegun)?;
-        redeliver(world, &current, &lease.in_flight, Some(self.delay_ms), self.counts)?;
+        let attempt = lease.attempt.clone().ok_or(Rejection::NotBegun)?;
+        redeliver(world, &current, &lease.in_flight, Some(self.delay_ms), self.count_delivery)?;
         let mut task = without_in_flight(&current);
         end_lease(world, &task)?;
         let (epoch, settled) = (self.fence.epoch, Settled::Released);
         task.last_settle = Some(Settle { epoch, digest, result: settled.clone() });
         world.emit(Event::of_task(&task, world.now(), Change::Released { epoch }));
-        await_messages(world, task, &run)?;
+        await_messages(world, task, &attempt)?;
         Ok(Outcome::Settled(settled))
     }
 }
@@ -91,7 +92,7 @@ mod tests {
             |args| AbandonTurn {
                 fence: args.fence(),
                 delay_ms: args.number("ms", 0),
-                counts: true,
+                count_delivery: true,
             },
         );
     }
@@ -112,7 +113,7 @@ mod tests {
     }
 
     fn take(stage: &mut Stage) -> Vec<u64> {
-        stage.must(Claim { receives: true, ..claim() });
+        stage.must(Claim { deliver_messages: true, ..claim() });
         match stage.task("t").expect("it exists").lifecycle {
             Lifecycle::Active(lease) => lease.in_flight,
             _ => Vec::new(),
@@ -129,8 +130,8 @@ mod tests {
         stage.record::<Mailbox>(&key).expect("it exists").hidden
     }
 
-    fn decline(nth: u64, delay_ms: u64, counts: bool) -> AbandonTurn {
-        AbandonTurn { fence: fence(nth), delay_ms, counts }
+    fn decline(nth: u64, delay_ms: u64, count_delivery: bool) -> AbandonTurn {
+        AbandonTurn { fence: fence(nth), delay_ms, count_delivery }
     }
 
     #[test]
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_turn_can_be_declined_until_it_is_reclaimed() {
+    fn an_expired_turn_can_be_abandoned_until_it_is_claimed_again() {
         let mut stage = received();
         stage.later(30_000);
         stage.must(decline(1, 5_000, true));
@@ -200,10 +201,10 @@ mod tests {
             fence: fence(1),
             turn: 0,
             row: None,
-            taken: vec![1],
+            consumed: vec![1],
             commands: Vec::new(),
             next_step: 0,
-            then: TurnEnd::Yield,
+            end: TurnEnd::Yield,
             sticky_ms: None,
             eager: None,
             metadata: None,

@@ -15,7 +15,7 @@ pub struct Admit {
     pub request: RequestKey,
     /// The fingerprint of the request and its operation: see [`crate::fingerprint`].
     pub fingerprint: Digest,
-    /// A unique name of the caller. Only this owner can answer the request.
+    /// A unique name of the caller. Only this owner can complete the request.
     pub owner: String,
     pub ttls: RequestTtls,
     /// Rate limit on new keys per principal. Replayed responses are not counted.
@@ -148,8 +148,8 @@ mod tests {
         let mut stage = Stage::new();
         stage.must(admit("o1"));
         stage.later(59_999);
-        let (owner, answer) = ("o1".to_owned(), Payload::json("1"));
-        stage.must(CompleteRequest { request: request(), owner, answer });
+        let (owner, response) = ("o1".to_owned(), Payload::json("1"));
+        stage.must(CompleteRequest { request: request(), owner, response });
         for step in [1, 86_340_000 - 1] {
             stage.later(step);
             assert!(matches!(stage.must(admit("o2")), Outcome::RequestCompleted(_)));
@@ -170,8 +170,8 @@ mod tests {
     fn a_forgotten_request_is_replaced_before_its_sweep() {
         let mut stage = Stage::new();
         stage.must(admit("o1"));
-        let (owner, answer) = ("o1".to_owned(), Payload::json("1"));
-        stage.must(CompleteRequest { request: request(), owner, answer });
+        let (owner, response) = ("o1".to_owned(), Payload::json("1"));
+        stage.must(CompleteRequest { request: request(), owner, response });
         stage.later(31 * 86_400_000);
         stage.must(admit("o2"));
         assert_eq!(stage.tables.payloads().count(), 0, "the response is deleted");
@@ -191,7 +191,7 @@ mod tests {
         let first = ask("first");
         stage.must(first.clone());
         let (request, owner) = (first.request.clone(), "o1".to_owned());
-        stage.must(CompleteRequest { request, owner, answer: Payload::json("1") });
+        stage.must(CompleteRequest { request, owner, response: Payload::json("1") });
         let second = ask("second");
         stage.must(second.clone());
         stage.must(ReleaseRequest { request: second.request.clone(), owner: "o1".into() });
@@ -234,8 +234,8 @@ mod tests {
         first.ttls.tombstone_ms = 0;
         let mut stage = Stage::new();
         stage.must(first.clone());
-        let answer = Payload::json("1");
-        stage.must(CompleteRequest { request: request(), owner: "o1".into(), answer });
+        let response = Payload::json("1");
+        stage.must(CompleteRequest { request: request(), owner: "o1".into(), response });
         stage.later(86_400_000);
         assert!(matches!(
             stage.must(Admit { owner: "o2".into(), ..first }),
@@ -261,7 +261,7 @@ mod tests {
         stage.must(CompleteRequest {
             request: request(),
             owner: "o1".into(),
-            answer: Payload::json("1"),
+            response: Payload::json("1"),
         });
         stage.later(1);
         assert_eq!(stage.run(longest.clone()), Err(Rejection::IdempotencyExpired));
@@ -275,8 +275,8 @@ mod tests {
             RequestTtls { in_flight_ms: u64::MAX, ..longest.ttls },
             RequestTtls { retry_after_ms: 0, ..longest.ttls },
         ] {
-            let refused = stage.run(Admit { ttls, ..longest.clone() }).unwrap_err();
-            assert_eq!(refused.code(), "invalid", "{ttls:?}");
+            let rejected = stage.run(Admit { ttls, ..longest.clone() }).unwrap_err();
+            assert_eq!(rejected.code(), "invalid", "{ttls:?}");
         }
     }
 
@@ -300,11 +300,11 @@ mod tests {
         let mut stage = Stage::new();
         stage.must(secret.clone());
         let admission = stage.record::<Admission>(&secret.request.row_key());
-        let Err(refused) = stage.run(Admit { owner: "o2".into(), ..secret.clone() }) else {
+        let Err(rejected) = stage.run(Admit { owner: "o2".into(), ..secret.clone() }) else {
             panic!("it is in flight")
         };
         let (key, row) = (secret.request.response_key(), secret.request.row_key());
-        let printed = format!("{secret:?} {admission:?} {refused} {refused:?} {key:?} {row:?}");
+        let printed = format!("{secret:?} {admission:?} {rejected} {rejected:?} {key:?} {row:?}");
         assert!(!printed.contains("SECRET"), "{printed}");
         assert!(printed.contains("abcdefgh"), "{printed}");
     }

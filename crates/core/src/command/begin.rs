@@ -14,17 +14,17 @@ impl Begin {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         let now = world.now();
         let (task, mut lease) = require_lease(world, &self.fence)?;
-        if let Some(run) = lease.run {
-            return Ok(Outcome::Begun(run));
+        if let Some(attempt) = lease.attempt {
+            return Ok(Outcome::Begun(attempt));
         }
         let mut task = Task::clone(&task);
-        let run = begin_attempt(&mut task, &mut lease, now)?;
-        let change = Change::Begun { epoch: task.epoch, attempt: run.attempt };
+        let attempt = begin_attempt(&mut task, &mut lease, now)?;
+        let change = Change::Begun { epoch: task.epoch, attempt: attempt.number };
         world.emit(Event::of_task(&task, now, change));
         task.lifecycle = Lifecycle::Active(lease);
         task.due_at = task.next_due();
         world.put::<Task>(task);
-        Ok(Outcome::Begun(run))
+        Ok(Outcome::Begun(attempt))
     }
 }
 

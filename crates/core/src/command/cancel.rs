@@ -79,11 +79,11 @@ mod tests {
     #[test]
     fn an_invalid_id_is_rejected_before_it_is_looked_up() {
         for id in ["", "a\0b", &"x".repeat(256)] {
-            let refused = Stage::new().run(Cancel { task: key(id), reason: "".into() });
-            assert_eq!(refused.unwrap_err().code(), "invalid", "{id:?}");
+            let rejected = Stage::new().run(Cancel { task: key(id), reason: "".into() });
+            assert_eq!(rejected.unwrap_err().code(), "invalid", "{id:?}");
             let fence = Fence { task: key(id), epoch: 1 };
-            let refused = Stage::new().run(Complete { fence, result: None });
-            assert_eq!(refused.unwrap_err().code(), "invalid", "{id:?}");
+            let rejected = Stage::new().run(Complete { fence, result: None });
+            assert_eq!(rejected.unwrap_err().code(), "invalid", "{id:?}");
         }
     }
 }

@@ -33,7 +33,7 @@ pub struct Claim {
     pub tenant: Tenant,
     pub lanes: Vec<LaneName>,
     pub worker: WorkerId,
-    pub offer: WorkerCapabilities,
+    pub capabilities: WorkerCapabilities,
     pub lease_ms: u64,
     pub limit: u32,
     /// Begin the attempt in the same commit, as ordinary workers do.
@@ -49,7 +49,7 @@ pub struct Claim {
     /// Also claims tasks granted to this worker. Workers that offer sessions always do.
     pub grants: bool,
     /// Leases the visible messages of each task with it: see [`Lease::in_flight`].
-    pub receives: bool,
+    pub deliver_messages: bool,
 }
 
 impl Claim {
@@ -59,7 +59,7 @@ impl Claim {
             tenant: Tenant::default(),
             lanes: vec![LaneName::default()],
             worker: worker.into(),
-            offer: WorkerCapabilities::default(),
+            capabilities: WorkerCapabilities::default(),
             lease_ms: 30_000,
             limit: 1,
             begin: true,
@@ -67,7 +67,7 @@ impl Claim {
             registered: false,
             request: None,
             grants: false,
-            receives: false,
+            deliver_messages: false,
             session_idle_ms: limits::DEFAULT_SESSION_IDLE_MS,
         }
     }
@@ -118,7 +118,7 @@ impl Claim {
         limits::LEASE_MS.check(self.lease_ms)?;
         limits::CLAIM_TASKS.check(self.limit)?;
         limits::SESSION_IDLE_MS.check(self.session_idle_ms)?;
-        self.offer.check()
+        self.capabilities.check()
     }
 
     /// Requests every row that the lane probably needs, so that one load is enough.
@@ -128,7 +128,7 @@ impl Claim {
         let directory = ReadyRoute::of_lane(&self.tenant, lane);
         world.prefetch_ready_routes(&directory);
         for route in world.hinted_routes(&self.tenant, lane) {
-            if self.offer.meets(&route) {
+            if self.capabilities.meets(&route) {
                 world.prefetch_scan(&Task::ready_in(&self.tenant, lane, &route), wanted);
             }
         }
@@ -139,7 +139,7 @@ impl Claim {
 
     /// The queue of tasks granted to this worker.
     fn granted_range(&self, lane: &LaneName) -> Option<Range> {
-        let reads = self.grants || self.offer.accepts_sessions();
+        let reads = self.grants || self.capabilities.accepts_sessions();
         let route = reads.then(|| Route::granted_to(&self.worker))?;
         Some(Task::ready_in(&self.tenant, lane, &route))
     }
@@ -161,15 +161,15 @@ impl Claim {
             world.pick(task.task_key().row_key());
         }
         self.count_leases(world, &lane, tasks.len());
-        let metered = quotas.count_claimed(world, tasks.len())?;
+        let counted = quotas.count_claimed(world, tasks.len())?;
         let has_limit = lane.concurrency.is_some();
         let lease =
-            |task: &Arc<Task>| self.lease(world, (**task).clone(), has_limit, metered, false);
+            |task: &Arc<Task>| self.lease(world, (**task).clone(), has_limit, counted, false);
         let leased: Vec<Arc<Task>> = tasks.iter().map(lease).collect();
         world.for_each_collecting(&leased, |world, task| {
             on_lease(world, task, self.session_idle_ms)
         })?;
-        if self.receives {
+        if self.deliver_messages {
             claimed.extend(world.for_each_collecting(leased, |world, task| receive(world, &task))?);
         } else {
             claimed.extend(leased);
@@ -224,7 +224,7 @@ impl Claim {
 
     fn may_claim(&self, world: &mut World, tasks: &[Arc<Task>]) -> Result<Vec<bool>, Halt> {
         let now = world.now();
-        let fits = |task: &Task| task.is_claimable(now) && self.offer.meets(&task.route);
+        let fits = |task: &Task| task.is_claimable(now) && self.capabilities.meets(&task.route);
         let may_start = may_start(world, tasks, &self.worker)?;
         Ok(tasks.iter().zip(may_start).map(|(task, may)| may && fits(task)).collect())
     }
@@ -235,7 +235,7 @@ impl Claim {
         let listed = world.scan_ready_routes(&directory)?;
         let routes: Vec<Route> = listed.iter().map(|queue| queue.route.clone()).collect();
         world.hint_routes(&self.tenant, lane, routes.clone());
-        Ok(routes.into_iter().filter(|route| self.offer.meets(route)).collect())
+        Ok(routes.into_iter().filter(|route| self.capabilities.meets(route)).collect())
     }
 
     fn count_leases(&self, world: &mut World, lane: &Lane, leased: usize) {
@@ -276,9 +276,9 @@ impl Claim {
             return Err(Rejection::ConcurrencyLimitReached.into());
         }
         self.count_leases(world, &lane, 1);
-        let metered = quotas.count_claimed(world, 1)?;
+        let counted = quotas.count_claimed(world, 1)?;
         let leased =
-            self.lease(world, (**task).clone(), lane.concurrency.is_some(), metered, eager);
+            self.lease(world, (**task).clone(), lane.concurrency.is_some(), counted, eager);
         on_lease(world, &leased, self.session_idle_ms)?;
         Ok(leased)
     }
@@ -288,7 +288,7 @@ impl Claim {
         world: &mut World,
         mut task: Task,
         has_limit: bool,
-        metered: CountedByQuota,
+        counted: CountedByQuota,
         eager: bool,
     ) -> Arc<Task> {
         let now = world.now();
@@ -299,10 +299,10 @@ impl Claim {
         let mut lease = Lease {
             worker: self.worker.clone(),
             expires_at,
-            run: paused.map(|paused| paused.to_active(now)),
+            attempt: paused.map(|paused| paused.to_active(now)),
             resumed: paused.is_some(),
             counted_by_lane_limit: has_limit,
-            counted_by_quota: metered,
+            counted_by_quota: counted,
             in_flight: Vec::new(),
             registered: self.registered,
             request: self.request,
@@ -311,7 +311,7 @@ impl Claim {
         if self.begin {
             begin_attempt(&mut task, &mut lease, now).expect("a waiting task has attempts left");
         }
-        let attempt = lease.run.as_ref().map(|run| run.attempt);
+        let attempt = lease.attempt.as_ref().map(|attempt| attempt.number);
         let (epoch, worker) = (task.epoch, self.worker.clone());
         world.emit(Event::of_task(&task, now, Change::Claimed { epoch, worker, attempt }));
         task.lifecycle = Lifecycle::Active(lease);
@@ -373,7 +373,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::command::{Complete, Create, LimitLane, NewTask, Start, Sweep};
+    use crate::command::{Complete, Create, Delay, LimitLane, NewTask, Sweep};
     use crate::task::TagFilter;
     use crate::testing::{
         Stage, check_lane, check_task, claim, fence, fence_of, lane, new_task, session_claim,
@@ -454,8 +454,8 @@ mod tests {
             stage.must(Create::one(NewTask { tag, priority, ..new_task(id) }));
         }
         let tags = TagFilter::UntaggedAnd(BTreeSet::from(["x".to_owned()]));
-        let offer = WorkerCapabilities { tags, ..WorkerCapabilities::default() };
-        let order = ids(stage.must(Claim { limit: 10, offer, ..claim() }));
+        let capabilities = WorkerCapabilities { tags, ..WorkerCapabilities::default() };
+        let order = ids(stage.must(Claim { limit: 10, capabilities, ..claim() }));
         assert_eq!(order, ["b", "c", "a"]);
     }
 
@@ -470,8 +470,9 @@ mod tests {
                 stage.must(Create::one(NewTask { tag, priority, ..new }));
             }
         }
-        let offer = WorkerCapabilities { tags: TagFilter::Any, ..WorkerCapabilities::default() };
-        let order = ids(stage.must(Claim { limit: 20, offer, ..claim() }));
+        let capabilities =
+            WorkerCapabilities { tags: TagFilter::Any, ..WorkerCapabilities::default() };
+        let order = ids(stage.must(Claim { limit: 20, capabilities, ..claim() }));
         let expected: Vec<String> = (0..20).map(|n| format!("3-{n:02}")).collect();
         assert_eq!(order, expected);
     }
@@ -484,8 +485,8 @@ mod tests {
         stage.must(Create::one(demanding));
         stage.must(Create::one(new_task("plain")));
         assert_eq!(ids(stage.must(Claim { limit: 5, ..claim() })), ["plain"]);
-        let offer = WorkerCapabilities { capabilities: gpu, ..WorkerCapabilities::default() };
-        assert_eq!(ids(stage.must(Claim { offer, ..claim() })), ["gpu"]);
+        let capabilities = WorkerCapabilities { names: gpu, ..WorkerCapabilities::default() };
+        assert_eq!(ids(stage.must(Claim { capabilities, ..claim() })), ["gpu"]);
     }
 
     #[test]
@@ -510,8 +511,8 @@ mod tests {
     #[test]
     fn a_delayed_task_is_claimable_once_due() {
         let mut stage = Stage::new();
-        let start = Start::After { ms: 1_500 };
-        stage.must(Create::one(NewTask { start, ..new_task("t") }));
+        let delay = Delay::For { ms: 1_500 };
+        stage.must(Create::one(NewTask { delay, ..new_task("t") }));
         stage.later(1_499);
         stage.must(Sweep::default());
         assert!(ids(stage.must(claim())).is_empty());
@@ -557,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input_is_refused_by_name() {
+    fn bad_input_is_rejected_by_name() {
         let many: BTreeSet<String> = (0..300).map(|n| n.to_string()).collect();
         for (named, claim) in [
             ("tenant", Claim { tenant: "".into(), ..claim() }),
@@ -572,8 +573,8 @@ mod tests {
             (
                 "capabilities",
                 Claim {
-                    offer: WorkerCapabilities {
-                        capabilities: many,
+                    capabilities: WorkerCapabilities {
+                        names: many,
                         ..WorkerCapabilities::default()
                     },
                     ..claim()
@@ -630,9 +631,9 @@ mod tests {
                 }
             }
             let lanes: Vec<LaneName> = names.iter().map(|name| name.as_str().into()).collect();
-            let offer =
+            let capabilities =
                 WorkerCapabilities { tags: TagFilter::Any, ..WorkerCapabilities::default() };
-            let claim = Claim { lanes, offer, limit: 100, ..claim() };
+            let claim = Claim { lanes, capabilities, limit: 100, ..claim() };
             let mut world = World::new(stage.now, crate::world::Hints::default());
             let mut rounds = 1;
             while crate::decide(&mut world, &claim.clone().into()) == crate::Decided::Parked {

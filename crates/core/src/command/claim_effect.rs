@@ -13,7 +13,7 @@ use crate::world::World;
 /// the first id, and the stored result if there is one.
 #[derive(Clone, Debug)]
 pub struct ClaimEffect {
-    pub caller: EffectOwner,
+    pub owner: EffectOwner,
     pub provider: String,
     pub name: String,
     /// The fingerprint of the request to the provider.
@@ -24,18 +24,18 @@ pub struct ClaimEffect {
 
 impl ClaimEffect {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
-        limits::REQUEST_ID.check(self.request_id.reveal())?;
-        let access = load_effect(world, &self.caller, &self.provider, &self.name)?;
+        limits::REQUEST_ID.check(self.request_id.expose_secret())?;
+        let access = load_effect(world, &self.owner, &self.provider, &self.name)?;
         if let Some(effect) = access.effect {
             if effect.fingerprint != self.fingerprint {
                 return Err(Rejection::Conflict.into());
             }
-            let (request_id, answer) = (effect.request_id.clone(), effect.result_key());
+            let (request_id, result) = (effect.request_id.clone(), effect.result_key());
             // A request that was released and admitted again extends the retention of the effect.
             if effect.due_at < access.due_at {
                 world.put::<Effect>(Effect { due_at: access.due_at, ..(*effect).clone() });
             }
-            return Ok(Outcome::EffectClaimed { request_id, existed: true, answer });
+            return Ok(Outcome::EffectClaimed { request_id, existed: true, result });
         }
         if let Some(task) = access.task {
             let (provider, name) = (self.provider.clone(), self.name.clone());
@@ -46,8 +46,8 @@ impl ClaimEffect {
             }
         }
         world.put::<Effect>(Effect {
-            tenant: self.caller.tenant().clone(),
-            parent: self.caller.parent(),
+            tenant: self.owner.tenant().clone(),
+            owner: self.owner.key(),
             provider: self.provider.clone(),
             name: self.name.clone(),
             request_id: self.request_id.clone(),
@@ -57,7 +57,7 @@ impl ClaimEffect {
             due_at: access.due_at,
         });
         let request_id = self.request_id.clone();
-        Ok(Outcome::EffectClaimed { request_id, existed: false, answer: None })
+        Ok(Outcome::EffectClaimed { request_id, existed: false, result: None })
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
 
     fn for_task(epoch: u64, request_id: &str) -> ClaimEffect {
         ClaimEffect {
-            caller: EffectOwner::Task(fence(epoch)),
+            owner: EffectOwner::Task(fence(epoch)),
             provider: "bank".into(),
             name: "charge".into(),
             fingerprint: asks("this"),
@@ -82,14 +82,14 @@ mod tests {
     }
 
     fn for_request(owner: &str, request_id: &str) -> ClaimEffect {
-        let caller = EffectOwner::Request { request: request(), owner: owner.into() };
-        ClaimEffect { caller, ..for_task(0, request_id) }
+        let owner = EffectOwner::Request { request: request(), owner: owner.into() };
+        ClaimEffect { owner, ..for_task(0, request_id) }
     }
 
     fn claimed(stage: &mut Stage, claim: ClaimEffect) -> (String, bool, bool) {
         match stage.must(claim) {
-            Outcome::EffectClaimed { request_id, existed, answer } => {
-                (request_id.reveal().to_owned(), existed, answer.is_some())
+            Outcome::EffectClaimed { request_id, existed, result } => {
+                (request_id.expose_secret().to_owned(), existed, result.is_some())
             }
             other => panic!("{other:?}"),
         }
@@ -121,7 +121,7 @@ mod tests {
             granted   |          | granted e0 a0   | ! stale_fence    |
             ",
             |args| ClaimEffect {
-                caller: EffectOwner::Task(args.fence()),
+                owner: EffectOwner::Task(args.fence()),
                 provider: args.text("provider", "bank"),
                 name: args.text("name", "charge"),
                 ..for_task(1, &args.text("id", "r1"))
@@ -148,9 +148,9 @@ mod tests {
     fn an_effect_is_deleted_with_its_task() {
         let mut stage = Stage::with_task("active");
         stage.must(for_task(1, "r1"));
-        let (caller, answer) = (EffectOwner::Task(fence(1)), Payload::json("1"));
+        let (owner, result) = (EffectOwner::Task(fence(1)), Payload::json("1"));
         let (provider, name) = ("bank".to_owned(), "charge".to_owned());
-        stage.must(SettleEffect { caller, provider, name, answer });
+        stage.must(SettleEffect { owner, provider, name, result });
         stage.must(Complete { fence: fence(1), result: None });
         stage.must(DeleteTask { task: key("t") });
         let effects =
@@ -181,13 +181,13 @@ mod tests {
         assert_eq!(stage.tables.rows().count(), 0, "nothing is retained for ever");
     }
 
-    /// A replay runs a task again, and repeats no external call: see `docs/guide/downstream.md`.
+    /// A replay runs a task again, and repeats no external call: see `docs/guide/external-services.md`.
     #[test]
     fn a_replay_reuses_recorded_effects() {
         let mut stage = Stage::with_task("active");
         stage.must(for_task(1, "r1"));
         stage.must(Complete { fence: fence(1), result: None });
-        stage.must(Replay { task: key("t"), generation: 0 });
+        stage.must(Replay { task: key("t"), execution: 0 });
         stage.must(claim());
         assert_eq!(claimed(&mut stage, for_task(2, "r2")), ("r1".into(), true, false));
     }

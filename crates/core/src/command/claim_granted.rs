@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn the_state_and_the_limit_of_the_lane_apply() {
         let set = |state| SetLaneState { tenant: Tenant::default(), lane: lane(), state };
-        for (state, refused) in [
+        for (state, rejected) in [
             (LaneState::Active, None),
             (LaneState::Draining, None),
             (LaneState::Paused, Some(Rejection::LanePaused { lane: lane() })),
@@ -116,7 +116,7 @@ mod tests {
         ] {
             let mut stage = Stage::with_task("granted");
             stage.must(set(state));
-            assert_eq!(stage.run(ClaimGranted::new("t", "w")).err(), refused, "{state:?}");
+            assert_eq!(stage.run(ClaimGranted::new("t", "w")).err(), rejected, "{state:?}");
         }
         let mut stage = Stage::with_lane("limited");
         stage.must(Create::one(new_task("u")));

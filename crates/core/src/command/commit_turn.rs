@@ -38,11 +38,11 @@ pub struct CommitTurn {
     /// The history row; none when there is nothing to record.
     pub row: Option<Payload>,
     /// The messages that the turn has consumed. They are deleted.
-    pub taken: Vec<u64>,
+    pub consumed: Vec<u64>,
     pub commands: Vec<WorkflowCommand>,
     /// The number of the step after the last one.
     pub next_step: u64,
-    pub then: TurnEnd,
+    pub end: TurnEnd,
     /// How long the next turn is granted to this worker (sticky).
     pub sticky_ms: Option<u64>,
     /// How to lease activities to the worker of this turn in the same commit, and how many.
@@ -88,7 +88,7 @@ impl CommitTurn {
         if task.workflow.is_none() {
             return Err(Rejection::NotAWorkflow.into());
         }
-        let run = lease.run.clone().ok_or(Rejection::NotBegun)?;
+        let attempt = lease.attempt.clone().ok_or(Rejection::NotBegun)?;
         if let Some(metadata) = &self.metadata {
             task = Arc::new(metadata.prepare(world, &task)?);
         }
@@ -107,12 +107,12 @@ impl CommitTurn {
             self.apply_command(world, &task, command, &mut made)
         })?;
         let task = require_task(world, &self.fence.task)?;
-        let lease_kept = self.finish_turn(world, &task, &run)?;
+        let lease_kept = self.finish_turn(world, &task, &attempt)?;
         let Activities { created, claimed } = made;
         let change = Change::TurnCommitted {
             epoch: self.fence.epoch,
             turn: self.turn,
-            then: if lease_kept.is_some() { AfterTurn::KeepsLease } else { self.then.after_turn() },
+            next: if lease_kept.is_some() { AfterTurn::KeepsLease } else { self.end.after_turn() },
             activities: created,
         };
         // Before the events of its commands: an activity is claimed after it was created.
@@ -149,7 +149,7 @@ impl CommitTurn {
 
     /// Approximate number of rows written.
     pub(super) fn rows(&self) -> usize {
-        3 + self.taken.len() + 2 * self.commands.len()
+        3 + self.consumed.len() + 2 * self.commands.len()
     }
 
     /// Payload bytes carried.
@@ -175,12 +175,12 @@ impl CommitTurn {
         }
         self.metadata.as_ref().map_or(Ok(()), |metadata| metadata.check())?;
         limits::TURN_COMMANDS.check(self.commands.len())?;
-        limits::TURN_MESSAGES.check(self.taken.len())?;
+        limits::TURN_MESSAGES.check(self.consumed.len())?;
         if let Some(ttl_ms) = self.sticky_ms {
             limits::GRANT_MS.check(ttl_ms)?;
         }
         self.eager.as_ref().map_or(Ok(()), Claim::check)?;
-        match &self.then {
+        match &self.end {
             TurnEnd::MoreParts
             | TurnEnd::AwaitMessages
             | TurnEnd::Yield
@@ -201,7 +201,7 @@ impl CommitTurn {
         let TaskKey { tenant, id } = &self.fence.task;
         world.prefetch(self.fence.task.row_key());
         world.prefetch(Mailbox::key_of(tenant, id));
-        for &seq in &self.taken {
+        for &seq in &self.consumed {
             world.prefetch(Message::key_of(tenant, id, seq));
         }
         if self.eager.is_some() {
@@ -230,7 +230,7 @@ impl CommitTurn {
     }
 
     fn digest(&self) -> Digest {
-        let then = match &self.then {
+        let end = match &self.end {
             TurnEnd::MoreParts => 0,
             TurnEnd::AwaitMessages => 1,
             TurnEnd::Complete(_) => 2,
@@ -240,7 +240,7 @@ impl CommitTurn {
             TurnEnd::Yield => 6,
         };
         let mut digester = Digester::new("turn").json(&self.fence.epoch);
-        digester = digester.number(i64::from(self.turn)).number(then).json(&self.taken);
+        digester = digester.number(i64::from(self.turn)).number(end).json(&self.consumed);
         if let Some(metadata) = &self.metadata {
             digester = digester.part(metadata.turn_id.as_bytes());
         }
@@ -276,7 +276,7 @@ impl CommitTurn {
             }
             delete_message(world, workflow, *seq)
         };
-        world.for_each_collecting(&self.taken, delete).map(drop)
+        world.for_each_collecting(&self.consumed, delete).map(drop)
     }
 
     fn apply_command(
@@ -319,10 +319,10 @@ impl CommitTurn {
         &self,
         world: &mut World,
         workflow: &Task,
-        run: &ActiveAttempt,
+        attempt: &ActiveAttempt,
     ) -> Result<Option<Arc<Task>>, Halt> {
-        if self.then == TurnEnd::MoreParts
-            || self.then == TurnEnd::AwaitMessages && has_visible_messages(world, workflow)?
+        if self.end == TurnEnd::MoreParts
+            || self.end == TurnEnd::AwaitMessages && has_visible_messages(world, workflow)?
         {
             // Without a row `turns` stays, so that a later, different turn may have this digest.
             let turn = self.row.as_ref().map(|_| self.digest());
@@ -331,9 +331,9 @@ impl CommitTurn {
         end_lease(world, workflow)?;
         let now = world.now();
         let mut task = workflow.clone();
-        let (settled, change) = match &self.then {
+        let (settled, change) = match &self.end {
             TurnEnd::MoreParts | TurnEnd::AwaitMessages => {
-                task.lifecycle = Lifecycle::Suspended(Suspension::until_message(run, now));
+                task.lifecycle = Lifecycle::Suspended(Suspension::until_message(attempt, now));
                 (Settled::Suspended, None)
             }
             TurnEnd::Yield => (Settled::Suspended, None),
@@ -352,8 +352,8 @@ impl CommitTurn {
             }
             TurnEnd::ContinueAsNew { input, version, carried } => {
                 start_over(world, &mut task, input.as_ref(), version.as_ref(), carried.as_ref())?;
-                let generation = task.generation;
-                (Settled::ContinuedAsNew, Some(Change::ContinuedAsNew { generation }))
+                let execution = task.execution;
+                (Settled::ContinuedAsNew, Some(Change::ContinuedAsNew { execution }))
             }
         };
         task.last_settle =
@@ -361,9 +361,11 @@ impl CommitTurn {
         if let Some(change) = change {
             world.emit(Event::of_task(&task, now, change));
         }
-        match &self.then {
-            TurnEnd::ContinueAsNew { .. } => make_turn_ready(world, task, run.to_suspended(now)),
-            TurnEnd::Yield => await_messages(world, task, run),
+        match &self.end {
+            TurnEnd::ContinueAsNew { .. } => {
+                make_turn_ready(world, task, attempt.to_suspended(now))
+            }
+            TurnEnd::Yield => await_messages(world, task, attempt),
             _ => transition_to(world, task),
         }?;
         Ok(None)
@@ -402,8 +404,8 @@ impl Activities {
 fn complete(world: &mut World, task: &mut Task, result: Option<&Payload>) {
     task.lifecycle = Lifecycle::Completed { at: world.now() };
     if let Some(result) = result {
-        task.results.push(task.generation);
-        world.attach(task.payload_key(task.generation, Slot::RESULT), result.clone());
+        task.results.push(task.execution);
+        world.attach(task.payload_key(task.execution, Slot::RESULT), result.clone());
     }
 }
 
@@ -416,16 +418,16 @@ pub(super) fn start_over(
     carried: Option<&Payload>,
 ) -> Result<(), Halt> {
     let now = world.now();
-    world.assume_absent(Execution::key_of(&task.tenant, &task.id, task.generation));
+    world.assume_absent(Execution::key_of(&task.tenant, &task.id, task.execution));
     world.put::<Execution>(Execution::ended(task, now));
-    task.generation += 1;
+    task.execution += 1;
     task.started_at = now;
     task.input_bytes = input.map(|input| input.bytes.len() as u64);
     if let Some(input) = input {
-        world.attach(task.payload_key(task.generation, Slot::INPUT), input.clone());
+        world.attach(task.payload_key(task.execution, Slot::INPUT), input.clone());
     }
     if let Some(carried) = carried {
-        world.attach(task.payload_key(task.generation, Slot::CARRIED), carried.clone());
+        world.attach(task.payload_key(task.execution, Slot::CARRIED), carried.clone());
     }
     if let Some(workflow) = &mut task.workflow {
         workflow.turns = 0;
@@ -466,15 +468,15 @@ mod tests {
         Payload::json("{}")
     }
 
-    fn turn(nth: u64, turn: u32, then: TurnEnd) -> CommitTurn {
+    fn turn(nth: u64, turn: u32, end: TurnEnd) -> CommitTurn {
         CommitTurn {
             fence: fence(nth),
             turn,
             row: Some(row()),
-            taken: Vec::new(),
+            consumed: Vec::new(),
             commands: Vec::new(),
             next_step: 0,
-            then,
+            end,
             sticky_ms: None,
             eager: None,
             metadata: None,
@@ -591,7 +593,7 @@ mod tests {
 
         stage.must(claim());
         let end = CommitTurn {
-            taken: vec![Message::of_step(0)],
+            consumed: vec![Message::of_step(0)],
             next_step: 1,
             ..turn(2, 1, TurnEnd::Complete(Some(Payload::json("43"))))
         };
@@ -630,17 +632,17 @@ mod tests {
         stage.must(SendMessages::one(message("go")));
         assert!(lease_kept(&stage.must(turn(1, 0, TurnEnd::AwaitMessages))));
         assert_eq!(state(&stage), "active");
-        let taken = CommitTurn { taken: vec![1], ..turn(1, 1, TurnEnd::AwaitMessages) };
-        assert!(!lease_kept(&stage.must(taken)));
+        let consumed = CommitTurn { consumed: vec![1], ..turn(1, 1, TurnEnd::AwaitMessages) };
+        assert!(!lease_kept(&stage.must(consumed)));
         stage.must(SendMessages::one(message("go")));
         assert_eq!(state(&stage), "resumable");
     }
 
     fn turns_logged(stage: &Stage) -> Vec<(&'static str, Vec<String>)> {
         let found = stage.tables.events_after(0).filter_map(|entry| match entry.change() {
-            Some(Change::TurnCommitted { then, activities, .. }) => {
+            Some(Change::TurnCommitted { next, activities, .. }) => {
                 let ids = activities.iter().map(ToString::to_string).collect();
-                Some((then.as_str(), ids))
+                Some((next.as_str(), ids))
             }
             _ => None,
         });
@@ -650,8 +652,8 @@ mod tests {
     #[test]
     fn every_part_of_a_turn_is_logged_with_its_activities() {
         let mut stage = started();
-        let taken = NewTask { lane: "work".into(), ..NewTask::new("t/1", "charge") };
-        stage.must(Create::one(taken));
+        let consumed = NewTask { lane: "work".into(), ..NewTask::new("t/1", "charge") };
+        stage.must(Create::one(consumed));
         let commands = vec![activity(0), activity(1), eager_activity(2)];
         let eager = Some(Claim { lanes: vec!["work".into()], ..Claim::new("w") });
         stage.must(CommitTurn { commands, next_step: 3, eager, ..turn(1, 0, TurnEnd::MoreParts) });
@@ -667,7 +669,7 @@ mod tests {
     fn the_end_of_a_turn_is_logged_and_stored() {
         let over = TurnEnd::ContinueAsNew { input: None, version: None, carried: None };
         let class = FailureClass::Permanent;
-        for (then, event, settled) in [
+        for (end, event, settled) in [
             (TurnEnd::AwaitMessages, "turn_committed", Settled::Suspended),
             (TurnEnd::Complete(None), "completed", Settled::Completed),
             (TurnEnd::Fail { class, reason: "no".into() }, "failed", Settled::Failed),
@@ -675,7 +677,7 @@ mod tests {
             (over, "continued_as_new", Settled::ContinuedAsNew),
         ] {
             let mut stage = started();
-            stage.must(turn(1, 0, then));
+            stage.must(turn(1, 0, end));
             let last = stage.tables.events_after(0).last().expect("a turn is logged");
             assert_eq!(last.name, event);
             let settle = stage.task("t").unwrap().last_settle.expect("the lease has ended");
@@ -716,7 +718,7 @@ mod tests {
         ];
         let next = CommitTurn {
             commands,
-            taken: vec![1],
+            consumed: vec![1],
             next_step: 2,
             ..turn(2, 1, TurnEnd::AwaitMessages)
         };
@@ -865,19 +867,19 @@ mod tests {
         };
         let (mut stage, again) = with_kept_lease();
         let row = Some(Payload::json("[]"));
-        let refused = Err(Rejection::TurnMismatch { turns: 1 });
-        assert_eq!(stage.run(CommitTurn { row, ..again.clone() }), refused, "a different turn");
+        let rejected = Err(Rejection::TurnMismatch { turns: 1 });
+        assert_eq!(stage.run(CommitTurn { row, ..again.clone() }), rejected, "a different turn");
         stage.must(CommitTurn { next_step: 1, ..turn(1, 1, TurnEnd::MoreParts) });
-        let refused = Err(Rejection::TurnMismatch { turns: 2 });
-        assert_eq!(stage.run(again), refused, "another turn was committed since");
+        let rejected = Err(Rejection::TurnMismatch { turns: 2 });
+        assert_eq!(stage.run(again), rejected, "another turn was committed since");
 
         let (mut stage, again) = with_kept_lease();
         stage.must(Release { fence: fence(1) });
         assert_eq!(stage.run(again.clone()), Err(Rejection::AlreadySettled), "it is released");
         stage.must(claim());
-        let refused = Err(Rejection::TurnMismatch { turns: 1 });
+        let rejected = Err(Rejection::TurnMismatch { turns: 1 });
         let next = CommitTurn { fence: fence(2), ..again };
-        assert_eq!(stage.run(next), refused, "it was under another lease");
+        assert_eq!(stage.run(next), rejected, "it was under another lease");
 
         let (mut stage, again) = with_kept_lease();
         stage.later(31_000);
@@ -964,12 +966,12 @@ mod tests {
         assert_eq!(stage.task("t").unwrap().workflow.unwrap().sticky, None);
         stage.must(Release { fence: fence(2) });
         stage.must(Claim { grants: true, ..claim() });
-        let taken = CommitTurn {
-            taken: vec![1],
+        let consumed = CommitTurn {
+            consumed: vec![1],
             sticky_ms: Some(5_000),
             ..turn(3, 1, TurnEnd::AwaitMessages)
         };
-        stage.must(taken);
+        stage.must(consumed);
         stage.must(SendMessages::one(message("go")));
         let own = stage.must(Claim { grants: true, ..claim() });
         assert!(matches!(own, Outcome::Claimed(tasks) if tasks.len() == 1));
@@ -1037,7 +1039,7 @@ mod tests {
         assert_eq!(task.workflow.unwrap().cancel_reason.as_deref(), Some("enough"));
         stage.must(claim());
         let end = TurnEnd::Cancel { reason: "enough".into() };
-        stage.must(CommitTurn { taken: vec![1], ..turn(2, 1, end) });
+        stage.must(CommitTurn { consumed: vec![1], ..turn(2, 1, end) });
         assert_eq!(state(&stage), "cancelled");
     }
 
@@ -1055,7 +1057,7 @@ mod tests {
         let commands = vec![WorkflowCommand::CancelTimer { step: 1 }];
         stage.must(CommitTurn { commands, next_step: 2, ..turn(1, 1, over) });
         let task = stage.task("t").unwrap();
-        assert_eq!((state(&stage), task.generation), ("resumable", 1));
+        assert_eq!((state(&stage), task.execution), ("resumable", 1));
         let input = task.input_key().unwrap();
         assert_eq!(stage.tables.payload(&input), Some(&Payload::json("8")));
         let carried = task.carried_key().unwrap();
@@ -1079,7 +1081,7 @@ mod tests {
     fn only_a_worker_with_its_version_claims_it() {
         let offering = |capabilities: &[&str]| {
             let mut claim = claim();
-            claim.offer.capabilities = capabilities.iter().map(|c| (*c).to_owned()).collect();
+            claim.capabilities.names = capabilities.iter().map(|c| (*c).to_owned()).collect();
             claim.grants = true;
             claim
         };
@@ -1093,8 +1095,8 @@ mod tests {
             ..workflow()
         };
         let mut stage = Stage::new();
-        let refused = stage.run(Create::one(pinned("1.2"))).unwrap_err();
-        assert_eq!(refused.to_string(), "version is not a version such as 1.2.0");
+        let rejected = stage.run(Create::one(pinned("1.2"))).unwrap_err();
+        assert_eq!(rejected.to_string(), "version is not a version such as 1.2.0");
         stage.must(Create::one(pinned("1.2.0")));
         for others in [&[][..], &["order:1.2.1"], &["other:1.2.0"]] {
             assert!(!takes(&mut stage, others), "{others:?}");
@@ -1105,8 +1107,8 @@ mod tests {
             version: Some(version.into()),
             carried: None,
         };
-        let refused = stage.run(turn(1, 0, over("two"))).unwrap_err();
-        assert_eq!(refused.code(), "invalid");
+        let rejected = stage.run(turn(1, 0, over("two"))).unwrap_err();
+        assert_eq!(rejected.code(), "invalid");
         stage.must(CommitTurn { sticky_ms: Some(5_000), ..turn(1, 0, over("2.0.0")) });
         assert_eq!(stage.task("t").unwrap().workflow.unwrap().version.as_deref(), Some("2.0.0"));
         assert!(!takes(&mut stage, &["order:1.2.0"]));
@@ -1140,7 +1142,7 @@ mod tests {
             ..turn(1, 0, TurnEnd::AwaitMessages)
         })));
         assert_eq!(stage.task("fresh").unwrap().parent, None);
-        let found = refusals(&stage);
+        let found = rejections(&stage);
         assert_eq!(found.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1, 2]);
         assert!(found[0].1.starts_with("other could not be created: "), "{found:?}");
         assert_eq!(found[1].1, found[0].1);
@@ -1150,8 +1152,8 @@ mod tests {
         );
     }
 
-    /// The steps that were reported to the workflow as refused, and why.
-    fn refusals(stage: &Stage) -> Vec<(u64, String)> {
+    /// The steps that were reported to the workflow as rejected, and why.
+    fn rejections(stage: &Stage) -> Vec<(u64, String)> {
         let found = messages(stage).into_iter().filter_map(|message| {
             let report = message.completion?;
             match report.task?.lifecycle {
@@ -1192,7 +1194,7 @@ mod tests {
             next_step: 4,
             ..turn(1, 0, TurnEnd::AwaitMessages)
         })));
-        let found = refusals(&stage);
+        let found = rejections(&stage);
         let why = [
             (0, "hello could not be sent to full: the mailbox is full"),
             (1, "hello could not be sent to over: "),
@@ -1202,8 +1204,8 @@ mod tests {
         for ((step, reason), expected) in found.iter().zip(why) {
             assert!(*step == expected.0 && reason.starts_with(expected.1), "{found:?}");
         }
-        let taken = (0..3).map(Message::of_step).collect();
-        stage.must(CommitTurn { taken, next_step: 4, ..turn(1, 1, TurnEnd::AwaitMessages) });
+        let consumed = (0..3).map(Message::of_step).collect();
+        stage.must(CommitTurn { consumed, next_step: 4, ..turn(1, 1, TurnEnd::AwaitMessages) });
         assert_eq!(state(&stage), "suspended");
     }
 
@@ -1245,7 +1247,7 @@ mod tests {
             let commands =
                 vec![WorkflowCommand::Send { message, on_reject: OnReject::FailStep { step: 0 } }];
             stage.must(CommitTurn { commands, next_step: 1, ..turn(1, 0, TurnEnd::AwaitMessages) });
-            assert_eq!(refusals(&stage).len(), 1);
+            assert_eq!(rejections(&stage).len(), 1);
             assert_eq!(rows(&stage), expected);
         }
     }
@@ -1262,15 +1264,15 @@ mod tests {
         stage.must(CommitTurn { commands, next_step: 1, ..turn(1, 0, TurnEnd::AwaitMessages) });
         let claim = Claim { lanes: vec!["work".into()], ..Claim::new("v") };
         stage.must(claim);
-        let then = TurnEnd::Complete(Some(Payload::json("9")));
-        stage.must(CommitTurn { fence: fence_of("child", 1), ..turn(1, 0, then) });
+        let end = TurnEnd::Complete(Some(Payload::json("9")));
+        stage.must(CommitTurn { fence: fence_of("child", 1), ..turn(1, 0, end) });
         assert_eq!(state(&stage), "resumable");
         let result = messages(&stage)[0].payload_key().unwrap();
         stage.must(crate::testing::claim());
         let rejected = stage.run(DeleteTask { task: key("child") });
         assert_eq!(rejected, Err(Rejection::ParentOpen), "its parent has not read it");
-        let taken = vec![Message::of_step(0)];
-        stage.must(CommitTurn { taken, next_step: 1, ..turn(2, 1, TurnEnd::Complete(None)) });
+        let consumed = vec![Message::of_step(0)];
+        stage.must(CommitTurn { consumed, next_step: 1, ..turn(2, 1, TurnEnd::Complete(None)) });
         assert_eq!(
             stage.tables.payload(&result),
             Some(&Payload::json("9")),
@@ -1281,7 +1283,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_and_posts() {
+    fn properties_and_messages() {
         let mut stage = started();
         stage.must(Create::one(NewTask::new("u", "k")));
         let property = |name: &str, text: Option<&str>| WorkflowCommand::SetProperty {
@@ -1322,14 +1324,14 @@ mod tests {
         assert_eq!(status.text, "half way");
         let found = stage.tables.events_after(0).filter_map(|logged| logged.change());
         let found: Vec<_> = found.filter(|change| change.name() == "status_changed").collect();
-        assert_eq!(found, [Change::StatusChanged { number: status.revision }]);
+        assert_eq!(found, [Change::StatusChanged { revision: status.revision }]);
         assert_eq!(messages(&stage).len(), 4);
         let before = stage.tables.clone();
         let long = "x".repeat(64 * 1_024 + 1);
         let commands = vec![property("a", Some(&long))];
-        let refused =
+        let rejected =
             stage.run(CommitTurn { commands, next_step: 4, ..turn(1, 1, TurnEnd::AwaitMessages) });
-        assert_eq!(refused.unwrap_err().code(), "invalid");
+        assert_eq!(rejected.unwrap_err().code(), "invalid");
         assert_eq!(stage.tables, before);
     }
 }

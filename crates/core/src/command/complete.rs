@@ -27,8 +27,8 @@ impl Complete {
         settle(world, &self.fence, digest, LateSettle::IfAllowed, |world, task, now| {
             task.lifecycle = Lifecycle::Completed { at: now };
             if let Some(result) = &self.result {
-                task.results.push(task.generation);
-                world.attach(task.payload_key(task.generation, Slot::RESULT), result.clone());
+                task.results.push(task.execution);
+                world.attach(task.payload_key(task.execution, Slot::RESULT), result.clone());
             }
             (Settled::Completed, Change::Completed { epoch: task.epoch })
         })
@@ -107,9 +107,9 @@ mod tests {
         let outcome = stage.run(Complete { fence: fence(2), result: None });
         assert_eq!(outcome.unwrap_err().code(), "not_leased", "its attempt had timed out");
         let mut stage = Stage::with_new_task("cancelled", new);
-        stage.must(Replay { task: key("t"), generation: 0 });
+        stage.must(Replay { task: key("t"), execution: 0 });
         let outcome = stage.run(Complete { fence: fence(1), result: None });
-        assert_eq!(outcome.unwrap_err().code(), "not_leased", "it was of another generation");
+        assert_eq!(outcome.unwrap_err().code(), "not_leased", "it was of another execution");
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
     fn a_result_has_its_limit() {
         let mut stage = Stage::with_task("active");
         let result = Some(Payload::new("a/b", vec![0; 4 * 1_024 * 1_024 + 1]));
-        let refused = stage.run(Complete { fence: fence(1), result });
-        assert_eq!(refused.unwrap_err().code(), "invalid");
+        let rejected = stage.run(Complete { fence: fence(1), result });
+        assert_eq!(rejected.unwrap_err().code(), "invalid");
     }
 }

@@ -11,7 +11,7 @@ use crate::world::World;
 pub struct CompleteAndCommitTurn {
     pub complete: Complete,
     /// How the workflow is leased: for this commit only, unless there is more to do.
-    pub consume: ClaimGranted,
+    pub claim: ClaimGranted,
     pub turn: CommitTurn,
 }
 
@@ -22,11 +22,11 @@ impl CompleteAndCommitTurn {
         world.prefetch(self.complete.fence.task.row_key());
         world.prefetch(Children::key_of(&workflow.tenant, &workflow.id));
         self.turn.prefetch(world);
-        if let Some(outcome) = self.turn.earlier_outcome(world, Some(&self.consume.worker))? {
+        if let Some(outcome) = self.turn.earlier_outcome(world, Some(&self.claim.worker))? {
             return Ok(outcome);
         }
         self.complete.apply(world)?;
-        self.consume.apply(world)?;
+        self.claim.apply(world)?;
         self.turn.apply(world)
     }
 }
@@ -46,15 +46,15 @@ mod tests {
     use crate::task::Task;
     use crate::testing::{Stage, check_task, claim, fence, lane, message};
 
-    fn turn(nth: u64, turn: u32, then: TurnEnd) -> CommitTurn {
+    fn turn(nth: u64, turn: u32, end: TurnEnd) -> CommitTurn {
         CommitTurn {
             fence: fence(nth),
             turn,
             row: Some(Payload::json("{}")),
-            taken: Vec::new(),
+            consumed: Vec::new(),
             commands: Vec::new(),
             next_step: 1,
-            then,
+            end,
             sticky_ms: Some(5_000),
             eager: Some(Claim::new("w")),
             metadata: None,
@@ -85,8 +85,8 @@ mod tests {
         let result = Some(Payload::json("42"));
         CompleteAndCommitTurn {
             complete: Complete { fence: activity.fence(), result },
-            consume: ClaimGranted::new("t", "w"),
-            turn: CommitTurn { taken: vec![Message::of_step(0)], ..turn },
+            claim: ClaimGranted::new("t", "w"),
+            turn: CommitTurn { consumed: vec![Message::of_step(0)], ..turn },
         }
     }
 
@@ -113,7 +113,7 @@ mod tests {
             ",
             |args| CompleteAndCommitTurn {
                 complete: Complete { fence: args.fence(), result: None },
-                consume: ClaimGranted::new("t", "w"),
+                claim: ClaimGranted::new("t", "w"),
                 turn: CommitTurn { fence: args.fence(), ..turn(1, 0, TurnEnd::AwaitMessages) },
             },
         );
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(stage.must(advance.clone()), first, "a repeat gets the same response");
         let Outcome::TurnCommitted { lease_kept, .. } = first else { panic!("it is a turn") };
         assert_eq!(lease_kept.map(|task| task.fence()), Some(fence(2)));
-        let other = CompleteAndCommitTurn { consume: ClaimGranted::new("t", "v"), ..advance };
+        let other = CompleteAndCommitTurn { claim: ClaimGranted::new("t", "v"), ..advance };
         assert_eq!(stage.run(other), Err(Rejection::TaskNotFound), "w holds the lease");
         assert_eq!(stage.task("t").expect("it exists").lifecycle.public().as_str(), "active");
     }
@@ -155,20 +155,20 @@ mod tests {
         let (mut stage, first) = waiting();
         let next = turn(2, 1, TurnEnd::AwaitMessages);
         let other = CompleteAndCommitTurn {
-            consume: ClaimGranted::new("t", "v"),
+            claim: ClaimGranted::new("t", "v"),
             ..advance(&first, next.clone())
         };
         assert_eq!(stage.run(other), Err(Rejection::NotGranted), "it is sticky to another worker");
         let other = advance(&first, turn(2, 2, TurnEnd::AwaitMessages));
         assert_eq!(stage.run(other), Err(Rejection::TurnMismatch { turns: 1 }));
         let mut other = advance(&first, next.clone());
-        other.turn.taken = vec![Message::of_step(7)];
+        other.turn.consumed = vec![Message::of_step(7)];
         let absent = Rejection::MessageNotFound { seq: Message::of_step(7) };
         assert_eq!(stage.run(other), Err(absent));
         stage.must(SendMessages::one(message("go")));
         stage.must(ClaimGranted::new("t", "w"));
         assert_eq!(stage.run(advance(&first, next.clone())), Err(Rejection::NotGranted));
-        stage.must(CommitTurn { taken: vec![1], ..turn(2, 1, TurnEnd::AwaitMessages) });
+        stage.must(CommitTurn { consumed: vec![1], ..turn(2, 1, TurnEnd::AwaitMessages) });
         let next = advance(&first, next);
         assert_eq!(stage.run(next), Err(Rejection::AlreadySettled));
         let state = |id| stage.task(id).expect("it exists").lifecycle.public().as_str();

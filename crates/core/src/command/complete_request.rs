@@ -13,16 +13,16 @@ use crate::world::World;
 pub struct CompleteRequest {
     pub request: RequestKey,
     pub owner: String,
-    pub answer: Payload,
+    pub response: Payload,
 }
 
 impl CompleteRequest {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         self.request.check()?;
         limits::OWNER.check(&self.owner)?;
-        self.answer.check()?;
+        self.response.check()?;
         let now = world.now();
-        let digest = Payload::digest(Some(&self.answer), Digester::new("response")).finish();
+        let digest = Payload::digest(Some(&self.response), Digester::new("response")).finish();
         let admission = world.get::<Admission>(&self.request.row_key())?;
         let own = admission.filter(|admission| admission.is_owned_by(&self.owner));
         let state = own.as_ref().and_then(|own| own.request(now)).zip(own.as_ref());
@@ -35,11 +35,11 @@ impl CompleteRequest {
             RequestState::Completed { .. } => return Err(Rejection::AlreadySettled.into()),
             RequestState::Expired => return Err(Rejection::IdempotencyExpired.into()),
         }
-        let state = RequestState::Completed { bytes: self.answer.bytes.len() as u64, digest };
+        let state = RequestState::Completed { bytes: self.response.bytes.len() as u64, digest };
         let request = own.request.clone().map(|request| Request { state, ..request });
         let expires_at = request.as_ref().map_or(own.expires_at, |request| request.replay_until);
         world.put::<Admission>(Admission { request, expires_at, ..(**own).clone() });
-        world.attach(self.request.response_key(), self.answer.clone());
+        world.attach(self.request.response_key(), self.response.clone());
         Ok(Outcome::RequestCompleted(self.request.response_key()))
     }
 }
@@ -51,7 +51,11 @@ mod tests {
     use crate::testing::{Stage, admit, check_request, request};
 
     fn complete(owner: &str, response: &str) -> CompleteRequest {
-        CompleteRequest { request: request(), owner: owner.into(), answer: Payload::json(response) }
+        CompleteRequest {
+            request: request(),
+            owner: owner.into(),
+            response: Payload::json(response),
+        }
     }
 
     #[test]

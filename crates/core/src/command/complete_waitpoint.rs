@@ -130,24 +130,24 @@ mod tests {
         check_task(
             "
             absent    | waitpoint | absent          | ! token_invalid |
-            waiting   | waitpoint | waiting e0 a0   | posted 1        | signaled
+            waiting   | waitpoint | waiting e0 a0   | sent 1        | signaled
             waiting   |           | waiting e0 a0   | ! token_invalid |
             waiting   | waitpoint name= | waiting e0 a0 | ! invalid   |
-            delayed   | waitpoint | delayed e0 a0   | posted 1        | signaled
-            claimed   | waitpoint | claimed e1 a0   | posted 1        | signaled
-            active    | waitpoint | active e1 a1    | posted 1        | signaled
+            delayed   | waitpoint | delayed e0 a0   | sent 1        | signaled
+            claimed   | waitpoint | claimed e1 a0   | sent 1        | signaled
+            active    | waitpoint | active e1 a1    | sent 1        | signaled
             lapsed    | waitpoint | active e1 a1    | ! token_expired |
             completed | waitpoint | completed e1 a1 | ! already_terminal |
             failed    | waitpoint | failed e1 a1    | ! already_terminal |
             cancelled | waitpoint | cancelled e1 a1 | ! already_terminal |
             expired   | waitpoint | expired e1 a1   | ! already_terminal |
-            suspended | waitpoint | suspended e1 a1 | posted 1        | signaled
+            suspended | waitpoint | suspended e1 a1 | sent 1        | signaled
             suspended | waitpoint name=go | resumable e1 a1 | resumed 1 | signaled resumed
-            resumable | waitpoint | resumable e1 a1 | posted 2        | signaled
-            waiting_children | waitpoint | waiting_children e1 a1 | posted 1 | signaled
-            blocked   | waitpoint | blocked e0 a0   | posted 1        | signaled
-            owned     | waitpoint | owned e0 a0     | posted 1        | signaled
-            granted   | waitpoint | granted e0 a0   | posted 1        | signaled
+            resumable | waitpoint | resumable e1 a1 | sent 2        | signaled
+            waiting_children | waitpoint | waiting_children e1 a1 | sent 1 | signaled
+            blocked   | waitpoint | blocked e0 a0   | sent 1        | signaled
+            owned     | waitpoint | owned e0 a0     | sent 1        | signaled
+            granted   | waitpoint | granted e0 a0   | sent 1        | signaled
             ",
             |args| CompleteWaitpoint { name: args.text("name", "yes"), ..complete(&token()) },
         );
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn every_invalid_token_gets_the_same_rejection() {
         let (mut stage, token) = stage();
-        let text = token.reveal().to_owned();
+        let text = token.expose_secret().to_owned();
         let mut tampered: Vec<String> = Vec::new();
         for at in 0..text.len() {
             let mut bytes = text.clone().into_bytes();
@@ -228,7 +228,10 @@ mod tests {
         let (mut stage, token) = stage();
         let of_other_tenant = CompleteWaitpoint { tenant: "other".into(), ..complete(&token) };
         assert_eq!(code(&mut stage, of_other_tenant.clone()), Err("token_invalid"));
-        stage.must(super::super::RotateKey { tenant: "other".into(), ..rotation("k1", "07") });
+        stage.must(super::super::RotateSigningKey {
+            tenant: "other".into(),
+            ..rotation("k1", "07")
+        });
         assert_eq!(
             code(&mut stage, of_other_tenant.clone()),
             Err("token_invalid"),
@@ -262,7 +265,7 @@ mod tests {
         let later = make(&mut stage, "p2").token;
         stage.must(rotation("k2", "08"));
         let second = make(&mut stage, "p3").token;
-        assert!(second.reveal().starts_with("wl1.k2."));
+        assert!(second.expose_secret().starts_with("wl1.k2."));
         stage.later(30_000);
         let third = make(&mut stage, "p4").token;
         assert_eq!(code(&mut stage, complete(&first)), Ok((1, false, false)));
@@ -292,11 +295,11 @@ mod tests {
             waitpoints: vec![NewWaitpoint { id: "p5".into(), expires_ms: 60_000 }],
             ..Suspend::new(fence(1), Condition::waitpoint("p1"))
         });
-        let refused = stage.run(complete(&Token::new("wl1.k1.p1.1.00")));
+        let rejected = stage.run(complete(&Token::new("wl1.k1.p1.1.00")));
         let outcome = stage.run(complete(&token));
-        let mac = token.reveal().rsplit('.').next().unwrap().to_owned();
+        let mac = token.expose_secret().rsplit('.').next().unwrap().to_owned();
         let printed = format!(
-            "{made:?} {refused:?} {outcome:?} {:?} {:?}",
+            "{made:?} {rejected:?} {outcome:?} {:?} {:?}",
             complete(&token),
             rotation("k1", "07")
         );

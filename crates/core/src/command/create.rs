@@ -41,7 +41,7 @@ pub struct NewTask {
     pub lane: LaneName,
     pub payload: Option<Payload>,
     pub priority: i32,
-    pub start: Start,
+    pub delay: Delay,
     /// How long from its creation until it expires, in whatever state it is.
     pub deadline_ms: Option<u64>,
     pub labels: BTreeMap<String, String>,
@@ -66,27 +66,27 @@ pub struct NewWorkflow {
     pub version: Option<String>,
 }
 
-/// The earliest time at which a task may run.
+/// How long a task is not ready, or a message not visible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Start {
+pub enum Delay {
     #[default]
-    Now,
-    After {
+    None,
+    For {
         ms: u64,
     },
-    At {
+    Until {
         at: Timestamp,
     },
 }
 
-impl Start {
+impl Delay {
     /// The delay from now, in whole milliseconds.
-    pub(crate) fn delay_ms(self, now: Timestamp) -> u64 {
+    pub(crate) fn ms(self, now: Timestamp) -> u64 {
         match self {
-            Start::Now => 0,
-            Start::After { ms } => ms,
-            Start::At { at } => now.ms_until(at),
+            Delay::None => 0,
+            Delay::For { ms } => ms,
+            Delay::Until { at } => now.ms_until(at),
         }
     }
 }
@@ -281,7 +281,7 @@ impl NewWorkflow {
 
 impl IdempotencyWindow {
     pub(crate) fn check(&self) -> Result<(), Rejection> {
-        limits::IDEMPOTENCY_KEY.check(self.key.reveal())?;
+        limits::IDEMPOTENCY_KEY.check(self.key.expose_secret())?;
         limits::WINDOW_MS.check(self.window_ms)
     }
 }
@@ -294,7 +294,7 @@ impl NewTask {
             lane: LaneName::default(),
             payload: None,
             priority: 0,
-            start: Start::Now,
+            delay: Delay::None,
             deadline_ms: None,
             labels: BTreeMap::new(),
             capabilities: BTreeSet::new(),
@@ -334,7 +334,7 @@ impl NewTask {
         Route::check(&self.capabilities, self.tag.as_deref())?;
         limits::ROUTE_BYTES.check(self.route().as_str().len())?;
         self.policy.check()?;
-        limits::DELAY_MS.check(self.start.delay_ms(now))?;
+        limits::DELAY_MS.check(self.delay.ms(now))?;
         if let Some(deadline_ms) = self.deadline_ms {
             limits::DEADLINE_MS.check(deadline_ms)?;
         }
@@ -374,7 +374,7 @@ impl NewTask {
             .part(self.lane.as_str().as_bytes())
             .part(route.as_str().as_bytes())
             .number(i64::from(self.priority))
-            .json(&(&self.start, &self.deadline_ms, &self.labels, &self.policy));
+            .json(&(&self.delay, &self.deadline_ms, &self.labels, &self.policy));
         let digester = match &self.parent {
             Some(parent) => digester.part(b"parent").part(parent.as_str().as_bytes()),
             None => digester,
@@ -391,10 +391,10 @@ impl NewTask {
     }
 
     fn to_task(&self, tenant: &Tenant, route: &Route, fingerprint: Digest, now: Timestamp) -> Task {
-        let start_at = match self.start {
-            Start::Now => now,
-            Start::After { ms } => now.plus_ms(ms),
-            Start::At { at } => at,
+        let start_at = match self.delay {
+            Delay::None => now,
+            Delay::For { ms } => now.plus_ms(ms),
+            Delay::Until { at } => at,
         };
         Task {
             tenant: tenant.clone(),
@@ -409,7 +409,7 @@ impl NewTask {
             fingerprint,
             policy: self.policy.clone(),
             deadline: self.deadline_ms.map(|ms| now.plus_ms(ms)),
-            generation: 0,
+            execution: 0,
             epoch: 0,
             claims: 0,
             attempts: 0,
@@ -475,10 +475,10 @@ mod tests {
                 let mut new = new_task("t");
                 new.priority = args.number("priority", 0);
                 if args.has("after") {
-                    new.start = Start::After { ms: args.number("after", 0) };
+                    new.delay = Delay::For { ms: args.number("after", 0) };
                 }
                 if args.has("at") {
-                    new.start = Start::At { at: Timestamp::from_millis(args.number("at", 0)) };
+                    new.delay = Delay::Until { at: Timestamp::from_millis(args.number("at", 0)) };
                 }
                 if args.has("key") {
                     new.limit_key = Some(LimitKey::Concurrency(args.text("key", "")));
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input_is_refused_by_name_and_changes_nothing() {
+    fn bad_input_is_rejected_by_name_and_changes_nothing() {
         let labels = |name: &str| BTreeMap::from([(name.to_owned(), String::new())]);
         let many = || (0..257).map(|n| n.to_string()).collect();
         let wide = || (10..18).map(|n| format!("{n}{}", "x".repeat(200))).collect();
@@ -611,17 +611,17 @@ mod tests {
             ("lane", NewTask { lane: "a\0b".into(), ..base() }),
             ("priority", NewTask { priority: i32::MAX, ..base() }),
             ("priority", NewTask { priority: i32::MIN, ..base() }),
-            ("payload in bytes", NewTask { payload: payload(4 * 1_024 * 1_024 + 1), ..base() }),
+            ("payload_bytes", NewTask { payload: payload(4 * 1_024 * 1_024 + 1), ..base() }),
             ("content_type", NewTask { payload: Some(Payload::new("", vec![])), ..base() }),
             ("capabilities", NewTask { capabilities: many(), ..base() }),
             ("capability", NewTask { capabilities: ["a b".to_owned()].into(), ..base() }),
-            ("route in bytes", NewTask { capabilities: wide(), ..base() }),
+            ("route_bytes", NewTask { capabilities: wide(), ..base() }),
             ("tag", NewTask { tag: Some("a,b".into()), ..base() }),
-            ("label name", NewTask { labels: labels(""), ..base() }),
-            ("delay_ms", NewTask { start: Start::After { ms: u64::MAX }, ..base() }),
+            ("label_name", NewTask { labels: labels(""), ..base() }),
+            ("delay_ms", NewTask { delay: Delay::For { ms: u64::MAX }, ..base() }),
             (
                 "delay_ms",
-                NewTask { start: Start::At { at: Timestamp::from_micros(i64::MAX) }, ..base() },
+                NewTask { delay: Delay::Until { at: Timestamp::from_micros(i64::MAX) }, ..base() },
             ),
             ("deadline_ms", NewTask { deadline_ms: Some(0), ..base() }),
             ("idempotency_key", NewTask { ..keyed("t", "") }),

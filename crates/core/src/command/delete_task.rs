@@ -59,8 +59,8 @@ pub(super) fn delete_task(world: &mut World, task: &Task, page: usize) -> Result
 mod tests {
     use super::*;
     use crate::command::{
-        Command, Complete, Create, CreateWaitpoint, Decided, NewMessage, NewTask, NewWaitpoint,
-        SendMessages, Start, Sweep, decide,
+        Command, Complete, Create, CreateWaitpoint, Decided, Delay, NewMessage, NewTask,
+        NewWaitpoint, SendMessages, Sweep, decide,
     };
     use crate::name::Tenant;
     use crate::payload::Payload;
@@ -140,7 +140,7 @@ mod tests {
         let mut stage = Stage::with_new_task("active", new);
         stage.seed();
         let (tenant, payload) = (Tenant::default(), Some(Payload::json("1")));
-        let message = NewMessage { payload, visible: Start::After { ms: 60_000 }, ..message("a") };
+        let message = NewMessage { payload, delay: Delay::For { ms: 60_000 }, ..message("a") };
         for chunk in vec![message; messages].chunks(500) {
             stage.must(SendMessages { tenant: tenant.clone(), messages: chunk.to_vec() });
         }
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_replay_retains_the_mailbox() {
         let mut stage = crowded(3, 2);
-        stage.must(crate::command::Replay { task: key("t"), generation: 0 });
+        stage.must(crate::command::Replay { task: key("t"), execution: 0 });
         let mailbox = stage.mailbox().unwrap();
         assert_eq!((mailbox.messages, mailbox.waitpoints, left(&stage, Table::Message)), (3, 2, 3));
     }

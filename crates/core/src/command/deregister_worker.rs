@@ -44,7 +44,7 @@ mod tests {
             registered | tenant=  | seen +0 since +0 | ! invalid |
             registered | id=other | seen +0 since +0 | retired   |
             late       |          | absent           | retired   |
-            overdue    |          | absent           | retired   |
+            suspect    |          | absent           | retired   |
             missed     |          | absent           | retired   |
             silent     |          | absent           | retired   |
             dying      |          | absent           | retired   |

@@ -110,8 +110,8 @@ mod tests {
         for reason in ["x".repeat(4_097), "a\0b".into()] {
             let mut stage = Stage::with_task("active");
             let (class, retry) = (FailureClass::Transient, Retry::Policy);
-            let refused = stage.run(Fail { fence: fence(1), class, reason, retry });
-            assert_eq!(refused.unwrap_err().code(), "invalid");
+            let rejected = stage.run(Fail { fence: fence(1), class, reason, retry });
+            assert_eq!(rejected.unwrap_err().code(), "invalid");
         }
     }
 }

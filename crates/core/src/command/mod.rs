@@ -15,6 +15,7 @@ mod complete;
 mod complete_and_commit_turn;
 mod complete_request;
 mod complete_waitpoint;
+mod consume_messages;
 mod create;
 mod create_waitpoint;
 mod delete_subscription;
@@ -40,7 +41,7 @@ mod report_progress;
 mod request_cancel;
 mod resume;
 mod revoke;
-mod rotate_key;
+mod rotate_signing_key;
 mod runtime_metadata;
 mod send_messages;
 mod set_lane_state;
@@ -50,7 +51,6 @@ mod snooze;
 mod spend;
 mod suspend;
 mod sweep;
-mod take_messages;
 mod trim_log;
 mod wait_children;
 mod workflow_command;
@@ -70,7 +70,8 @@ pub use complete::Complete;
 pub use complete_and_commit_turn::CompleteAndCommitTurn;
 pub use complete_request::CompleteRequest;
 pub use complete_waitpoint::CompleteWaitpoint;
-pub use create::{Create, IdempotencyWindow, NewTask, NewWorkflow, Start};
+pub use consume_messages::ConsumeMessages;
+pub use create::{Create, Delay, IdempotencyWindow, NewTask, NewWorkflow};
 pub use create_waitpoint::{CreateWaitpoint, NewWaitpoint};
 pub use delete_subscription::DeleteSubscription;
 pub use delete_task::DeleteTask;
@@ -95,7 +96,7 @@ pub use report_progress::ReportProgress;
 pub use request_cancel::RequestCancel;
 pub use resume::Resume;
 pub use revoke::Revoke;
-pub use rotate_key::RotateKey;
+pub use rotate_signing_key::RotateSigningKey;
 pub use runtime_metadata::RuntimeMetadata;
 pub use send_messages::SendMessages;
 pub use set_lane_state::SetLaneState;
@@ -105,7 +106,6 @@ pub use snooze::Snooze;
 pub use spend::{Charge, Spend};
 pub use suspend::{Suspend, SuspendTimeout};
 pub use sweep::Sweep;
-pub use take_messages::TakeMessages;
 pub use trim_log::TrimLog;
 pub use wait_children::WaitChildren;
 pub use workflow_command::{OnReject, WorkflowCommand};
@@ -198,8 +198,8 @@ commands!(
     CreateWaitpoint,
     Suspend,
     Resume,
-    TakeMessages,
-    RotateKey,
+    ConsumeMessages,
+    RotateSigningKey,
     AbandonTurn,
     DropActivity,
     RenewSessions
@@ -283,11 +283,11 @@ impl Command {
             | Command::CompleteWaitpoint(_)
             | Command::CreateWaitpoint(_)
             | Command::Resume(_)
-            | Command::TakeMessages(_)
+            | Command::ConsumeMessages(_)
             | Command::Admit(_)
             | Command::ClaimEffect(_)
             | Command::Spend(_)
-            | Command::RotateKey(_) => false,
+            | Command::RotateSigningKey(_) => false,
         }
     }
 
@@ -298,7 +298,7 @@ impl Command {
             Command::Claim(claim) => claim.limit.min(limits::CLAIM_TASKS.max as u32) as usize,
             Command::Sweep(sweep) => sweep.page as usize,
             Command::SendMessages(send) => 2 * send.messages.len(),
-            Command::TakeMessages(take) => take.seqs.len(),
+            Command::ConsumeMessages(take) => take.seqs.len(),
             Command::ClearSticky(clear) => clear.workflows.len(),
             Command::CommitTurn(turn) => turn.rows(),
             Command::CompleteAndCommitTurn(complete_and_commit) => {
@@ -319,8 +319,8 @@ impl Command {
             Command::CompleteAndCommitTurn(complete_and_commit) => {
                 complete_and_commit.complete.bytes() + complete_and_commit.turn.bytes()
             }
-            Command::CompleteRequest(complete) => complete.answer.bytes.len(),
-            Command::SettleEffect(settle) => settle.answer.bytes.len(),
+            Command::CompleteRequest(complete) => complete.response.bytes.len(),
+            Command::SettleEffect(settle) => settle.result.bytes.len(),
             Command::Complete(complete) => complete.bytes(),
             Command::SendMessages(send) => {
                 send.messages.iter().map(NewMessage::carried_bytes).sum()

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input_is_refused_by_name() {
+    fn bad_input_is_rejected_by_name() {
         let rows: [(&str, &str, &str, Cursor); 5] = [
             ("tenant", "", "n", at("a", 1)),
             ("name", "default", "", at("a", 1)),

@@ -24,7 +24,7 @@ pub enum Outcome {
     Cancelled,
     PriorityChanged,
     Replayed {
-        generation: u32,
+        execution: u32,
     },
     TaskDeleted,
     /// `more` when a page was deleted and another may follow.
@@ -93,22 +93,22 @@ pub enum Outcome {
     AlreadySatisfied(Resumption),
     Resumed,
     /// How many of the messages still existed.
-    Taken {
-        taken: usize,
+    Consumed {
+        consumed: usize,
     },
-    /// The caller owns the request and has to answer it before `until`.
+    /// The caller owns the request and has to complete it before `until`.
     Admitted {
         until: Timestamp,
     },
     /// Where the response of the request is stored.
     RequestCompleted(PayloadKey),
     RequestReleased,
-    /// `existed` when it was claimed before, so that the call may have been made. `answer` is where
+    /// `existed` when it was claimed before, so that the call may have been made. `result` is where
     /// its result is stored.
     EffectClaimed {
         request_id: IdempotencyKey,
         existed: bool,
-        answer: Option<PayloadKey>,
+        result: Option<PayloadKey>,
     },
     EffectSettled,
     /// The eager activities leased with the turn; and the workflow, if its lease stays.

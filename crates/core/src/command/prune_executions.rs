@@ -26,7 +26,7 @@ impl PruneExecutions {
         if task.workflow.is_none() {
             return Err(Rejection::NotAWorkflow.into());
         }
-        let end = task.generation.saturating_sub(self.keep_last);
+        let end = task.execution.saturating_sub(self.keep_last);
         let is_prunable = |execution: &Execution| {
             execution.number < end && self.before.is_none_or(|before| execution.ended_at < before)
         };
@@ -81,15 +81,15 @@ mod tests {
         );
     }
 
-    fn turn(nth: u64, turn: u32, then: TurnEnd) -> CommitTurn {
+    fn turn(nth: u64, turn: u32, end: TurnEnd) -> CommitTurn {
         CommitTurn {
             fence: fence(nth),
             turn,
             row: Some(Payload::json("{}")),
-            taken: Vec::new(),
+            consumed: Vec::new(),
             commands: Vec::new(),
             next_step: 0,
-            then,
+            end,
             sticky_ms: None,
             eager: None,
             metadata: None,

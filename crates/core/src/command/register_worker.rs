@@ -11,7 +11,7 @@ use crate::world::{Halt, World};
 
 /// Registers a worker or renews its registration (heartbeat), with its capabilities.
 ///
-/// A worker that misses 2.5 heartbeat intervals becomes overdue; after one more interval it is
+/// A worker that misses 2.5 heartbeat intervals becomes suspect; after one more interval it is
 /// declared dead, and the leases that it claimed as a registered worker are revoked. The extra
 /// interval keeps a clock jump from revoking leases of workers that still send heartbeats.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct RegisterWorker {
     pub tenant: Tenant,
     pub id: WorkerId,
     pub lanes: BTreeSet<LaneName>,
-    pub offer: WorkerCapabilities,
+    pub capabilities: WorkerCapabilities,
     /// The heartbeat interval.
     pub heartbeat_interval_ms: u64,
     /// The leases that this instance of the worker holds, if it tracks them. Its other leases are
@@ -35,14 +35,14 @@ const MAX_REVOKED_LEASES: usize = 32;
 const MAX_IN_FLIGHT_LEASES: usize = 256;
 
 impl RegisterWorker {
-    /// How long after a heartbeat a worker is not declared dead: until it is overdue, and for one
+    /// How long after a heartbeat a worker is not declared dead: until it is suspect, and for one
     /// interval more.
     pub const fn lasts_ms(heartbeat_interval_ms: u64) -> u64 {
-        Self::overdue_after_ms(heartbeat_interval_ms).saturating_add(heartbeat_interval_ms)
+        Self::suspect_after_ms(heartbeat_interval_ms).saturating_add(heartbeat_interval_ms)
     }
 
     /// 2.5 intervals: the second heartbeat may be in flight when it is due.
-    const fn overdue_after_ms(heartbeat_interval_ms: u64) -> u64 {
+    const fn suspect_after_ms(heartbeat_interval_ms: u64) -> u64 {
         heartbeat_interval_ms.saturating_mul(5) / 2
     }
 
@@ -52,7 +52,7 @@ impl RegisterWorker {
         limits::CLAIM_LANES.check(self.lanes.len())?;
         self.lanes.iter().try_for_each(|lane| limits::LANE.check(lane.as_str()))?;
         limits::HEARTBEAT_MS.check(self.heartbeat_interval_ms)?;
-        self.offer.check()?;
+        self.capabilities.check()?;
         let held = self.held.as_ref();
         held.map_or(Ok(()), |held| limits::HELD_LEASES.check(held.leases.len()))?;
         let now = world.now();
@@ -64,13 +64,13 @@ impl RegisterWorker {
             tenant: self.tenant.clone(),
             id: self.id.clone(),
             lanes: self.lanes.clone(),
-            offer: self.offer.clone(),
+            capabilities: self.capabilities.clone(),
             registered_at: worker.as_ref().map_or(now, |worker| worker.registered_at),
             seen_at: now,
             heartbeat_interval_ms: self.heartbeat_interval_ms,
             // A heartbeat during the revocation of its leases saves those that are left.
             suspect_at: None,
-            due_at: now.plus_ms(Self::overdue_after_ms(self.heartbeat_interval_ms)),
+            due_at: now.plus_ms(Self::suspect_after_ms(self.heartbeat_interval_ms)),
         });
         let lost = held.map_or(Ok(0), |held| self.end_unheld(world, held))?;
         Ok(Outcome::WorkerRegistered { joined: worker.is_none(), lost })
@@ -118,7 +118,7 @@ mod tests {
             registered |         | seen +0 since +0     | registered |
             registered | every=9 | seen +0 since +0     | ! invalid  |
             late       |         | seen +0 since +12499 | registered |
-            overdue    |         | seen +0 since +12500 | registered |
+            suspect    |         | seen +0 since +12500 | registered |
             missed     |         | seen +0 since +17499 | registered |
             silent     |         | seen +0 since +17500 | registered |
             dying      |         | seen +0 since +17500 | registered |
@@ -142,7 +142,7 @@ mod tests {
                     register.held = Some(HeldLeases { leases, ..HeldLeases::default() });
                 }
                 if args.has("able") {
-                    register.offer.capabilities.insert(args.text("able", ""));
+                    register.capabilities.names.insert(args.text("able", ""));
                 }
                 register
             },
@@ -158,9 +158,9 @@ mod tests {
         stage.task(id).unwrap()
     }
 
-    fn holding(tasks: &[&Task], answered_below: u64) -> RegisterWorker {
+    fn holding(tasks: &[&Task], responded_below: u64) -> RegisterWorker {
         let leases = tasks.iter().map(|task| (task.id.clone(), task.epoch)).collect();
-        let held = Some(HeldLeases { instance: 1, answered_below, leases });
+        let held = Some(HeldLeases { instance: 1, responded_below, leases });
         RegisterWorker { held, ..register() }
     }
 
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!((task.attempts, task.lost_leases), (1, 1), "the attempt is spent");
         assert_eq!(task.lifecycle.readiness().unwrap().lost_epoch, Some(task.epoch));
         let cause = LeaseLoss::NotHeld;
-        let change = Change::LeaseExpired { epoch: task.epoch, lost_leases: 1, cause };
+        let change = Change::LeaseLost { epoch: task.epoch, lost_leases: 1, cause };
         let entries: Vec<LogEvent> = stage.tables.events_after(0).skip(before).collect();
         let changes: Vec<Change> = entries.iter().map(|entry| entry.change().unwrap()).collect();
         assert_eq!(changes, [change], "the others stay leased");

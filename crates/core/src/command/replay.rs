@@ -5,14 +5,14 @@ use crate::rejection::Rejection;
 use crate::task::{Lifecycle, Task, TaskKey};
 use crate::world::World;
 
-/// Restarts an ended task as its next generation, with the payload it was created with.
+/// Restarts an ended task as its next execution, with the payload it was created with.
 ///
-/// `generation` names the one that ended, so that a repeated request replays once. Workflows are
+/// `execution` names the one that ended, so that a repeated request replays once. Workflows are
 /// rejected: they have executions instead, each with an input and a history.
 #[derive(Clone, Debug)]
 pub struct Replay {
     pub task: TaskKey,
-    pub generation: u32,
+    pub execution: u32,
 }
 
 impl Replay {
@@ -25,23 +25,23 @@ impl Replay {
                 None => Rejection::NotTerminal.into(),
             });
         }
-        if task.generation == self.generation.saturating_add(1) {
-            return Ok(Outcome::Replayed { generation: task.generation });
+        if task.execution == self.execution.saturating_add(1) {
+            return Ok(Outcome::Replayed { execution: task.execution });
         }
-        if task.generation != self.generation {
-            return Err(Rejection::GenerationMismatch { current: task.generation }.into());
+        if task.execution != self.execution {
+            return Err(Rejection::ExecutionMismatch { current: task.execution }.into());
         }
         if task.lifecycle.ended_at().is_none() {
             return Err(Rejection::NotTerminal.into());
         }
         let max = task.policy.max_replays;
-        if task.generation >= max {
+        if task.execution >= max {
             return Err(Rejection::ReplaysExhausted { max }.into());
         }
-        let generation = task.generation + 1;
-        world.emit(Event::of_task(&task, now, Change::Replayed { generation }));
+        let execution = task.execution + 1;
+        world.emit(Event::of_task(&task, now, Change::Replayed { execution }));
         let task = Task {
-            generation,
+            execution,
             attempts: 0,
             lost_leases: 0,
             started_at: now,
@@ -51,7 +51,7 @@ impl Replay {
             ..(*task).clone()
         };
         transition_to(world, task)?;
-        Ok(Outcome::Replayed { generation })
+        Ok(Outcome::Replayed { execution })
     }
 }
 
@@ -73,29 +73,29 @@ mod tests {
             claimed   |      | claimed e1 a0   | ! not_terminal     |
             active    |      | active e1 a1    | ! not_terminal     |
             lapsed    |      | active e1 a1    | ! not_terminal     |
-            completed |      | waiting e1 a0   | generation 1       | replayed
-            completed | of=1 | completed e1 a1 | ! generation_mismatch |
-            failed    |      | waiting e1 a0   | generation 1       | replayed
-            cancelled |      | waiting e1 a0   | generation 1       | replayed
-            expired   |      | waiting e1 a0   | generation 1       | replayed
+            completed |      | waiting e1 a0   | execution 1       | replayed
+            completed | of=1 | completed e1 a1 | ! execution_mismatch |
+            failed    |      | waiting e1 a0   | execution 1       | replayed
+            cancelled |      | waiting e1 a0   | execution 1       | replayed
+            expired   |      | waiting e1 a0   | execution 1       | replayed
             waiting_children | | waiting_children e1 a1 | ! not_terminal |
             blocked   | | blocked e0 a0 | ! not_terminal |
             owned     | | owned e0 a0    | ! not_terminal |
             suspended | | suspended e1 a1 | ! not_terminal |
             resumable | | resumable e1 a1 | ! not_terminal |
             ",
-            |args| Replay { task: key("t"), generation: args.number("of", 0) },
+            |args| Replay { task: key("t"), execution: args.number("of", 0) },
         );
     }
 
     #[test]
     fn asking_twice_replays_once() {
         let mut stage = Stage::with_task("failed");
-        let replay = Replay { task: key("t"), generation: 0 };
-        assert_eq!(stage.must(replay.clone()), Outcome::Replayed { generation: 1 });
-        assert_eq!(stage.must(replay.clone()), Outcome::Replayed { generation: 1 });
-        let far = Replay { generation: u32::MAX, ..replay };
-        assert_eq!(stage.run(far), Err(Rejection::GenerationMismatch { current: 1 }));
+        let replay = Replay { task: key("t"), execution: 0 };
+        assert_eq!(stage.must(replay.clone()), Outcome::Replayed { execution: 1 });
+        assert_eq!(stage.must(replay.clone()), Outcome::Replayed { execution: 1 });
+        let far = Replay { execution: u32::MAX, ..replay };
+        assert_eq!(stage.run(far), Err(Rejection::ExecutionMismatch { current: 1 }));
     }
 
     #[test]
@@ -103,16 +103,16 @@ mod tests {
         let workflow = Some(crate::command::NewWorkflow::default());
         let mut stage = Stage::new();
         stage.must(Create::one(NewTask { workflow, ..new_task("t") }));
-        let replay = |generation| Replay { task: key("t"), generation };
+        let replay = |execution| Replay { task: key("t"), execution };
         assert_eq!(stage.run(replay(0)), Err(Rejection::NotTerminal));
         stage.must(Cancel { task: key("t"), reason: String::new() });
-        for generation in [0, u32::MAX] {
-            assert_eq!(stage.run(replay(generation)), Err(Rejection::WorkflowNotReplayable));
+        for execution in [0, u32::MAX] {
+            assert_eq!(stage.run(replay(execution)), Err(Rejection::WorkflowNotReplayable));
         }
     }
 
     #[test]
-    fn each_generation_counts_its_own_lost_leases() {
+    fn each_execution_counts_its_own_lost_leases() {
         let mut new = new_task("t");
         new.policy.max_lost_leases = 1;
         let mut stage = Stage::with_new_task("waiting", new);
@@ -122,7 +122,7 @@ mod tests {
             stage.must(Sweep::default());
         }
         assert_eq!(stage.task("t").unwrap().lifecycle.public().as_str(), "failed");
-        stage.must(Replay { task: key("t"), generation: 0 });
+        stage.must(Replay { task: key("t"), execution: 0 });
         assert_eq!(stage.task("t").unwrap().lost_leases, 0);
     }
 
@@ -131,15 +131,15 @@ mod tests {
         let mut new = new_task("t");
         new.policy.max_replays = 1;
         let mut stage = Stage::with_new_task("failed", new);
-        stage.must(Replay { task: key("t"), generation: 0 });
+        stage.must(Replay { task: key("t"), execution: 0 });
         stage.must(claim());
         stage.must(Complete { fence: fence(2), result: None });
-        let again = stage.run(Replay { task: key("t"), generation: 1 });
+        let again = stage.run(Replay { task: key("t"), execution: 1 });
         assert_eq!(again, Err(Rejection::ReplaysExhausted { max: 1 }));
     }
 
     #[test]
-    fn each_generation_has_its_own_result_and_deadline() {
+    fn each_execution_has_its_own_result_and_deadline() {
         let new = NewTask { deadline_ms: Some(100_000), ..new_task("t") };
         let mut stage = Stage::with_new_task("active", new);
         let complete =
@@ -147,7 +147,7 @@ mod tests {
         stage.must(complete(1, "first"));
         let first = stage.task("t").unwrap().result_key().unwrap();
         stage.later(90_000);
-        stage.must(Replay { task: key("t"), generation: 0 });
+        stage.must(Replay { task: key("t"), execution: 0 });
         assert_eq!(stage.task("t").unwrap().result_key(), None);
         assert_eq!(stage.task("t").unwrap().started_at, stage.now);
         assert_eq!(stage.task("t").unwrap().deadline, Some(stage.now.plus_ms(100_000)));

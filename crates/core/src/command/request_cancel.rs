@@ -26,7 +26,7 @@ impl RequestCancel {
 mod tests {
     use super::*;
     use crate::command::{
-        CommitTurn, Create, NewTask, NewWorkflow, SendMessages, Start, Sweep, TurnEnd,
+        CommitTurn, Create, Delay, NewTask, NewWorkflow, SendMessages, Sweep, TurnEnd,
         WorkflowCommand,
     };
     use crate::event::Change;
@@ -68,15 +68,15 @@ mod tests {
         NewTask { lane: lane(), workflow, ..NewTask::new(id, "order") }
     }
 
-    fn turn(then: TurnEnd) -> CommitTurn {
+    fn turn(end: TurnEnd) -> CommitTurn {
         CommitTurn {
             fence: fence(1),
             turn: 0,
             row: Some(Payload::json("{}")),
-            taken: Vec::new(),
+            consumed: Vec::new(),
             commands: Vec::new(),
             next_step: 0,
-            then,
+            end,
             sticky_ms: None,
             eager: None,
             metadata: None,
@@ -94,8 +94,8 @@ mod tests {
 
     #[test]
     fn a_workflow_that_never_ran_is_cancelled_at_once() {
-        let later = Start::After { ms: 60_000 };
-        for new in [workflow("t"), NewTask { start: later, ..workflow("t") }] {
+        let later = Delay::For { ms: 60_000 };
+        for new in [workflow("t"), NewTask { delay: later, ..workflow("t") }] {
             let mut stage = Stage::new();
             stage.must(Create::one(new));
             assert_eq!(ask(&mut stage), "cancelled");
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_workflow_that_has_run_is_notified() {
         let over = || TurnEnd::ContinueAsNew { input: None, version: None, carried: None };
-        for (then, expected) in [
+        for (end, expected) in [
             (None, "active"),
             (Some(TurnEnd::AwaitMessages), "resumable"),
             (Some(over()), "resumable"),
@@ -124,7 +124,7 @@ mod tests {
             let mut stage = Stage::new();
             stage.must(Create::one(workflow("t")));
             stage.must(claim());
-            then.into_iter().for_each(|then| drop(stage.must(turn(then))));
+            end.into_iter().for_each(|end| drop(stage.must(turn(end))));
             assert_eq!(ask(&mut stage), expected);
         }
     }

@@ -92,9 +92,9 @@ mod tests {
         assert_eq!((task.claims, task.attempts), (2, 1));
         assert_eq!(task.progress.as_ref().map(|progress| progress.percent), Some(50));
         let Lifecycle::Active(lease) = &task.lifecycle else { panic!() };
-        let run = lease.run.as_ref().unwrap();
-        assert_eq!((run.attempt, run.began_at), (1, began_at));
-        assert_eq!(run.timeout_at, Some(stage.now.plus_ms(15_000)), "the timeout was paused");
+        let attempt = lease.attempt.as_ref().unwrap();
+        assert_eq!((attempt.number, attempt.began_at), (1, began_at));
+        assert_eq!(attempt.timeout_at, Some(stage.now.plus_ms(15_000)), "the timeout was paused");
         let stale = stage.run(Complete { fence: fence(1), result: None });
         assert_eq!(stale.unwrap_err().code(), "already_settled");
     }

@@ -33,13 +33,13 @@ impl RuntimeMetadata {
     /// The workflow in the execution of this turn.
     pub(super) fn prepare(&self, world: &mut World, current: &Task) -> Result<Task, Halt> {
         let mut task = current.clone();
-        if self.execution < task.generation {
-            return Err(Rejection::GenerationMismatch { current: task.generation }.into());
+        if self.execution < task.execution {
+            return Err(Rejection::ExecutionMismatch { current: task.execution }.into());
         }
-        if self.execution > task.generation {
+        if self.execution > task.execution {
             start_over(world, &mut task, None, None, None)?;
-            task.generation = self.execution;
-            let change = Change::ContinuedAsNew { generation: task.generation };
+            task.execution = self.execution;
+            let change = Change::ContinuedAsNew { execution: task.execution };
             world.emit(Event::of_task(&task, world.now(), change));
         }
         let Some(workflow) = &task.workflow else { return Err(Rejection::NotAWorkflow.into()) };
@@ -70,10 +70,10 @@ mod tests {
             fence: fence(nth),
             turn,
             row: Some(Payload::json("{}")),
-            taken: Vec::new(),
+            consumed: Vec::new(),
             commands: Vec::new(),
             next_step: metadata.first_step.map_or(0, |first| first + 1),
-            then: TurnEnd::Yield,
+            end: TurnEnd::Yield,
             sticky_ms: None,
             eager: None,
             metadata: Some(Box::new(metadata)),
@@ -107,7 +107,7 @@ mod tests {
         stage.must(turn(2, 0, next));
         let task = stage.task("t").unwrap();
         let present = task.workflow.as_ref().unwrap();
-        assert_eq!((task.generation, present.turns), (1, 1));
+        assert_eq!((task.execution, present.turns), (1, 1));
         assert_eq!(present.metadata.as_deref(), Some("two"));
         let key = Execution::key_of(&Tenant::default(), &"t".into(), 0);
         let past = stage.record::<Execution>(&key).expect("it is retained");
@@ -116,7 +116,7 @@ mod tests {
         assert!(stage.tables.events_after(0).any(|entry| entry.name == "continued_as_new"));
         stage.must(claim());
         let back = stage.run(turn(3, 1, with_text("one"))).unwrap_err();
-        assert_eq!(back, Rejection::GenerationMismatch { current: 1 });
+        assert_eq!(back, Rejection::ExecutionMismatch { current: 1 });
     }
 
     #[test]
@@ -145,7 +145,7 @@ mod tests {
         let of = |min: &str, max: &str| {
             let range = VersionRange { kind: "order".into(), min: min.into(), max: max.into() };
             Claim {
-                offer: WorkerCapabilities {
+                capabilities: WorkerCapabilities {
                     versions: vec![range],
                     ..WorkerCapabilities::default()
                 },

@@ -175,7 +175,7 @@ pub(super) fn sent_before(
 mod tests {
     use super::*;
     use crate::command::{
-        Cancel, Claim, DeleteTask, IdempotencyWindow, NewWorkflow, Start, Suspend, Sweep,
+        Cancel, Claim, Delay, DeleteTask, IdempotencyWindow, NewWorkflow, Suspend, Sweep,
     };
     use crate::new_message::MailboxLimit;
     use crate::payload::Payload;
@@ -187,37 +187,37 @@ mod tests {
         check_task(
             "
             absent    |            | absent          | ! task_not_found |
-            absent    | buffer=60000 | absent          | posted 1         |
+            absent    | buffer=60000 | absent          | sent 1         |
             absent    | buffer=1   | absent          | ! invalid        |
-            absent    | start      | waiting e0 a0   | posted 1         | created signaled
-            absent    | start after=5000 | waiting e0 a0 | posted 1      | created signaled
-            waiting   | start      | waiting e0 a0   | posted 1         | signaled
+            absent    | start      | waiting e0 a0   | sent 1         | created signaled
+            absent    | start after=5000 | waiting e0 a0 | sent 1      | created signaled
+            waiting   | start      | waiting e0 a0   | sent 1         | signaled
             completed | start      | completed e1 a1 | ! already_terminal |
-            waiting   | buffer=60000 | waiting e0 a0   | posted 1         | signaled
+            waiting   | buffer=60000 | waiting e0 a0   | sent 1         | signaled
             completed | buffer=60000 | completed e1 a1 | ! already_terminal |
-            waiting   |            | waiting e0 a0   | posted 1         | signaled
+            waiting   |            | waiting e0 a0   | sent 1         | signaled
             waiting   | name=      | waiting e0 a0   | ! invalid        |
-            waiting   | after=5000 | waiting e0 a0   | posted 1         | signaled
-            delayed   |            | delayed e0 a0   | posted 1         | signaled
-            claimed   |            | claimed e1 a0   | posted 1         | signaled
-            active    |            | active e1 a1    | posted 1         | signaled
-            lapsed    |            | active e1 a1    | posted 1         | signaled
+            waiting   | after=5000 | waiting e0 a0   | sent 1         | signaled
+            delayed   |            | delayed e0 a0   | sent 1         | signaled
+            claimed   |            | claimed e1 a0   | sent 1         | signaled
+            active    |            | active e1 a1    | sent 1         | signaled
+            lapsed    |            | active e1 a1    | sent 1         | signaled
             completed |            | completed e1 a1 | ! already_terminal |
             failed    |            | failed e1 a1    | ! already_terminal |
             cancelled |            | cancelled e1 a1 | ! already_terminal |
             expired   |            | expired e1 a1   | ! already_terminal |
             suspended |            | resumable e1 a1 | resumed 1        | signaled resumed
-            suspended | name=other | suspended e1 a1 | posted 1         | signaled
-            suspended | after=5000 | suspended e1 a1 | posted 1         | signaled
-            resumable |            | resumable e1 a1 | posted 2         | signaled
-            waiting_children | | waiting_children e1 a1 | posted 1 | signaled
-            blocked | | blocked e0 a0 | posted 1 | signaled
-            owned | | owned e0 a0 | posted 1 | signaled
-            granted | | granted e0 a0 | posted 1 | signaled
+            suspended | name=other | suspended e1 a1 | sent 1         | signaled
+            suspended | after=5000 | suspended e1 a1 | sent 1         | signaled
+            resumable |            | resumable e1 a1 | sent 2         | signaled
+            waiting_children | | waiting_children e1 a1 | sent 1 | signaled
+            blocked | | blocked e0 a0 | sent 1 | signaled
+            owned | | owned e0 a0 | sent 1 | signaled
+            granted | | granted e0 a0 | sent 1 | signaled
             ",
             |args| {
                 let mut new = message(&args.text("name", "go"));
-                new.visible = Start::After { ms: args.number("after", 0) };
+                new.delay = Delay::For { ms: args.number("after", 0) };
                 new.if_absent = match args.number("buffer", 0) {
                     0 if args.has("start") => IfAbsent::Start(Box::new(new_task("a different id"))),
                     0 => IfAbsent::Reject,
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn a_delayed_message_resumes_its_task_when_visible() {
         let mut stage = Stage::with_task("suspended");
-        let timer = NewMessage { visible: Start::After { ms: 5_000 }, ..message("go") };
+        let timer = NewMessage { delay: Delay::For { ms: 5_000 }, ..message("go") };
         stage.must(SendMessages::one(timer));
         assert_eq!(stage.message(1).unwrap().due_at, Some(stage.now.plus_ms(5_000)));
         stage.later(4_999);
@@ -332,7 +332,7 @@ mod tests {
     fn a_due_message_counts_before_its_sweep() {
         let mut stage = Stage::with_task("waiting");
         stage.must(SendMessages::one(NewMessage {
-            visible: Start::After { ms: 5_000 },
+            delay: Delay::For { ms: 5_000 },
             ..message("a")
         }));
         stage.must(claim());
@@ -348,7 +348,7 @@ mod tests {
     fn a_message_to_an_unreadable_mailbox_is_deferred() {
         let mut stage = Stage::with_task("suspended");
         stage.must(SendMessages::one(NewMessage {
-            visible: Start::After { ms: 5_000 },
+            delay: Delay::For { ms: 5_000 },
             ..message("go")
         }));
         stage.garble(&Mailbox::key_of(&Tenant::default(), &"t".into()));
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input_is_refused_by_name() {
+    fn bad_input_is_rejected_by_name() {
         let long = "x".repeat(256);
         let payload = Some(Payload::new("a/b", vec![0; 256 * 1_024 + 1]));
         let key = Some(IdempotencyWindow { key: "".into(), window_ms: 60_000 });
@@ -383,8 +383,8 @@ mod tests {
             ("name", message(&long)),
             ("name", message("a\0")),
             ("source", NewMessage { source: long, ..message("a") }),
-            ("delay_ms", NewMessage { visible: Start::After { ms: u64::MAX }, ..message("a") }),
-            ("payload in bytes", NewMessage { payload, ..message("a") }),
+            ("delay_ms", NewMessage { delay: Delay::For { ms: u64::MAX }, ..message("a") }),
+            ("payload_bytes", NewMessage { payload, ..message("a") }),
             ("idempotency_key", NewMessage { idempotency: key, ..message("a") }),
         ];
         for (named, new) in rows {
@@ -410,7 +410,7 @@ mod tests {
         let if_absent = IfAbsent::Buffer { ttl_ms: 60_000 };
         stage.must(SendMessages::one(NewMessage { if_absent, ..message("go") }));
         stage.must(SendMessages::one(NewMessage { if_absent: start(), ..message("go") }));
-        stage.must(Claim { receives: true, ..claim() });
+        stage.must(Claim { deliver_messages: true, ..claim() });
         let Lifecycle::Active(lease) = stage.task("t").unwrap().lifecycle else { panic!() };
         assert_eq!(lease.in_flight, vec![1, 2]);
     }
@@ -472,8 +472,8 @@ mod tests {
         let mut stage = Stage::with_task("waiting");
         let at = stage.now.plus_ms(7);
         for at in [at, stage.now] {
-            let visible = Start::At { at };
-            stage.must(SendMessages::one(NewMessage { visible, ..message("go") }));
+            let delay = Delay::Until { at };
+            stage.must(SendMessages::one(NewMessage { delay, ..message("go") }));
         }
         assert_eq!(stage.message(1).unwrap().due_at, Some(at));
         assert_eq!(stage.message(2).unwrap().due_at, None);
@@ -495,18 +495,18 @@ mod tests {
         for _ in 1..limits::MAILBOX_MESSAGES {
             stage.must(short());
         }
-        let refused = stage.run(short()).unwrap_err();
-        assert_eq!(refused.code(), "mailbox_full", "a condition is decided over all of these");
+        let rejected = stage.run(short()).unwrap_err();
+        assert_eq!(rejected.code(), "mailbox_full", "a condition is decided over all of these");
     }
 
     #[test]
     fn received_messages_are_recorded_in_the_lease() {
         let mut stage = Stage::with_task("waiting");
-        let later = NewMessage { visible: Start::After { ms: 50 }, ..message("go") };
+        let later = NewMessage { delay: Delay::For { ms: 50 }, ..message("go") };
         for message in [message("go"), later, message("go")] {
             stage.must(SendMessages::one(message));
         }
-        let outcome = stage.must(Claim { receives: true, ..claim() });
+        let outcome = stage.must(Claim { deliver_messages: true, ..claim() });
         let Outcome::Claimed(tasks) = outcome else { panic!("{outcome:?}") };
         let task = stage.task("t").expect("it is leased");
         assert_eq!(*tasks[0], task);

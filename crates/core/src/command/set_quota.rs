@@ -89,9 +89,9 @@ impl SetQuota {
             return Ok(Outcome::QuotaSet);
         }
         quota.set(self.limit, self.rate);
-        let metered = quota.configured;
-        if let Some(lane) = lane.filter(|lane| lane.has_quota != metered) {
-            world.put::<Lane>(Lane { has_quota: metered, ..lane });
+        let has_quota = quota.configured;
+        if let Some(lane) = lane.filter(|lane| lane.has_quota != has_quota) {
+            world.put::<Lane>(Lane { has_quota, ..lane });
         }
         self.log_change(world);
         match self.scope.limit_key() {
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// However many lanes were refused, all of them are woken when the quota has free slots.
+    /// However many lanes a quota blocks, all of them are woken when the quota has free slots.
     #[test]
     fn a_quota_wakes_more_lanes_than_it_records() {
         let mut stage = with_tasks(1);
@@ -339,14 +339,14 @@ mod tests {
     }
 
     #[test]
-    fn bad_input_is_refused_by_name() {
+    fn bad_input_is_rejected_by_name() {
         for (named, quota) in [
             ("tenant", SetQuota { tenant: "".into(), ..of_key(Some(1), None) }),
             ("concurrency_key", quota(QuotaScope::Concurrency(String::new()), Some(1), None)),
             ("session", quota(QuotaScope::Session("a\n".into()), Some(1), None)),
             ("lane", quota(QuotaScope::Lane("".into()), Some(1), None)),
             ("limit", of_key(Some(1_000_001), None)),
-            ("rate", of_key(None, Some((0, 1_000)))),
+            ("starts", of_key(None, Some((0, 1_000)))),
             ("window_ms", of_key(None, Some((1, 1)))),
             ("window_ms", of_key(None, Some((1, u64::MAX)))),
         ] {
@@ -383,10 +383,10 @@ mod tests {
                 assert!(within <= rate.starts as usize, "seed {seed}: {rate:?} at {now:?}");
                 assert!(quota.starts.len() <= 34, "{:?}", quota.starts);
                 if quota.available(now) == 0 {
-                    let opens_at = quota.opens_at(now).expect("time frees it");
-                    assert!(quota.available(opens_at) > 0 && now < opens_at);
+                    let retry_at = quota.retry_at(now).expect("time frees it");
+                    assert!(quota.available(retry_at) > 0 && now < retry_at);
                     let latest = now.plus_ms(rate.window_ms + rate.window_ms / 32 + 1);
-                    assert!(opens_at <= latest, "seed {seed}: too late by more than a slice");
+                    assert!(retry_at <= latest, "seed {seed}: too late by more than a slice");
                 }
             }
             assert!(starts.len() > 50, "seed {seed}: too few starts");

@@ -10,19 +10,19 @@ use crate::world::World;
 /// Stores the result of an external call, which is not made again.
 #[derive(Clone, Debug)]
 pub struct SettleEffect {
-    pub caller: EffectOwner,
+    pub owner: EffectOwner,
     pub provider: String,
     pub name: String,
-    pub answer: Payload,
+    pub result: Payload,
 }
 
 impl SettleEffect {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
-        self.answer.check()?;
-        let access = load_effect(world, &self.caller, &self.provider, &self.name)?;
+        self.result.check()?;
+        let access = load_effect(world, &self.owner, &self.provider, &self.name)?;
         let Some(effect) = access.effect else { return Err(Rejection::EffectNotClaimed.into()) };
-        let digest = Payload::digest(Some(&self.answer), Digester::new("effect")).finish();
-        let result = EffectResult { bytes: self.answer.bytes.len() as u64, digest };
+        let digest = Payload::digest(Some(&self.result), Digester::new("effect")).finish();
+        let result = EffectResult { bytes: self.result.bytes.len() as u64, digest };
         match effect.result {
             Some(before) if before == result => return Ok(Outcome::EffectSettled),
             Some(_) => return Err(Rejection::AlreadySettled.into()),
@@ -33,7 +33,7 @@ impl SettleEffect {
             let change = Change::EffectSettled { provider, name };
             world.emit(Event::of_task(&task, world.now(), change));
         }
-        world.attach(effect.payload_key(), self.answer.clone());
+        world.attach(effect.payload_key(), self.result.clone());
         world.put::<Effect>(Effect { result: Some(result), ..(*effect).clone() });
         Ok(Outcome::EffectSettled)
     }
@@ -47,17 +47,17 @@ mod tests {
 
     fn settle(epoch: u64, result: &str) -> SettleEffect {
         SettleEffect {
-            caller: EffectOwner::Task(fence(epoch)),
+            owner: EffectOwner::Task(fence(epoch)),
             provider: "bank".into(),
             name: "charge".into(),
-            answer: Payload::json(result),
+            result: Payload::json(result),
         }
     }
 
     fn claim_effect(epoch: u64) -> ClaimEffect {
-        let SettleEffect { caller, provider, name, .. } = settle(epoch, "");
+        let SettleEffect { owner, provider, name, .. } = settle(epoch, "");
         let (fingerprint, request_id) = (asks("this"), "r1".into());
-        ClaimEffect { caller, provider, name, fingerprint, request_id }
+        ClaimEffect { owner, provider, name, fingerprint, request_id }
     }
 
     #[test]
@@ -82,7 +82,7 @@ mod tests {
             owned     |         | owned e0 a0     | ! stale_fence        |
             granted   |         | granted e0 a0   | ! stale_fence        |
             ",
-            |args| SettleEffect { caller: EffectOwner::Task(args.fence()), ..settle(1, "1") },
+            |args| SettleEffect { owner: EffectOwner::Task(args.fence()), ..settle(1, "1") },
         );
     }
 
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(stage.run(settle(1, "2")), Err(Rejection::AlreadySettled));
         stage.must(Release { fence: fence(1) });
         stage.must(Claim { worker: "v".into(), ..claim() });
-        let Outcome::EffectClaimed { answer: Some(key), existed: true, .. } =
+        let Outcome::EffectClaimed { result: Some(key), existed: true, .. } =
             stage.must(claim_effect(2))
         else {
             panic!("the stored result is returned")

@@ -28,7 +28,7 @@ pub struct Charge {
 impl Spend {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
-        limits::SPEND_LIMITERS.check(self.charges.len())?;
+        limits::SPEND_CHARGES.check(self.charges.len())?;
         let charges: Vec<LimiterCharge<'_>> =
             self.charges.iter().map(|c| self.limiter_charge(c)).collect();
         charges.iter().try_for_each(LimiterCharge::check)?;
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input_is_refused_by_name() {
+    fn bad_input_is_rejected_by_name() {
         let mut stage = Stage::new();
         let twice = |spend: Spend| Spend {
             charges: [spend.charges.clone(), spend.charges].concat(),
@@ -145,7 +145,7 @@ mod tests {
                 },
             ),
             ("idempotency_key", take("", 1)),
-            ("limiters", Spend { charges: vec![], ..take("k", 1) }),
+            ("charges", Spend { charges: vec![], ..take("k", 1) }),
             ("limiter", twice(take("k", 1))),
             ("tenant", Spend { tenant: "".into(), ..take("k", 1) }),
         ] {

@@ -39,7 +39,7 @@ pub struct Suspend {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SuspendTimeout {
     pub after_ms: u64,
-    pub then: OnTimeout,
+    pub action: OnTimeout,
 }
 
 impl Suspend {
@@ -62,10 +62,10 @@ impl Suspend {
         if let Some(resumption) = satisfied_before(&task, request)? {
             return Ok(Outcome::AlreadySatisfied(resumption));
         }
-        let run = lease.run.ok_or(Rejection::NotBegun)?;
-        match matching_messages(world, &task, &self.condition, run.began_at)? {
-            Some(seqs) => keep_lease(world, &task, &run, request, seqs),
-            None => self.suspend(world, &task, &run, digest),
+        let attempt = lease.attempt.ok_or(Rejection::NotBegun)?;
+        match matching_messages(world, &task, &self.condition, attempt.began_at)? {
+            Some(seqs) => keep_lease(world, &task, &attempt, request, seqs),
+            None => self.suspend(world, &task, &attempt, digest),
         }
     }
 
@@ -117,7 +117,7 @@ impl Suspend {
         &self,
         world: &mut World,
         current: &Task,
-        run: &ActiveAttempt,
+        attempt: &ActiveAttempt,
         digest: Digest,
     ) -> Transition {
         let now = world.now();
@@ -133,14 +133,14 @@ impl Suspend {
         end_lease(world, current)?;
         let timeout = self
             .timeout
-            .map(|timeout| Timeout { at: now.plus_ms(timeout.after_ms), action: timeout.then });
+            .map(|timeout| Timeout { at: now.plus_ms(timeout.after_ms), action: timeout.action });
         task.lifecycle = Lifecycle::Suspended(Suspension {
             since: now,
             reason: self.reason,
             condition: self.condition.clone(),
             timeout,
             escalated_at: None,
-            suspended_attempt: run.to_suspended(now),
+            suspended_attempt: attempt.to_suspended(now),
         });
         let settled = Settled::Suspended;
         task.last_settle = Some(Settle { epoch: self.fence.epoch, digest, result: settled });
@@ -166,12 +166,12 @@ fn satisfied_before(task: &Task, request: SuspendRequest) -> Result<Option<Resum
 fn keep_lease(
     world: &mut World,
     task: &Arc<Task>,
-    run: &ActiveAttempt,
+    attempt: &ActiveAttempt,
     request: SuspendRequest,
     messages: Vec<u64>,
 ) -> Transition {
     let (now, cause) = (world.now(), ResumeCause::Signals);
-    mark_consumed(world, task, &messages, run.began_at)?;
+    mark_consumed(world, task, &messages, attempt.began_at)?;
     let change = Change::Resumed { cause, messages: messages.clone(), by: None };
     world.emit(Event::of_task(task, now, change));
     let resumption = Resumption { at: now, cause, messages, request: Some(request) };
@@ -183,8 +183,8 @@ fn keep_lease(
 mod tests {
     use super::*;
     use crate::command::{
-        Claim, Command, Complete, CompleteWaitpoint, CreateWaitpoint, Decided, Fail, NewMessage,
-        Resume, SendMessages, Start, TakeMessages, decide,
+        Claim, Command, Complete, CompleteWaitpoint, ConsumeMessages, CreateWaitpoint, Decided,
+        Delay, Fail, NewMessage, Resume, SendMessages, decide,
     };
     use crate::lane::Lane;
     use crate::name::Tenant;
@@ -234,8 +234,8 @@ mod tests {
                     suspend.waitpoints = vec![NewWaitpoint { id, expires_ms: 60_000 }];
                 }
                 if args.has("timeout") {
-                    let (after_ms, then) = (args.number("timeout", 0), OnTimeout::Fail);
-                    suspend.timeout = Some(SuspendTimeout { after_ms, then });
+                    let (after_ms, action) = (args.number("timeout", 0), OnTimeout::Fail);
+                    suspend.timeout = Some(SuspendTimeout { after_ms, action });
                 }
                 suspend
             },
@@ -273,8 +273,8 @@ mod tests {
         }
         stage.must(until("a"));
         stage.must(Suspend { nth: 1, ..until("b") });
-        let refused = stage.run(until("a"));
-        assert_eq!(refused, Err(Rejection::AlreadySettled), "its message is consumed");
+        let rejected = stage.run(until("a"));
+        assert_eq!(rejected, Err(Rejection::AlreadySettled), "its message is consumed");
         assert_eq!(public(&stage), PublicState::Active);
     }
 
@@ -366,8 +366,8 @@ mod tests {
                 idempotency: None,
                 payload: None,
             };
-            let Outcome::Sent(posted) = stage.must(signal) else { panic!() };
-            assert_eq!(posted[0].resumed, at == 1);
+            let Outcome::Sent(sent) = stage.must(signal) else { panic!() };
+            assert_eq!(sent[0].resumed, at == 1);
         }
     }
 
@@ -392,22 +392,22 @@ mod tests {
     fn without_a_signing_key_no_token_is_issued() {
         let mut stage = Stage::with_task("active");
         let waitpoints = vec![NewWaitpoint { id: "p".into(), expires_ms: 60_000 }];
-        let refused = stage.run(Suspend { waitpoints, ..until("go") });
-        assert_eq!(refused, Err(Rejection::NoSigningKey));
+        let rejected = stage.run(Suspend { waitpoints, ..until("go") });
+        assert_eq!(rejected, Err(Rejection::NoSigningKey));
         assert_eq!(public(&stage), PublicState::Active);
     }
 
     #[test]
     fn invalid_suspensions_are_rejected() {
         let mut stage = Stage::with_task("active");
-        let refused = stage.run(Suspend::new(fence(1), Condition::Timeout));
-        assert_eq!(refused.unwrap_err().code(), "invalid");
+        let rejected = stage.run(Suspend::new(fence(1), Condition::Timeout));
+        assert_eq!(rejected.unwrap_err().code(), "invalid");
         let twice = vec![NewWaitpoint { id: "p".into(), expires_ms: 60_000 }; 2];
-        let refused = stage.run(Suspend { waitpoints: twice, ..until("go") });
-        assert_eq!(refused.unwrap_err().code(), "invalid");
+        let rejected = stage.run(Suspend { waitpoints: twice, ..until("go") });
+        assert_eq!(rejected.unwrap_err().code(), "invalid");
         let many = (0..65).map(|n| NewWaitpoint { id: n.to_string().into(), expires_ms: 60_000 });
-        let refused = stage.run(Suspend { waitpoints: many.collect(), ..until("go") });
-        assert_eq!(refused.unwrap_err().code(), "invalid");
+        let rejected = stage.run(Suspend { waitpoints: many.collect(), ..until("go") });
+        assert_eq!(rejected.unwrap_err().code(), "invalid");
         assert_eq!(public(&stage), PublicState::Active);
     }
 
@@ -418,7 +418,7 @@ mod tests {
             let mut stage = Stage::with_task("active");
             stage.later(10);
             stage.must(SendMessages::one(NewMessage {
-                visible: Start::After { ms: after_ms },
+                delay: Delay::For { ms: after_ms },
                 ..message("go")
             }));
             stage.later(after_ms);
@@ -433,10 +433,7 @@ mod tests {
     #[test]
     fn a_message_shown_concurrently_conflicts_with_the_suspension() {
         let mut stage = Stage::with_task("active");
-        stage.must(SendMessages::one(NewMessage {
-            visible: Start::After { ms: 5 },
-            ..message("go")
-        }));
+        stage.must(SendMessages::one(NewMessage { delay: Delay::For { ms: 5 }, ..message("go") }));
         let command = Command::from(until("go"));
         let mut world = World::new(stage.now, Hints::default());
         while let Decided::Parked = decide(&mut world, &command) {
@@ -453,7 +450,7 @@ mod tests {
     fn a_hidden_message_does_not_meet_the_condition() {
         let mut stage = Stage::with_task("active");
         stage.must(SendMessages::one(NewMessage {
-            visible: Start::After { ms: 1_000 },
+            delay: Delay::For { ms: 1_000 },
             ..message("go")
         }));
         assert_eq!(stage.must(until("go")), Outcome::Suspended { waitpoints: vec![] });
@@ -480,7 +477,7 @@ mod tests {
         let first = make(&mut stage);
         stage.must(complete(&first));
         stage.must(Suspend::new(fence(1), Condition::waitpoint("p")));
-        stage.must(TakeMessages { fence: fence(1), seqs: vec![1] });
+        stage.must(ConsumeMessages { fence: fence(1), seqs: vec![1] });
         let (class, retry) = (FailureClass::Transient, Retry::After { ms: 0 });
         stage.later(1);
         stage.must(Fail { fence: fence(1), class, reason: "no".into(), retry });

@@ -36,10 +36,12 @@ impl WaitChildren {
                 unreachable!("only the lease holder settles a task")
             };
             // Begins the attempt if it has not begun, so that the next claim can resume it.
-            let run =
+            let attempt =
                 begin_attempt(task, &mut lease, now).expect("a claimed task has attempts left");
-            task.lifecycle =
-                Lifecycle::WaitingChildren { since: now, suspended_attempt: run.to_suspended(now) };
+            task.lifecycle = Lifecycle::WaitingChildren {
+                since: now,
+                suspended_attempt: attempt.to_suspended(now),
+            };
             (Settled::WaitingChildren, Change::WaitingChildren { epoch: task.epoch, open })
         })
     }
@@ -140,9 +142,9 @@ mod tests {
         assert_eq!(task.resumption.unwrap().cause, ResumeCause::Children);
         let Outcome::Claimed(tasks) = stage.must(claim()) else { panic!() };
         let Lifecycle::Active(lease) = &tasks[0].lifecycle else { panic!() };
-        let run = lease.run.as_ref().unwrap();
-        assert_eq!((run.attempt, tasks[0].attempts, tasks[0].claims), (1, 1, 2));
-        assert_eq!(run.timeout_at, Some(stage.now.plus_ms(15_000)), "the timeout was paused");
+        let attempt = lease.attempt.as_ref().unwrap();
+        assert_eq!((attempt.number, tasks[0].attempts, tasks[0].claims), (1, 1, 2));
+        assert_eq!(attempt.timeout_at, Some(stage.now.plus_ms(15_000)), "the timeout was paused");
         let done = ChildCounts { completed: 1, failed: 1, ..ChildCounts::default() };
         let outcome = stage.must(WaitChildren { fence: fence(2) });
         assert_eq!(outcome, Outcome::ChildrenDone(done));
@@ -434,7 +436,7 @@ mod tests {
         stage.must(bulk(vec![child("c"), child("d")]));
         stage.must(WaitChildren { fence: fence(1) });
         stage.must(cancel("c"));
-        stage.must(Replay { task: key("c"), generation: 0 });
+        stage.must(Replay { task: key("c"), execution: 0 });
         assert_eq!(counts(&stage, "t"), ChildCounts { open: 2, ..ChildCounts::default() });
         stage.must(cancel("d"));
         assert_eq!(state(&stage, "t"), PublicState::WaitingChildren);
@@ -451,7 +453,7 @@ mod tests {
         stage.must(Create::one(child("c")));
         stage.must(cancel("c"));
         stage.must(Complete { fence: fence(1), result: None });
-        stage.must(Replay { task: key("c"), generation: 0 });
+        stage.must(Replay { task: key("c"), execution: 0 });
         assert_eq!(counts(&stage, "t").open, 1);
         assert_eq!(stage.run(DeleteTask { task: key("t") }).unwrap_err().code(), "children_open");
         stage.must(cancel("c"));
@@ -470,7 +472,7 @@ mod tests {
             if recreated {
                 stage.must(bulk(vec![new_task("t"), child("d")]));
             }
-            stage.must(Replay { task: key("c"), generation: 0 });
+            stage.must(Replay { task: key("c"), execution: 0 });
             assert_eq!(stage.task("c").unwrap().parent, None);
             stage.must(cancel("c"));
             let open = children(&stage, "t").map(|children| children.open);
@@ -484,7 +486,7 @@ mod tests {
         stage.must(bulk(vec![child("c"), child("d")]));
         stage.must(cancel("c"));
         stage.must(cancel("t"));
-        stage.must(Replay { task: key("t"), generation: 0 });
+        stage.must(Replay { task: key("t"), execution: 0 });
         stage.must(Sweep::default());
         assert_eq!(state(&stage, "d"), PublicState::Waiting, "its cancellation is not pending");
         stage.must(Create::one(child("e")));
@@ -541,15 +543,15 @@ mod tests {
         let (class, retry) = (FailureClass::Permanent, Retry::Never);
         stage.must(Fail { fence: held, class, reason: "no".into(), retry });
         stage.must(Fail { fence: fence(1), class, reason: "a child failed".into(), retry });
-        stage.must(Replay { task: key("t"), generation: 0 });
+        stage.must(Replay { task: key("t"), execution: 0 });
         stage.must(claim());
         stage.must(Create::one(child("c~1")));
         let held = take(&mut stage);
         stage.must(Complete { fence: held, result: None });
         let done = ChildCounts { completed: 1, ..ChildCounts::default() };
         let outcome = stage.must(WaitChildren { fence: fence(2) });
-        assert_eq!(outcome, Outcome::ChildrenDone(done), "the failure was of another generation");
-        stage.must(Replay { task: key("c"), generation: 0 });
+        assert_eq!(outcome, Outcome::ChildrenDone(done), "the failure was of another execution");
+        stage.must(Replay { task: key("c"), execution: 0 });
         let held = take(&mut stage);
         stage.must(Complete { fence: held, result: None });
         assert_eq!(counts(&stage, "t").total(), 2, "one of them was replayed, and is counted");

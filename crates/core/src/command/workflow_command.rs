@@ -177,7 +177,7 @@ pub(super) fn set_property(
     let next = before.map_or(0, |before| before.revision + 1);
     let change = next.max(world.now().micros().unsigned_abs());
     if name == WorkflowProperty::STATUS {
-        world.emit(Event::of_task(task, world.now(), Change::StatusChanged { number: change }));
+        world.emit(Event::of_task(task, world.now(), Change::StatusChanged { revision: change }));
     }
     let Some(text) = text else {
         world.remove(&key);

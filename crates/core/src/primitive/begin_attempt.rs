@@ -8,8 +8,8 @@ pub(crate) fn begin_attempt(
     lease: &mut Lease,
     now: Timestamp,
 ) -> Result<ActiveAttempt, Rejection> {
-    if let Some(run) = &lease.run {
-        return Ok(run.clone());
+    if let Some(attempt) = &lease.attempt {
+        return Ok(attempt.clone());
     }
     if !task.attempts_left() {
         return Err(Rejection::AttemptsExhausted { max: task.policy.max_attempts() });
@@ -18,7 +18,7 @@ pub(crate) fn begin_attempt(
     task.progress = None;
     task.resumption = None;
     let timeout_at = task.policy.attempt_timeout_ms.map(|ms| now.plus_ms(ms));
-    let run = ActiveAttempt { attempt: task.attempts, began_at: now, timeout_at };
-    lease.run = Some(run.clone());
-    Ok(run)
+    let attempt = ActiveAttempt { number: task.attempts, began_at: now, timeout_at };
+    lease.attempt = Some(attempt.clone());
+    Ok(attempt)
 }

@@ -204,8 +204,8 @@ fn forget(
 mod tests {
     use super::*;
     use crate::command::{
-        Cancel, Claim, Command, Create, DeleteTask, IdempotencyWindow, IfAbsent, NewMessage,
-        NewTask, NewWorkflow, Outcome, SendMessages, SentMessage, Start, Sweep,
+        Cancel, Claim, Command, Create, Delay, DeleteTask, IdempotencyWindow, IfAbsent, NewMessage,
+        NewTask, NewWorkflow, Outcome, SendMessages, SentMessage, Sweep,
     };
     use crate::payload::Payload;
     use crate::primitive::message_admission;
@@ -248,7 +248,7 @@ mod tests {
         let mut stage = Stage::new();
         let first = send(&mut stage, buffered("go")).unwrap();
         assert_eq!((first.seq, first.buffered), (1, true));
-        send(&mut stage, NewMessage { visible: Start::After { ms: 30_000 }, ..buffered("later") })
+        send(&mut stage, NewMessage { delay: Delay::For { ms: 30_000 }, ..buffered("later") })
             .unwrap();
         assert_eq!(in_all(&stage), Some((2, 2)));
         stage.must(workflow());
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_post_and_a_start_may_commit_concurrently() {
+    fn a_send_and_a_start_may_commit_concurrently() {
         let mut stage = Stage::new();
         send(&mut stage, buffered("go")).unwrap();
         let rows: Vec<_> = stage.tables.rows().cloned().collect();
@@ -304,8 +304,7 @@ mod tests {
         let mut beside = Stage::new();
         beside.must(workflow());
         rows.into_iter().for_each(|row| beside.tables.plant(row));
-        send(&mut beside, NewMessage { visible: Start::After { ms: 90_000 }, ..message("c") })
-            .unwrap();
+        send(&mut beside, NewMessage { delay: Delay::For { ms: 90_000 }, ..message("c") }).unwrap();
         beside.later(1_000);
         beside.must(Sweep::default());
         let mailbox = beside.mailbox().unwrap();

@@ -150,7 +150,7 @@ pub(super) fn on_replay(world: &mut World, before: &Task, task: &mut Task) -> Re
     if let Some(stored) = stored.filter(|stored| stored.created_at <= task.created_at) {
         let mut siblings = (*siblings).clone();
         let counted =
-            stored.generation == 0 || before.lifecycle.ended_at() > Some(stored.started_at);
+            stored.execution == 0 || before.lifecycle.ended_at() > Some(stored.started_at);
         siblings.count_reopened(counted.then_some(&before.lifecycle));
         world.put::<Children>(siblings);
         task.parent = Some(parent);

@@ -568,7 +568,7 @@ mod tests {
         assert_eq!(state(&stage, "a"), PublicState::Expired);
         stage.must(Cancel { task: key("b"), reason: String::new() });
         assert_eq!(ids(stage.must(claim())), ["c"]);
-        stage.must(Replay { task: key("a"), generation: 0 });
+        stage.must(Replay { task: key("a"), execution: 0 });
         assert_eq!(state(&stage, "a"), PublicState::Blocked, "it is behind earlier tasks");
     }
 
@@ -591,7 +591,7 @@ mod tests {
     #[test]
     fn a_session_stays_with_its_owner() {
         let mut stage = with(["a", "b", "c"].map(of_session));
-        assert!(ids(stage.must(claim())).is_empty(), "it does not offer sessions");
+        assert!(ids(stage.must(claim())).is_empty(), "it does not capabilities sessions");
         assert_eq!(ids(stage.must(session_claim("w"))), ["a"]);
         assert!(ids(stage.must(session_claim("v"))).is_empty());
         stage.must(complete("a", 1));
@@ -665,7 +665,7 @@ mod tests {
         stage.must(complete("a", 1));
         assert!(ids(stage.must(session_claim("w"))).is_empty(), "w has no gpu");
         let mut able = session_claim("w");
-        able.offer.capabilities.insert("gpu".into());
+        able.capabilities.names.insert("gpu".into());
         let set = |state| {
             let tenant = Tenant::default();
             crate::command::SetLaneState { tenant, lane: lane(), state }
@@ -682,8 +682,8 @@ mod tests {
         let garbled = ConcurrencyLimit::key_of(&Tenant::default(), LimitKind::Concurrency, "k");
         stage.must(Claim { limit: 1, ..claim() });
         stage.garble(&garbled);
-        let refused = stage.run(complete("a", 1)).unwrap_err();
-        assert_eq!(refused.code(), "quarantined");
+        let rejected = stage.run(complete("a", 1)).unwrap_err();
+        assert_eq!(rejected.code(), "quarantined");
         assert_eq!(ids(stage.must(claim())), ["c"]);
         stage.later(30_000);
         stage.must(Sweep::default());

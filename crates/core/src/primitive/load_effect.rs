@@ -28,12 +28,12 @@ pub(crate) fn load_effect(
 ) -> Result<EffectAccess, Halt> {
     limits::PROVIDER.check(provider)?;
     limits::EFFECT.check(name)?;
-    let key = Effect::key_of(owner.tenant(), &owner.parent(), provider, name);
+    let key = Effect::key_of(owner.tenant(), &owner.key(), provider, name);
     world.prefetch(key.clone());
     let (task, due_at) = match owner {
         EffectOwner::Task(fence) => {
             let (task, lease) = require_lease(world, fence)?;
-            if lease.run.is_none() {
+            if lease.attempt.is_none() {
                 return Err(Rejection::NotBegun.into());
             }
             (Some(task), None)

@@ -56,15 +56,18 @@ pub(crate) fn record_loss(
     cause: LeaseLoss,
 ) -> Change {
     let now = world.now();
-    let timeout_at = lease.run.as_ref().and_then(|run| run.timeout_at);
+    let timeout_at = lease.attempt.as_ref().and_then(|attempt| attempt.timeout_at);
     if timeout_at.is_some_and(|timeout_at| timeout_at <= now) {
         let reason = "the attempt timed out";
         return fail(task, FailureClass::Timeout, reason, Retry::Policy, now).1;
     }
     task.lost_leases += 1;
     // The attempt of a workflow is its whole execution, which the next turn continues.
-    let paused =
-        lease.run.as_ref().filter(|_| task.workflow.is_some()).map(|run| run.to_suspended(now));
+    let paused = lease
+        .attempt
+        .as_ref()
+        .filter(|_| task.workflow.is_some())
+        .map(|attempt| attempt.to_suspended(now));
     if let Some(workflow) = &mut task.workflow {
         workflow.sticky = None;
     }
@@ -83,7 +86,7 @@ pub(crate) fn record_loss(
                 lost_epoch: Some(task.epoch),
                 suspended_attempt: paused,
             });
-            Change::LeaseExpired { epoch: task.epoch, lost_leases: task.lost_leases, cause }
+            Change::LeaseLost { epoch: task.epoch, lost_leases: task.lost_leases, cause }
         }
     }
 }

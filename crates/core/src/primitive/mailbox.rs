@@ -108,7 +108,7 @@ pub(super) fn append(
     mailbox.next_seq += 1;
     mailbox.messages += 1;
     mailbox.bytes += new.bytes();
-    let visible_at = now.plus_ms(new.visible.delay_ms(now));
+    let visible_at = now.plus_ms(new.delay.ms(now));
     let message = Message {
         tenant: mailbox.tenant.clone(),
         task: mailbox.task.clone(),
@@ -165,8 +165,8 @@ pub(crate) fn post_internal(world: &mut World, task: &Task, message: Message) ->
 mod tests {
     use super::*;
     use crate::command::{
-        Command, CommitTurn, Create, NewMessage, NewTask, NewWorkflow, SendMessages, Start,
-        Suspend, Sweep, TakeMessages, TurnEnd,
+        Command, CommitTurn, ConsumeMessages, Create, Delay, NewMessage, NewTask, NewWorkflow,
+        SendMessages, Suspend, Sweep, TurnEnd,
     };
     use crate::payload::Payload;
     use crate::reference_tables::VersionConflict;
@@ -193,10 +193,10 @@ mod tests {
             fence: fence(1),
             turn: 0,
             row: Some(Payload::json("{}")),
-            taken: Vec::new(),
+            consumed: Vec::new(),
             commands: Vec::new(),
             next_step: 0,
-            then: TurnEnd::AwaitMessages,
+            end: TurnEnd::AwaitMessages,
             sticky_ms: None,
             eager: None,
             metadata: None,
@@ -206,10 +206,7 @@ mod tests {
     #[test]
     fn the_sweep_conflicts_if_the_mailbox_was_loaded_too_early() {
         let mut stage = workflow();
-        stage.must(SendMessages::one(NewMessage {
-            visible: Start::After { ms: 5 },
-            ..message("go")
-        }));
+        stage.must(SendMessages::one(NewMessage { delay: Delay::For { ms: 5 }, ..message("go") }));
         stage.must(wait());
         stage.later(5);
         assert_eq!(decide_with_stale_absence(&stage, Sweep::default()), Err(VersionConflict));
@@ -233,7 +230,7 @@ mod tests {
     fn taking_messages_conflicts_if_the_mailbox_was_loaded_too_early() {
         let mut stage = Stage::with_task("active");
         stage.must(SendMessages::one(message("go")));
-        let take = TakeMessages { fence: fence(1), seqs: vec![1] };
+        let take = ConsumeMessages { fence: fence(1), seqs: vec![1] };
         assert_eq!(decide_with_stale_absence(&stage, take), Err(VersionConflict));
     }
 }

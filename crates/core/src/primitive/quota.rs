@@ -67,7 +67,7 @@ impl Quotas {
         Ok(CountedByQuota { lane: self.lane.is_some(), tenant: self.tenant.is_some() })
     }
 
-    /// Records a lane in which a claim was refused, so that its waiting claims are woken later.
+    /// Records a lane in which a claim was rejected, so that its waiting claims are woken later.
     pub(crate) fn mark_starved(&self, world: &mut World, lane: &LaneName) -> Result<(), Halt> {
         let now = world.now();
         let every_lane = Wake::every_lane();
@@ -110,7 +110,7 @@ pub(super) fn end_lease(world: &mut World, task: &Task) -> Result<(), Halt> {
     Ok(())
 }
 
-/// Saves a quota, and wakes the lanes that it refused if it has free slots.
+/// Saves a quota, and wakes the lanes that it rejected if it has free slots.
 pub(crate) fn wake_starved(world: &mut World, mut limit: ConcurrencyLimit) -> Result<(), Halt> {
     if limit.available(world.now()) > 0 {
         for lane in std::mem::take(&mut limit.starved_lanes) {

@@ -105,13 +105,13 @@ pub(crate) fn has_visible_messages(world: &mut World, task: &Task) -> Result<boo
 pub(crate) fn await_messages(
     world: &mut World,
     mut task: Task,
-    run: &ActiveAttempt,
+    attempt: &ActiveAttempt,
 ) -> Result<(), Halt> {
     let now = world.now();
     if has_visible_messages(world, &task)? {
-        return make_turn_ready(world, task, run.to_suspended(now));
+        return make_turn_ready(world, task, attempt.to_suspended(now));
     }
-    task.lifecycle = Lifecycle::Suspended(Suspension::until_message(run, now));
+    task.lifecycle = Lifecycle::Suspended(Suspension::until_message(attempt, now));
     transition_to(world, task)
 }
 

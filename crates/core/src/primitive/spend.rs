@@ -25,7 +25,7 @@ impl LimiterCharge<'_> {
 
     pub(crate) fn check(&self) -> Result<(), Rejection> {
         limits::LIMITER.check(self.limiter)?;
-        limits::IDEMPOTENCY_KEY.check(self.key.reveal())?;
+        limits::IDEMPOTENCY_KEY.check(self.key.expose_secret())?;
         let field = limits::LIMITER.field;
         if self.limiter.starts_with(REQUESTS) {
             return Err(Rejection::Invalid { field, problem: Problem::Reserved });
@@ -74,8 +74,8 @@ pub(crate) fn spend(world: &mut World, charge: &LimiterCharge<'_>) -> Result<(),
     limiter.rate = charge.rate;
     let others = charge.units.saturating_sub(1);
     if charge.units > limiter.left(now) {
-        let opens_at = rate::opens_at(&limiter.spent, charge.rate, others, now);
-        let retry_after_ms = opens_at.map_or(charge.rate.window_ms, |at| now.ms_until(at).max(1));
+        let retry_at = rate::retry_at(&limiter.spent, charge.rate, others, now);
+        let retry_after_ms = retry_at.map_or(charge.rate.window_ms, |at| now.ms_until(at).max(1));
         return Err(Rejection::RateLimited { retry_after_ms }.into());
     }
     rate::charge(&mut limiter.spent, Some(charge.rate), charge.units, now);

@@ -46,7 +46,7 @@ pub(crate) fn reject_step(
     let now = world.now();
     let ended = Lifecycle::Failed { at: now, class: FailureClass::Permanent, reason };
     let completed =
-        CompletedTask { id: id.clone(), generation: 0, is_workflow: false, lifecycle: ended };
+        CompletedTask { id: id.clone(), execution: 0, is_workflow: false, lifecycle: ended };
     let message = Message {
         seq: Message::of_step(step),
         completion: Some(StepCompletion { step, task: Some(completed) }),
@@ -123,7 +123,7 @@ pub(crate) fn request_cancel(world: &mut World, current: &Task, reason: &str) ->
 /// Whether a worker holds a workflow, or a turn of this or an earlier execution was committed.
 fn has_begun(task: &Task, workflow: &WorkflowState) -> bool {
     let is_held = matches!(task.lifecycle, Lifecycle::Active(_) | Lifecycle::Suspended(_));
-    is_held || workflow.turns > 0 || workflow.next_step > 0 || task.generation > 0
+    is_held || workflow.turns > 0 || workflow.next_step > 0 || task.execution > 0
 }
 
 /// Whether the mailbox of a workflow has messages besides the cancellation request.

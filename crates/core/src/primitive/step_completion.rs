@@ -59,7 +59,7 @@ fn send_completion(
 fn completed_task(task: &Task) -> CompletedTask {
     CompletedTask {
         id: task.id.clone(),
-        generation: task.generation,
+        execution: task.execution,
         is_workflow: task.workflow.is_some(),
         lifecycle: task.lifecycle.clone(),
     }

@@ -344,10 +344,10 @@ mod tests {
         let long = "x".repeat(256);
         let rows = [
             (deep(8), None),
-            (deep(9), Some("depth of the condition")),
-            (deep(1_000), Some("depth of the condition")),
+            (deep(9), Some("condition_depth")),
+            (deep(1_000), Some("condition_depth")),
             (wide(64), None),
-            (wide(65), Some("parts of the condition")),
+            (wide(65), Some("condition_parts")),
             (Condition::All(vec![]), Some("condition")),
             (Condition::Any(vec![Condition::Any(vec![])]), Some("condition")),
             (count(0, Distinct::Names, Matcher::default()), Some("n")),

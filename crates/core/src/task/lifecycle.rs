@@ -75,7 +75,7 @@ pub struct Readiness {
 /// A begun attempt that is not under a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuspendedAttempt {
-    pub attempt: u32,
+    pub number: u32,
     pub began_at: Timestamp,
     /// The rest of its timeout, if any, which does not count down meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,7 +89,7 @@ pub struct Lease {
     pub expires_at: Timestamp,
     /// The attempt, once it has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run: Option<ActiveAttempt>,
+    pub attempt: Option<ActiveAttempt>,
     /// Whether the attempt began under an earlier lease.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumed: bool,
@@ -130,7 +130,7 @@ impl ActiveAttempt {
     /// The attempt without its lease.
     pub(crate) fn to_suspended(&self, now: Timestamp) -> SuspendedAttempt {
         SuspendedAttempt {
-            attempt: self.attempt,
+            number: self.number,
             began_at: self.began_at,
             timeout_left_ms: self.timeout_at.map(|timeout_at| now.ms_until(timeout_at)),
         }
@@ -141,7 +141,7 @@ impl SuspendedAttempt {
     /// The attempt under its next lease.
     pub(crate) fn to_active(&self, now: Timestamp) -> ActiveAttempt {
         ActiveAttempt {
-            attempt: self.attempt,
+            number: self.number,
             began_at: self.began_at,
             timeout_at: self.timeout_left_ms.map(|ms| now.plus_ms(ms)),
         }
@@ -151,7 +151,7 @@ impl SuspendedAttempt {
 /// An attempt under a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActiveAttempt {
-    pub attempt: u32,
+    pub number: u32,
     pub began_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_at: Option<Timestamp>,
@@ -339,7 +339,7 @@ impl Lifecycle {
 impl Lease {
     /// The earliest time at which the sweep must check this lease.
     pub(crate) fn due_at(&self) -> Timestamp {
-        let timeout_at = self.run.as_ref().and_then(|run| run.timeout_at);
+        let timeout_at = self.attempt.as_ref().and_then(|attempt| attempt.timeout_at);
         timeout_at.map_or(self.expires_at, |timeout_at| timeout_at.min(self.expires_at))
     }
 }

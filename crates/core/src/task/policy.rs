@@ -195,7 +195,7 @@ impl Policy {
         limits::RETENTION_MS.check(self.retention_ms)
     }
 
-    /// The maximum number of attempts per generation. Without a retry policy a reported failure is
+    /// The maximum number of attempts per execution. Without a retry policy a reported failure is
     /// final, but a crash is retried, up to the limit of lost leases.
     pub(crate) fn max_attempts(&self) -> u32 {
         self.retry.as_ref().map_or(self.max_lost_leases + 1, |retry| retry.max_attempts)

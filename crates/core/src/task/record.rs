@@ -35,7 +35,7 @@ pub struct Task {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     pub created_at: Timestamp,
-    /// When its current generation started.
+    /// When its current execution started.
     pub started_at: Timestamp,
     pub fingerprint: Digest,
     #[serde(default = "Policy::stored_default", skip_serializing_if = "Policy::is_stored_default")]
@@ -44,7 +44,7 @@ pub struct Task {
     pub deadline: Option<Timestamp>,
     /// Counts replays; for a workflow, executions.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub generation: u32,
+    pub execution: u32,
     /// Incremented by every claim; starts at the creation time in microseconds so that fences are
     /// never reused, even after an id is deleted and recreated.
     #[serde(default)]
@@ -52,10 +52,10 @@ pub struct Task {
     /// The number of claims.
     #[serde(default, skip_serializing_if = "is_default")]
     pub claims: u32,
-    /// Attempts begun in this generation, without released or snoozed ones.
+    /// Attempts begun in this execution, without released or snoozed ones.
     #[serde(default, skip_serializing_if = "is_default")]
     pub attempts: u32,
-    /// Leases lost in this generation.
+    /// Leases lost in this execution.
     #[serde(default, skip_serializing_if = "is_default")]
     pub lost_leases: u32,
     pub lifecycle: Lifecycle,
@@ -94,7 +94,7 @@ pub struct Task {
     /// Its step number in its parent, a workflow that receives its completion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
-    /// The generations that have a result.
+    /// The executions that have a result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<u32>,
 }
@@ -180,9 +180,9 @@ impl Task {
     /// Whether it can be claimed. A ready task may be past its deadline and not swept yet. A task
     /// without attempts left is damaged and is skipped.
     pub(crate) fn is_claimable(&self, now: Timestamp) -> bool {
-        let lease_kept =
+        let continues_attempt =
             self.lifecycle.readiness().is_some_and(|it| it.suspended_attempt.is_some());
-        !self.is_past_deadline(now) && (lease_kept || self.attempts_left())
+        !self.is_past_deadline(now) && (continues_attempt || self.attempts_left())
     }
 
     pub(crate) fn is_past_deadline(&self, now: Timestamp) -> bool {
@@ -215,14 +215,14 @@ impl Task {
     }
 
     pub(crate) fn count_unbegun_attempt(&mut self) {
-        if let Lifecycle::Active(Lease { run: None, .. }) = &self.lifecycle {
+        if let Lifecycle::Active(Lease { attempt: None, .. }) = &self.lifecycle {
             self.count_attempt();
         }
     }
 
     /// Uncounts the current attempt, which was released without a result.
     pub(crate) fn uncount_attempt(&mut self) {
-        if let Lifecycle::Active(Lease { run: Some(_), .. }) = &self.lifecycle {
+        if let Lifecycle::Active(Lease { attempt: Some(_), .. }) = &self.lifecycle {
             self.attempts -= 1;
         }
     }
@@ -231,8 +231,8 @@ impl Task {
     /// earlier lease continues with the next one; any other attempt is discarded.
     pub(crate) fn snooze(&mut self, until: Timestamp, now: Timestamp) {
         let suspended_attempt = match &self.lifecycle {
-            Lifecycle::Active(Lease { resumed: true, run: Some(run), .. }) => {
-                Some(run.to_suspended(now))
+            Lifecycle::Active(Lease { resumed: true, attempt: Some(attempt), .. }) => {
+                Some(attempt.to_suspended(now))
             }
             _ => {
                 self.uncount_attempt();
@@ -246,7 +246,7 @@ impl Task {
         };
     }
 
-    /// The deadline of a generation that starts at `now`: the same duration as that of the first.
+    /// The deadline of an execution that starts at `now`: the same duration as that of the first.
     pub(crate) fn restarted_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let deadline = self.deadline?;
         Some(now.plus_ms(self.started_at.ms_until(deadline)))
@@ -254,20 +254,20 @@ impl Task {
 
     /// The key of its input payload. Each execution of a workflow has its own.
     pub fn input_key(&self) -> Option<PayloadKey> {
-        let generation = if self.workflow.is_some() { self.generation } else { 0 };
-        self.input_bytes.map(|_| self.payload_key(generation, Slot::INPUT))
+        let execution = if self.workflow.is_some() { self.execution } else { 0 };
+        self.input_bytes.map(|_| self.payload_key(execution, Slot::INPUT))
     }
 
     /// The key of a row of the history of this execution.
     pub fn turn_key(&self, turn: u32) -> PayloadKey {
-        self.payload_key(self.generation, Slot::turn(turn))
+        self.payload_key(self.execution, Slot::turn(turn))
     }
 
     /// The key of the messages carried over from the previous execution.
     pub fn carried_key(&self) -> Option<PayloadKey> {
         let has_carried =
             self.workflow.as_ref().is_some_and(|workflow| workflow.has_carried_messages);
-        has_carried.then(|| self.payload_key(self.generation, Slot::CARRIED))
+        has_carried.then(|| self.payload_key(self.execution, Slot::CARRIED))
     }
 
     /// Whether it is an activity: a step that is not a workflow. It is deleted when it ends.
@@ -275,14 +275,14 @@ impl Task {
         self.step.is_some() && self.workflow.is_none()
     }
 
-    /// The key of the result of its current generation.
+    /// The key of the result of its current execution.
     pub fn result_key(&self) -> Option<PayloadKey> {
-        let there = self.results.contains(&self.generation);
-        there.then(|| self.payload_key(self.generation, Slot::RESULT))
+        let there = self.results.contains(&self.execution);
+        there.then(|| self.payload_key(self.execution, Slot::RESULT))
     }
 
-    pub(crate) fn payload_key(&self, generation: u32, slot: Slot) -> PayloadKey {
-        PayloadKey { tenant: self.tenant.clone(), task: self.id.clone(), generation, slot }
+    pub(crate) fn payload_key(&self, execution: u32, slot: Slot) -> PayloadKey {
+        PayloadKey { tenant: self.tenant.clone(), task: self.id.clone(), execution, slot }
     }
 
     /// All payloads that are deleted with the task.

@@ -124,7 +124,7 @@ pub const SESSIONS: &str = "windlass.session";
 /// The capabilities, tags and versions that a worker offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerCapabilities {
-    pub capabilities: BTreeSet<String>,
+    pub names: BTreeSet<String>,
     pub tags: TagFilter,
     /// Versions that it serves, as ranges.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -193,7 +193,7 @@ impl TagFilter {
 impl WorkerCapabilities {
     /// Whether the worker can own sessions.
     pub fn accepts_sessions(&self) -> bool {
-        self.capabilities.contains(SESSIONS)
+        self.names.contains(SESSIONS)
     }
 
     pub fn meets(&self, route: &Route) -> bool {
@@ -203,12 +203,12 @@ impl WorkerCapabilities {
     /// The capabilities that the route requires and this offer lacks.
     pub fn missing<'r>(&'r self, route: &'r Route) -> impl Iterator<Item = &'r str> {
         let covered = |capability: &str| self.versions.iter().any(|range| range.covers(capability));
-        let offered = move |capability: &str| self.capabilities.contains(capability);
+        let offered = move |capability: &str| self.names.contains(capability);
         route.capabilities().filter(move |capability| !offered(capability) && !covered(capability))
     }
 
     pub(crate) fn check(&self) -> Result<(), Rejection> {
-        Route::check(&self.capabilities, None)?;
+        Route::check(&self.names, None)?;
         limits::CAPABILITIES.check(self.versions.len())?;
         self.versions.iter().try_for_each(VersionRange::check)?;
         self.tags.tags().try_for_each(|tag| Route::check(&BTreeSet::new(), Some(tag)))
@@ -260,9 +260,13 @@ mod tests {
             ("", TagFilter::None, "", false),
             ("", TagFilter::None, "@red", false),
         ] {
-            let offer =
-                WorkerCapabilities { capabilities: set(capabilities), tags, versions: Vec::new() };
-            assert_eq!(offer.meets(&Route(Arc::from(route))), meets, "{offer:?} {route}");
+            let capabilities =
+                WorkerCapabilities { names: set(capabilities), tags, versions: Vec::new() };
+            assert_eq!(
+                capabilities.meets(&Route(Arc::from(route))),
+                meets,
+                "{capabilities:?} {route}"
+            );
         }
     }
 

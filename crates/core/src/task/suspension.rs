@@ -21,14 +21,14 @@ pub struct Suspension {
 
 impl Suspension {
     /// The suspension of a workflow between its turns.
-    pub(crate) fn until_message(run: &ActiveAttempt, now: Timestamp) -> Self {
+    pub(crate) fn until_message(attempt: &ActiveAttempt, now: Timestamp) -> Self {
         Self {
             since: now,
             reason: SuspendReason::StepBoundary,
             condition: Condition::AnyMessage,
             timeout: None,
             escalated_at: None,
-            suspended_attempt: run.to_suspended(now),
+            suspended_attempt: attempt.to_suspended(now),
         }
     }
 }

@@ -21,7 +21,7 @@ impl Stage {
             Some(task) => {
                 let mut state = task.lifecycle.public().as_str();
                 if let Lifecycle::Active(lease) = &task.lifecycle {
-                    state = if lease.run.is_some() { "active" } else { "claimed" };
+                    state = if lease.attempt.is_some() { "active" } else { "claimed" };
                 }
                 if let Lifecycle::Granted { until, .. } = &task.lifecycle {
                     state = if until.is_some() { "granted" } else { "owned" };
@@ -68,13 +68,13 @@ impl Stage {
             Ok(Outcome::Claimed(tasks)) => format!("claimed {}", tasks.len()),
             Ok(Outcome::Renewed { expires_at }) => format!("until {}", plus(*expires_at)),
             Ok(Outcome::ProgressReported) => "progressed".into(),
-            Ok(Outcome::Begun(run)) => format!("attempt {}", run.attempt),
+            Ok(Outcome::Begun(attempt)) => format!("attempt {}", attempt.number),
             Ok(Outcome::Settled(Settled::RetryAt(at))) => format!("retry {}", plus(*at)),
             Ok(Outcome::Settled(Settled::SnoozedUntil(at))) => format!("delayed {}", plus(*at)),
             Ok(Outcome::Settled(settled)) => format!("{settled:?}").to_lowercase(),
             Ok(Outcome::Cancelled) => "cancelled".into(),
             Ok(Outcome::PriorityChanged) => "changed".into(),
-            Ok(Outcome::Replayed { generation }) => format!("generation {generation}"),
+            Ok(Outcome::Replayed { execution }) => format!("execution {execution}"),
             Ok(Outcome::TaskDeleted) => "reaped".into(),
             Ok(Outcome::LaneChanged) => "changed".into(),
             Ok(Outcome::Swept { swept, next_due }) => {
@@ -99,7 +99,7 @@ impl Stage {
             Ok(Outcome::Revoked) => "revoked".into(),
             Ok(Outcome::SubscriptionCursorAt(cursor)) => format!("at {}", cursor.seq),
             Ok(Outcome::SubscriptionDeleted { existed }) => format!("dropped {existed}"),
-            Ok(Outcome::Sent(posted)) => posted.iter().map(posted_as).collect::<Vec<_>>().join(" "),
+            Ok(Outcome::Sent(sent)) => sent.iter().map(sent_as).collect::<Vec<_>>().join(" "),
             Ok(Outcome::WaitpointCreated(made)) => {
                 format!("{} until {}", made.id, plus(made.expires_at))
             }
@@ -108,7 +108,7 @@ impl Stage {
                 format!("satisfied {:?}", resumption.messages)
             }
             Ok(Outcome::Resumed) => "resumed".into(),
-            Ok(Outcome::Taken { taken }) => format!("taken {taken}"),
+            Ok(Outcome::Consumed { consumed }) => format!("consumed {consumed}"),
             Ok(Outcome::Admitted { until }) => format!("admitted {}", plus(*until)),
             Ok(Outcome::RequestCompleted(_)) => "answered".into(),
             Ok(Outcome::RequestReleased) => "withdrawn".into(),
@@ -116,7 +116,7 @@ impl Stage {
                 format!("turned lease_kept={}", lease_kept.is_some())
             }
             Ok(Outcome::EffectClaimed { request_id, .. }) => {
-                format!("claimed {}", request_id.reveal())
+                format!("claimed {}", request_id.expose_secret())
             }
             Ok(Outcome::EffectSettled) => "settled".into(),
             Ok(Outcome::Pruned { pruned, .. }) => format!("pruned {pruned}"),
@@ -127,10 +127,10 @@ impl Stage {
     }
 }
 
-fn posted_as(posted: &SentMessage) -> String {
-    match (posted.duplicate, posted.resumed) {
-        (true, _) => format!("duplicate {}", posted.seq),
-        (false, true) => format!("resumed {}", posted.seq),
-        (false, false) => format!("posted {}", posted.seq),
+fn sent_as(sent: &SentMessage) -> String {
+    match (sent.duplicate, sent.resumed) {
+        (true, _) => format!("duplicate {}", sent.seq),
+        (false, true) => format!("resumed {}", sent.seq),
+        (false, false) => format!("sent {}", sent.seq),
     }
 }

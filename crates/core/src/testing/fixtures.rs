@@ -1,4 +1,4 @@
-use crate::command::{Claim, Create, HeartbeatNode, NewMessage, NewTask, RotateKey};
+use crate::command::{Claim, Create, HeartbeatNode, NewMessage, NewTask, RotateSigningKey};
 use crate::keyring::Secret;
 use crate::name::{LaneName, Tenant};
 use crate::task::{Fence, RetryPolicy, SESSIONS, Task, TaskKey};
@@ -45,7 +45,7 @@ pub(crate) fn claim() -> Claim {
 /// A claim of a worker that owns sessions.
 pub(crate) fn session_claim(worker: &str) -> Claim {
     let mut claim = Claim { worker: worker.into(), ..claim() };
-    claim.offer.capabilities.insert(SESSIONS.to_owned());
+    claim.capabilities.names.insert(SESSIONS.to_owned());
     claim
 }
 
@@ -60,13 +60,13 @@ pub(crate) fn message(name: &str) -> NewMessage {
 }
 
 /// A signing key whose secret is this pair of digits, repeated.
-pub(crate) fn rotation(id: &str, secret: &str) -> RotateKey {
-    RotateKey {
+pub(crate) fn rotation(id: &str, secret: &str) -> RotateSigningKey {
+    RotateSigningKey {
         tenant: Tenant::default(),
         id: id.into(),
         secret: Secret::new(secret.repeat(32)),
         grace_ms: 60_000,
-        seed: false,
+        if_absent: false,
     }
 }
 

@@ -43,14 +43,14 @@ impl Stage {
         }
         stage.must(admit("o1"));
         let owner = "o1".to_owned();
-        let (request, answer) = (request(), Payload::json("1"));
+        let (request, response) = (request(), Payload::json("1"));
         match state {
             "in_flight" => {}
             "overdue" => stage.later(60_000),
             "released" => drop(stage.must(ReleaseRequest { request, owner })),
             _ => {
                 stage.later(10_000);
-                stage.must(CompleteRequest { request, owner, answer });
+                stage.must(CompleteRequest { request, owner, response });
                 match state {
                     "answered" => {}
                     "stale" => stage.later(86_390_000),

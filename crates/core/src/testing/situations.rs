@@ -1,7 +1,7 @@
 use crate::command::{
-    Cancel, Claim, Complete, Create, CreateWaitpoint, DeregisterNode, Fail, LimitLane, NewTask,
-    NewWaitpoint, Outcome, QuotaScope, SendMessages, SetLaneState, SetQuota, Start, Suspend, Sweep,
-    WaitChildren,
+    Cancel, Claim, Complete, Create, CreateWaitpoint, Delay, DeregisterNode, Fail, LimitLane,
+    NewTask, NewWaitpoint, Outcome, QuotaScope, SendMessages, SetLaneState, SetQuota, Suspend,
+    Sweep, WaitChildren,
 };
 use crate::concurrency_limit::LimitKey;
 use crate::lane::LaneState;
@@ -34,7 +34,7 @@ impl Stage {
         let mut stage = Self::new();
         match state {
             "absent" => return stage,
-            "delayed" => new.start = Start::After { ms: 10_000 },
+            "delayed" => new.delay = Delay::For { ms: 10_000 },
             "expired" => new.deadline_ms = Some(1_000),
             "blocked" => stage.saturate(&mut new),
             "owned" => stage.own(&mut new),

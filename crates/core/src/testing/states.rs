@@ -31,7 +31,7 @@ pub(crate) const NODE_STATES: &[&str] = &["absent", "registered", "late", "gone"
 
 /// The states that every table about workers must have a row for.
 pub(crate) const WORKER_STATES: &[&str] =
-    &["absent", "registered", "late", "overdue", "missed", "silent", "dying", "retired", "dead"];
+    &["absent", "registered", "late", "suspect", "missed", "silent", "dying", "retired", "dead"];
 /// The states that every table about concurrency limits must have a row for.
 pub(crate) const LIMIT_STATES: &[&str] = &["absent", "full", "wide", "rated"];
 

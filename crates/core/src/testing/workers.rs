@@ -17,7 +17,7 @@ pub(crate) fn register() -> RegisterWorker {
         tenant: Tenant::default(),
         id: "w".into(),
         lanes: [lane()].into(),
-        offer: WorkerCapabilities::default(),
+        capabilities: WorkerCapabilities::default(),
         heartbeat_interval_ms: 5_000,
         held: None,
     }
@@ -39,7 +39,7 @@ impl Stage {
         match state {
             "registered" => {}
             "late" => stage.later(12_499),
-            "overdue" => stage.later(12_500),
+            "suspect" => stage.later(12_500),
             "missed" => stage.miss_worker(4_999),
             "silent" => stage.miss_worker(5_000),
             "dying" => {
@@ -64,7 +64,7 @@ impl Stage {
         stage
     }
 
-    /// Worker `w` is silent until it is overdue, and for a time after that.
+    /// Worker `w` is silent until it is suspect, and for a time after that.
     pub(crate) fn miss_worker(&mut self, then_ms: u64) {
         self.later(12_500);
         self.must(Sweep::default());

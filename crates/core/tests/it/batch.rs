@@ -103,7 +103,7 @@ pub(crate) fn new_task(id: &str) -> NewTask {
 /// A claim of any route of the lane.
 pub(crate) fn claim(limit: u32) -> Claim {
     let mut claim = Claim { lanes: vec![lane()], limit, ..Claim::new("w") };
-    claim.offer.tags = TagFilter::Any;
+    claim.capabilities.tags = TagFilter::Any;
     claim
 }
 

@@ -1,7 +1,7 @@
 //! The rows that a claim loads: the tasks that it leases, whatever waits beside them.
 
 use windlass_core::command::{
-    Claim, Complete, Create, LimitLane, NewTask, QuotaScope, SetQuota, Start,
+    Claim, Complete, Create, Delay, LimitLane, NewTask, QuotaScope, SetQuota,
 };
 use windlass_core::{
     Command, Decided, Hints, LimitKey, Outcome, ReferenceTables, Rejection, SESSIONS, Tenant,
@@ -78,7 +78,7 @@ fn a_claim_loads_only_what_it_may_lease() {
 
     let delayed = backlog(|n, new| {
         if n >= 5 {
-            new.start = Start::After { ms: 60_000 };
+            new.delay = Delay::For { ms: 60_000 };
             new.priority = 9;
         }
     });
@@ -121,7 +121,7 @@ fn five_more(tables: &mut ReferenceTables, lane: &str) {
 
 fn with_sessions() -> Claim {
     let mut claim = claim();
-    claim.offer.capabilities.insert(SESSIONS.to_owned());
+    claim.capabilities.names.insert(SESSIONS.to_owned());
     claim
 }
 

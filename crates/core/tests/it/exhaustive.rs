@@ -4,7 +4,7 @@ use windlass_core::{LaneState, LimitKind, OnTimeout};
 
 use crate::explore::REPLAY_MS;
 use crate::explore::{Act, BACKOFF_MS, GRANT_MS, IDLE_MS, LEASE_MS, SILENT_MS, Scope, Until};
-use crate::workflows::Doing;
+use crate::workflows::Operation;
 
 const HOUR_MS: u64 = 3_600_000;
 const MINUTE_MS: u64 = 60_000;
@@ -666,14 +666,14 @@ const SUSPENDED_RACES: Scope = Scope {
 /// A workflow that starts an activity and a timer, receives messages, gets a cancel request,
 /// continues as new and is deleted, in every order.
 const WORKFLOW: Scope = Scope {
-    start: &[Act::CreateWorkflow("a"), Act::Claim, Act::Turn("a", Doing::Make)],
+    start: &[Act::CreateWorkflow("a"), Act::Claim, Act::Turn("a", Operation::Make)],
     alphabet: &[
         Act::Claim,
-        Act::Turn("a", Doing::Make),
-        Act::Turn("a", Doing::GiveUp),
-        Act::Turn("a", Doing::End),
-        Act::Turn("a", Doing::StartOver),
-        Act::Turn("a", Doing::Earlier),
+        Act::Turn("a", Operation::Make),
+        Act::Turn("a", Operation::CancelSteps),
+        Act::Turn("a", Operation::End),
+        Act::Turn("a", Operation::StartOver),
+        Act::Turn("a", Operation::Earlier),
         Act::TurnEarlier("a"),
         Act::CompleteStep("a"),
         Act::Fail,
@@ -693,14 +693,14 @@ const WORKFLOW: Scope = Scope {
 
 /// What several nodes do at once to a workflow that has an open activity and an open timer.
 const WORKFLOW_RACES: Scope = Scope {
-    start: &[Act::CreateWorkflow("a"), Act::Claim, Act::Turn("a", Doing::Make), Act::Claim],
+    start: &[Act::CreateWorkflow("a"), Act::Claim, Act::Turn("a", Operation::Make), Act::Claim],
     alphabet: &[Act::Claim, Act::Wait(LEASE_MS)],
     racing: &[
         Act::Claim,
-        Act::Turn("a", Doing::Make),
-        Act::Turn("a", Doing::GiveUp),
-        Act::Turn("a", Doing::End),
-        Act::Turn("a", Doing::StartOver),
+        Act::Turn("a", Operation::Make),
+        Act::Turn("a", Operation::CancelSteps),
+        Act::Turn("a", Operation::End),
+        Act::Turn("a", Operation::StartOver),
         Act::CompleteStep("a"),
         Act::Send("go"),
         Act::RequestCancel("a"),

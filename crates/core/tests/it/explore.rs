@@ -7,11 +7,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use windlass_core::command::{
     Admit, Begin, Cancel, ChangePriority, Claim, ClaimEffect, ClaimGranted, Complete,
-    CompleteRequest, CompleteWaitpoint, Create, CreateWaitpoint, DeleteTask, DeregisterWorker,
-    Fail, Grant, IdempotencyWindow, LimitLane, NewMessage, NewTask, NewWaitpoint, NewWorkflow,
-    PruneExecutions, QuotaScope, RegisterWorker, Release, ReleaseRequest, ReleaseSession, Renew,
-    Replay, RequestCancel, Resume, Revoke, RotateKey, SendMessages, SetLaneState, SetQuota,
-    SettleEffect, Snooze, Start, Suspend, SuspendTimeout, Sweep, TakeMessages, WaitChildren,
+    CompleteRequest, CompleteWaitpoint, ConsumeMessages, Create, CreateWaitpoint, Delay,
+    DeleteTask, DeregisterWorker, Fail, Grant, IdempotencyWindow, LimitLane, NewMessage, NewTask,
+    NewWaitpoint, NewWorkflow, PruneExecutions, QuotaScope, RegisterWorker, Release,
+    ReleaseRequest, ReleaseSession, Renew, Replay, RequestCancel, Resume, Revoke, RotateSigningKey,
+    SendMessages, SetLaneState, SetQuota, SettleEffect, Snooze, Suspend, SuspendTimeout, Sweep,
+    WaitChildren,
 };
 use windlass_core::{
     ChangeSet, Command, Condition, EffectOwner, FailureClass, Fence, LaneState, LimitKey,
@@ -22,7 +23,7 @@ use windlass_core::{
 use crate::batch::{START, claim, key, lane, new_task};
 use crate::invariants::View;
 use crate::steps::{Ghost, Step};
-use crate::workflows::{Doing, turn};
+use crate::workflows::{Operation, turn};
 
 /// An act of the alphabet. Acts under a lease use the fence of the last claim.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +114,7 @@ pub(crate) enum Act {
     SettleOfTask,
     CreateWorkflow(&'static str),
     /// Under the fence of the last claim of this workflow.
-    Turn(&'static str, Doing),
+    Turn(&'static str, Operation),
     /// Under the fence of the claim of it before the last.
     TurnEarlier(&'static str),
     /// Under the fence of the last claim of a step of this workflow.
@@ -142,7 +143,7 @@ pub(crate) const IDLE_MS: u64 = 20_000;
 pub(crate) const REPLAY_MS: u64 = 3_600_000;
 pub(crate) const GRANT_MS: u64 = 10_000;
 pub(crate) const BEAT_MS: u64 = 4_000;
-/// When a silent worker is overdue; after the same time again it is declared dead.
+/// When a silent worker is suspect; after the same time again it is declared dead.
 pub(crate) const SILENT_MS: u64 = 10_000;
 
 #[derive(Debug)]
@@ -213,16 +214,16 @@ impl Act {
             Act::CompleteOf(id) => complete(last_of(fences, id)?),
             Act::Cancel(id) => Cancel { task: key(id), reason: "stop".into() }.into(),
             Act::Replay(id) => {
-                let generation = node.view.tasks.get(&id.into()).map_or(0, |task| task.generation);
-                Replay { task: key(id), generation }.into()
+                let execution = node.view.tasks.get(&id.into()).map_or(0, |task| task.execution);
+                Replay { task: key(id), execution }.into()
             }
             Act::DeleteTask(id) => DeleteTask { task: key(id) }.into(),
             Act::Lane(state) => SetLaneState { tenant, lane, state }.into(),
             Act::Limit(limit) => LimitLane { tenant, lane, limit }.into(),
-            Act::Suspend(until, then) => suspend(last()?, until, then),
+            Act::Suspend(until, action) => suspend(last()?, until, action),
             Act::Send(name) => SendMessages::one(message(name)).into(),
             Act::PostLater(name) => SendMessages::one(NewMessage {
-                visible: Start::After { ms: LEASE_MS },
+                delay: Delay::For { ms: LEASE_MS },
                 ..message(name)
             })
             .into(),
@@ -244,10 +245,11 @@ impl Act {
                 CreateWaitpoint { task: key("a"), epoch: None, waitpoint: waitpoint("p") }.into()
             }
             Act::Resume => Resume { task: key("a"), by: "ada".into() }.into(),
-            Act::Take => TakeMessages { fence: last()?, seqs: vec![1] }.into(),
+            Act::Take => ConsumeMessages { fence: last()?, seqs: vec![1] }.into(),
             Act::Rotate(id) => {
                 let secret = Secret::new("07".repeat(32));
-                RotateKey { tenant, id: id.into(), secret, grace_ms: 0, seed: false }.into()
+                RotateSigningKey { tenant, id: id.into(), secret, grace_ms: 0, if_absent: false }
+                    .into()
             }
             Act::Sweep | Act::After(_) => Sweep::default().into(),
             Act::CreateKeyed(id) => create_limited(id, LimitKey::Concurrency("k".into())),
@@ -264,7 +266,7 @@ impl Act {
             Act::CreateInSession(id) => create_limited(id, LimitKey::Session("s".into())),
             Act::ClaimAs(worker) => {
                 let mut claim = Claim { lease_ms: LEASE_MS, worker: worker.into(), ..claim(1) };
-                claim.offer.capabilities.insert(SESSIONS.to_owned());
+                claim.capabilities.names.insert(SESSIONS.to_owned());
                 claim.session_idle_ms = IDLE_MS;
                 claim.into()
             }
@@ -287,9 +289,10 @@ impl Act {
                 Claim { lease_ms: 100 * LEASE_MS, registered: true, ..claim(1) }.into()
             }
             Act::Register => {
-                let (id, offer) = ("w".into(), claim(1).offer);
+                let (id, capabilities) = ("w".into(), claim(1).capabilities);
                 let (lanes, heartbeat_interval_ms, held) = ([lane].into(), BEAT_MS, None);
-                RegisterWorker { tenant, id, lanes, offer, heartbeat_interval_ms, held }.into()
+                RegisterWorker { tenant, id, lanes, capabilities, heartbeat_interval_ms, held }
+                    .into()
             }
             Act::Retire => DeregisterWorker { tenant, id: "w".into() }.into(),
             Act::Grant(id) => grant(id, "w"),
@@ -304,8 +307,8 @@ impl Act {
             Act::Admit(owner) => admit(owner, "this"),
             Act::AdmitOther(owner) => admit(owner, "other"),
             Act::CompleteRequest(owner) => {
-                let (request, answer) = (request(), Payload::json(format!("{owner:?}")));
-                CompleteRequest { request, owner: owner.into(), answer }.into()
+                let (request, response) = (request(), Payload::json(format!("{owner:?}")));
+                CompleteRequest { request, owner: owner.into(), response }.into()
             }
             Act::ReleaseRequest(owner) => {
                 ReleaseRequest { request: request(), owner: owner.into() }.into()
@@ -322,7 +325,7 @@ impl Act {
             Act::Turn(id, doing) => return turn(&node.view, last_of(fences, id)?, doing),
             Act::TurnEarlier(id) => {
                 let mut own = fences.iter().rev().filter(|fence| fence.task.id.as_str() == id);
-                return turn(&node.view, own.nth(1)?.clone(), Doing::Make);
+                return turn(&node.view, own.nth(1)?.clone(), Operation::Make);
             }
             Act::CompleteStep(id) => {
                 let of = |fence: &&Fence| fence.task.id.as_str().starts_with(&format!("{id}/"));
@@ -370,12 +373,13 @@ fn for_request(owner: &str) -> EffectOwner {
 fn call(caller: EffectOwner, id: &str) -> Command {
     let fingerprint = fingerprint("charge", b"1", &[]);
     let (provider, name) = ("bank".to_owned(), "charge".to_owned());
-    ClaimEffect { caller, provider, name, fingerprint, request_id: format!("r-{id}").into() }.into()
+    ClaimEffect { owner: caller, provider, name, fingerprint, request_id: format!("r-{id}").into() }
+        .into()
 }
 
 fn settle(caller: EffectOwner, id: &str) -> Command {
     let (provider, name) = ("bank".to_owned(), "charge".to_owned());
-    SettleEffect { caller, provider, name, answer: Payload::json(format!("{id:?}")) }.into()
+    SettleEffect { owner: caller, provider, name, result: Payload::json(format!("{id:?}")) }.into()
 }
 
 fn child(id: &str, parent: &str) -> NewTask {
@@ -413,7 +417,7 @@ fn waitpoint(id: &str) -> NewWaitpoint {
     NewWaitpoint { id: id.into(), expires_ms: 2 * LEASE_MS }
 }
 
-fn suspend(fence: Fence, until: Until, then: Option<OnTimeout>) -> Command {
+fn suspend(fence: Fence, until: Until, action: Option<OnTimeout>) -> Command {
     let condition = match until {
         Until::Go => Condition::signal("go"),
         Until::Both => Condition::All(vec![Condition::signal("go"), Condition::signal("more")]),
@@ -421,7 +425,7 @@ fn suspend(fence: Fence, until: Until, then: Option<OnTimeout>) -> Command {
         Until::Operator => Condition::Operator,
     };
     let made = matches!(until, Until::Approved).then(|| waitpoint("w"));
-    let timeout = then.map(|then| SuspendTimeout { after_ms: LEASE_MS, then });
+    let timeout = action.map(|action| SuspendTimeout { after_ms: LEASE_MS, action });
     let waitpoints = made.into_iter().collect();
     Suspend { timeout, waitpoints, ..Suspend::new(fence, condition) }.into()
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use windlass_core::command::{
-    CancelHeld, Claim, Complete, Create, Fail, NewTask, Release, Snooze, Start, Suspend,
+    CancelHeld, Claim, Complete, Create, Delay, Fail, NewTask, Release, Snooze, Suspend,
     WaitChildren,
 };
 use windlass_core::{
@@ -159,7 +159,7 @@ fn number_of_change(change: &Change) -> usize {
         Change::Released { .. } => 8,
         Change::Cancelled { .. } => 9,
         Change::Promoted => 10,
-        Change::LeaseExpired { .. } => 11,
+        Change::LeaseLost { .. } => 11,
         Change::Expired => 12,
         Change::PriorityChanged { .. } => 13,
         Change::Replayed { .. } => 14,
@@ -212,7 +212,9 @@ fn the_golden_records_cover_every_variant() {
     let leases: BTreeSet<(bool, bool)> = tasks
         .iter()
         .filter_map(|task| match &task.lifecycle {
-            Lifecycle::Active(lease) => Some((lease.run.is_some(), lease.counted_by_lane_limit)),
+            Lifecycle::Active(lease) => {
+                Some((lease.attempt.is_some(), lease.counted_by_lane_limit))
+            }
             _ => None,
         })
         .collect();
@@ -382,9 +384,9 @@ fn tables_have_the_columns_that_migrations_name() {
         ("worker: tenant id | seen_at due_at", "WorkerDue(due_at tenant id / due_at)"),
         ("subscription_cursor: tenant name | seq", ""),
         (
-            "effect: tenant parent provider name | due_at",
-            "EffectOfParent(tenant parent provider name / parent) \
-             EffectDue(due_at tenant parent provider name / due_at)",
+            "effect: tenant owner provider name | due_at",
+            "EffectOfOwner(tenant owner provider name / owner) \
+             EffectDue(due_at tenant owner provider name / due_at)",
         ),
         ("limiter: tenant name | contended due_at", "LimiterDue(due_at tenant name / due_at)"),
         (
@@ -478,15 +480,15 @@ fn fingerprints_are_stable() {
     let mut full = NewTask::new("t", "email");
     full.payload = Some(Payload::json("{}"));
     full.priority = 3;
-    full.start = Start::At { at: Timestamp::from_millis(2) };
+    full.delay = Delay::Until { at: Timestamp::from_millis(2) };
     full.deadline_ms = Some(60_000);
     full.labels.insert("region".into(), "eu".into());
     full.capabilities.insert("gpu".into());
     full.tag = Some("blue".into());
     full.policy.retry = Some(RetryPolicy::exponential(5));
     for (new, expected) in [
-        (NewTask::new("t", "k"), "25d59397269df9bc27699bd79e5968e0"),
-        (full, "ca235298d5027271873b38f8d6d19590"),
+        (NewTask::new("t", "k"), "5eb68b67bca22c1354966685b2094caf"),
+        (full, "424f8bfbc012b07ab2226f89d30fb41c"),
     ] {
         assert_eq!(the_task(&with_task(new)).fingerprint.to_string(), expected);
     }
@@ -496,5 +498,5 @@ fn fingerprints_are_stable() {
     let create = Create { tenant: Tenant::default(), tasks };
     tables.execute(Timestamp::from_millis(1), &create.into()).expect("they are the first");
     let found = the_task(&tables).fingerprint.to_string();
-    assert_eq!(found, "e301e99dcccf5f6bc998f4cadd7ccade", "of a child");
+    assert_eq!(found, "55ca79bcb5f7f974ba7c5a299601e7ff", "of a child");
 }

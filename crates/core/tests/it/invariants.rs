@@ -143,8 +143,8 @@ impl View {
 
     /// Whether a claim may be waiting for it.
     pub(crate) fn is_awaited(&self, task: &Task) -> bool {
-        let refused = |lane: &Lane| crate::limits::has_refused(self, lane);
-        !self.is_offered(task) || self.lanes.get(&task.lane).is_none_or(refused)
+        let rejected = |lane: &Lane| crate::limits::has_rejected(self, lane);
+        !self.is_offered(task) || self.lanes.get(&task.lane).is_none_or(rejected)
     }
 
     /// Whether only quotas can keep it from a claim with all capabilities.
@@ -228,7 +228,7 @@ fn needed_at(task: &Task) -> Option<Timestamp> {
         Lifecycle::Suspended(suspension) => suspension.timeout.map(|timeout| timeout.at),
         Lifecycle::Delayed { until, .. } => Some(*until),
         Lifecycle::Active(lease) => {
-            let timeout_at = lease.run.as_ref().and_then(|run| run.timeout_at);
+            let timeout_at = lease.attempt.as_ref().and_then(|attempt| attempt.timeout_at);
             Some(timeout_at.map_or(lease.expires_at, |at| at.min(lease.expires_at)))
         }
         Lifecycle::Completed { at }
@@ -253,16 +253,18 @@ fn due_at_is_never_late(view: &View) -> Held {
 
 /// A task that is queued must be leased by the next claim; one that names an obstacle must not be.
 fn a_waiting_task_says_why(view: &View) -> Held {
-    let mut offer = WorkerCapabilities { tags: TagFilter::Any, ..WorkerCapabilities::default() };
-    offer.capabilities.insert(SESSIONS.to_owned());
+    let mut capabilities =
+        WorkerCapabilities { tags: TagFilter::Any, ..WorkerCapabilities::default() };
+    capabilities.names.insert(SESSIONS.to_owned());
     for lane in view.lanes.values() {
-        let offers = Some(std::slice::from_ref(&offer));
-        let context = WhyContext { lane: Some(lane), limits: &view.limits, offers, now: view.now };
+        let workers = Some(std::slice::from_ref(&capabilities));
+        let context = WhyContext { lane: Some(lane), limits: &view.limits, workers, now: view.now };
         let alive = |task: &&Task| task.deadline.is_none_or(|deadline| view.now < deadline);
         let in_line = view.tasks.values().filter(|task| task.lane == lane.name).filter(alive);
         let in_line = in_line.filter(|task| why(task, &context) == Why::Queued).count();
         let lanes = vec![lane.name.clone()];
-        let claim = Claim { lanes, offer: offer.clone(), limit: 1_000, ..Claim::new("why") };
+        let claim =
+            Claim { lanes, capabilities: capabilities.clone(), limit: 1_000, ..Claim::new("why") };
         let (outcome, _) = view.tables.attempt(view.now, &claim.into());
         let Ok(Outcome::Claimed(tasks)) = outcome else { return Err(format!("{outcome:?}")) };
         let free = lane

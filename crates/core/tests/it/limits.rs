@@ -46,13 +46,13 @@ pub(crate) fn a_limit_counts_its_tasks(view: &View) -> Held {
 }
 
 pub(crate) fn a_quota_counts_its_leases(view: &View) -> Held {
-    let metered = |task: &Task| match &task.lifecycle {
+    let counted = |task: &Task| match &task.lifecycle {
         Lifecycle::Active(lease) => lease.counted_by_quota,
         _ => CountedByQuota::default(),
     };
     let counts = |limit: &ConcurrencyLimit, task: &Task| match limit.kind {
-        LimitKind::Lane => metered(task).lane && task.lane.as_str() == limit.name,
-        LimitKind::Tenant => metered(task).tenant,
+        LimitKind::Lane => counted(task).lane && task.lane.as_str() == limit.name,
+        LimitKind::Tenant => counted(task).tenant,
         LimitKind::Concurrency | LimitKind::Session | LimitKind::Affinity => false,
     };
     for limit in view.limits.iter().filter(|limit| limit.limit_key().is_none()) {
@@ -60,10 +60,10 @@ pub(crate) fn a_quota_counts_its_leases(view: &View) -> Held {
         ensure(limit.running as usize == leases, || format!("{leases} leases of {limit:?}"))?;
     }
     for task in view.tasks.values() {
-        let metered = metered(task);
+        let counted = counted(task);
         let has = |kind| view.limits.iter().any(|limit| limit.kind == kind && counts(limit, task));
         let has_quotas =
-            (!metered.lane || has(LimitKind::Lane)) && (!metered.tenant || has(LimitKind::Tenant));
+            (!counted.lane || has(LimitKind::Lane)) && (!counted.tenant || has(LimitKind::Tenant));
         ensure(has_quotas, || format!("nothing counts the lease of {task:?}"))?;
     }
     Ok(())
@@ -96,8 +96,8 @@ pub(crate) fn left_of(view: &View, lane: &Lane) -> usize {
     quotas.map(|limit| room(limit, view.now)).min().unwrap_or(usize::MAX)
 }
 
-/// Whether a claim was refused until a quota of this lane has room.
-pub(crate) fn has_refused(view: &View, lane: &Lane) -> bool {
+/// Whether a claim was rejected until a quota of this lane has room.
+pub(crate) fn has_rejected(view: &View, lane: &Lane) -> bool {
     view.limits.iter().any(|limit| limit.starved_lanes.contains(&lane.name))
 }
 

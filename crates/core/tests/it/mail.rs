@@ -146,15 +146,15 @@ pub(crate) fn no_task_waits_for_a_met_condition(view: &View) -> Held {
 pub(crate) fn accepted(step: &Step<'_>) -> BTreeSet<(TaskId, u64)> {
     let mut accepted = step.ghost.accepted.clone();
     match (step.command, step.outcome) {
-        (_, Ok(Outcome::Sent(posted))) => {
-            let fresh = posted.iter().filter(|posted| !posted.duplicate);
-            accepted.extend(fresh.map(|posted| (posted.task.clone(), posted.seq)));
+        (_, Ok(Outcome::Sent(sent))) => {
+            let fresh = sent.iter().filter(|sent| !sent.duplicate);
+            accepted.extend(fresh.map(|sent| (sent.task.clone(), sent.seq)));
         }
         (Command::CommitTurn(commit), Ok(_)) => {
             let id = &commit.fence.task.id;
-            accepted.retain(|(of, seq)| of != id || !commit.taken.contains(seq));
+            accepted.retain(|(of, seq)| of != id || !commit.consumed.contains(seq));
         }
-        (Command::TakeMessages(take), Ok(_)) => {
+        (Command::ConsumeMessages(take), Ok(_)) => {
             accepted.retain(|(id, seq)| *id != take.fence.task.id || !take.seqs.contains(seq));
         }
         _ => {}
@@ -174,10 +174,10 @@ pub(crate) fn no_message_is_lost(step: &Step<'_>) -> Held {
 
 /// A sequence number of a mailbox is used once.
 pub(crate) fn a_sequence_number_is_used_once(step: &Step<'_>) -> Held {
-    let Ok(Outcome::Sent(posted)) = step.outcome else { return Ok(()) };
-    posted.iter().filter(|posted| !posted.duplicate).try_for_each(|posted| {
-        let again = step.ghost.accepted.contains(&(posted.task.clone(), posted.seq));
-        ensure(!again, || format!("{posted:?} existed before"))
+    let Ok(Outcome::Sent(sent)) = step.outcome else { return Ok(()) };
+    sent.iter().filter(|sent| !sent.duplicate).try_for_each(|sent| {
+        let again = step.ghost.accepted.contains(&(sent.task.clone(), sent.seq));
+        ensure(!again, || format!("{sent:?} existed before"))
     })
 }
 

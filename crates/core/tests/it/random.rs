@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use windlass_core::command::{
     Begin, Cancel, CancelHeld, ChangePriority, Claim, ClaimGranted, Complete, CompleteWaitpoint,
-    Create, CreateWaitpoint, DeleteTask, DeregisterWorker, Fail, Grant, IdempotencyWindow,
-    IfAbsent, LimitLane, NewMessage, NewTask, NewWaitpoint, NewWorkflow, QuotaScope,
-    RegisterWorker, Release, ReleaseSession, Renew, Replay, Resume, Revoke, RotateKey,
-    SendMessages, SetLaneState, SetQuota, Snooze, Start, Suspend, SuspendTimeout, Sweep,
-    TakeMessages, WaitChildren,
+    ConsumeMessages, Create, CreateWaitpoint, Delay, DeleteTask, DeregisterWorker, Fail, Grant,
+    IdempotencyWindow, IfAbsent, LimitLane, NewMessage, NewTask, NewWaitpoint, NewWorkflow,
+    QuotaScope, RegisterWorker, Release, ReleaseSession, Renew, Replay, Resume, Revoke,
+    RotateSigningKey, SendMessages, SetLaneState, SetQuota, Snooze, Suspend, SuspendTimeout, Sweep,
+    WaitChildren,
 };
 use windlass_core::{
     Command, Condition, Distinct, FailureClass, Fence, HeldLeases, Hints, LaneState, LeaseRequest,
@@ -82,7 +82,7 @@ impl Dice {
         new.priority = self.pick(&[0, 0, 0, 1, 2]);
         new.tag = self.one_in(3).then(|| self.pick(&["x", "y"]).to_owned());
         if self.one_in(4) {
-            new.start = Start::After { ms: self.pick(&[1, 5_000, 40_000]) };
+            new.delay = Delay::For { ms: self.pick(&[1, 5_000, 40_000]) };
         }
         if self.one_in(6) {
             new.deadline_ms = Some(self.pick(&[1_000, 45_000]));
@@ -128,9 +128,9 @@ impl Dice {
         let only = TagFilter::Only(BTreeSet::from(["x".to_owned()]));
         claim.session_idle_ms = 4_000;
         if self.one_in(2) {
-            claim.offer.capabilities.insert(SESSIONS.to_owned());
+            claim.capabilities.names.insert(SESSIONS.to_owned());
         }
-        claim.offer.tags = if self.one_in(4) { only } else { TagFilter::Any };
+        claim.capabilities.tags = if self.one_in(4) { only } else { TagFilter::Any };
         claim
     }
 
@@ -159,13 +159,21 @@ impl Dice {
         let worker = self.pick(&["w1", "w2"]).into();
         match self.below(8) {
             0 | 1 => {
-                let (lanes, offer) = ([self.lane().into()].into(), WorkerCapabilities::default());
+                let (lanes, capabilities) =
+                    ([self.lane().into()].into(), WorkerCapabilities::default());
                 let heartbeat_interval_ms = self.pick(&[1_000, 10_000]);
-                let answered_below = self.pick(&[0, 1, 2]);
-                let held = HeldLeases { instance: 1, answered_below, ..HeldLeases::default() };
+                let responded_below = self.pick(&[0, 1, 2]);
+                let held = HeldLeases { instance: 1, responded_below, ..HeldLeases::default() };
                 let held = self.one_in(2).then_some(held);
-                RegisterWorker { tenant, id: worker, lanes, offer, heartbeat_interval_ms, held }
-                    .into()
+                RegisterWorker {
+                    tenant,
+                    id: worker,
+                    lanes,
+                    capabilities,
+                    heartbeat_interval_ms,
+                    held,
+                }
+                .into()
             }
             2 => DeregisterWorker { tenant, id: worker }.into(),
             3 | 4 => Grant { task, worker, ttl_ms: self.pick(&[1_000, 20_000]) }.into(),
@@ -182,7 +190,7 @@ impl Dice {
     fn message(&mut self, payload_odds: u64) -> NewMessage {
         let mut message = NewMessage::new(self.id(), self.pick(&["go", "more"]), "ops");
         message.payload = self.payload(payload_odds);
-        message.visible = Start::After { ms: self.pick(&[0, 0, 0, 5_000]) };
+        message.delay = Delay::For { ms: self.pick(&[0, 0, 0, 5_000]) };
         message.if_absent = match self.below(9) {
             0..3 => IfAbsent::Buffer { ttl_ms: 20_000 },
             3 => IfAbsent::Start(Box::new(self.workflow_to_start())),
@@ -215,8 +223,8 @@ impl Dice {
             }
             _ => Condition::Operator,
         };
-        let then = self.pick(&[OnTimeout::Fail, OnTimeout::Resume, OnTimeout::Escalate]);
-        let timeout = self.one_in(2).then_some(SuspendTimeout { after_ms: 5_000, then });
+        let action = self.pick(&[OnTimeout::Fail, OnTimeout::Resume, OnTimeout::Escalate]);
+        let timeout = self.one_in(2).then_some(SuspendTimeout { after_ms: 5_000, action });
         let waitpoints = if self.one_in(3) { vec![self.waitpoint()] } else { Vec::new() };
         Suspend { timeout, waitpoints, ..Suspend::new(self.fence(), condition) }
     }
@@ -239,11 +247,11 @@ impl Dice {
                 CompleteWaitpoint { tenant, token, name, source, idempotency: None, payload }.into()
             }
             6 if self.one_in(2) => Resume { task: key(self.id()), by: "ada".into() }.into(),
-            6 => TakeMessages { fence: self.fence(), seqs: vec![1, 2] }.into(),
+            6 => ConsumeMessages { fence: self.fence(), seqs: vec![1, 2] }.into(),
             _ => {
                 let (id, secret) = (self.pick(&["k1", "k2", "k3"]).into(), "07".repeat(32));
                 let secret = Secret::new(secret);
-                RotateKey { tenant, id, secret, grace_ms: 5_000, seed: false }.into()
+                RotateSigningKey { tenant, id, secret, grace_ms: 5_000, if_absent: false }.into()
             }
         }
     }
@@ -268,7 +276,7 @@ impl Dice {
             17 => CancelHeld { fence: self.fence(), reason: "held".into() }.into(),
             18 => Cancel { task: key(self.id()), reason: "stop".into() }.into(),
             19 => ChangePriority { task: key(self.id()), priority: self.pick(&[0, 3]) }.into(),
-            20 => Replay { task: key(self.id()), generation: self.pick(&[0, 0, 1]) }.into(),
+            20 => Replay { task: key(self.id()), execution: self.pick(&[0, 0, 1]) }.into(),
             21 => DeleteTask { task: key(self.id()) }.into(),
             22 if self.one_in(2) => {
                 let lane = self.lane().into();

@@ -79,8 +79,7 @@ pub(crate) fn one_owner_is_admitted_at_a_time(step: &Step<'_>) -> Held {
 
 /// An effect has one request id, for as long as it is retained.
 pub(crate) fn an_effect_keeps_its_request_id(step: &Step<'_>) -> Held {
-    let of =
-        |effect: &Effect| (effect.parent.clone(), effect.provider.clone(), effect.name.clone());
+    let of = |effect: &Effect| (effect.owner.clone(), effect.provider.clone(), effect.name.clone());
     for before in effects(step.before) {
         let after = effects(step.after).find(|after| of(after) == of(&before));
         let stays = after.as_ref().is_none_or(|after| {

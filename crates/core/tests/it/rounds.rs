@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use windlass_core::command::{
-    Cancel, Claim, Complete, Create, LimitLane, NewTask, QuotaScope, RegisterWorker, SetQuota,
-    Start, Sweep, WaitChildren,
+    Cancel, Claim, Complete, Create, Delay, LimitLane, NewTask, QuotaScope, RegisterWorker,
+    SetQuota, Sweep, WaitChildren,
 };
 use windlass_core::{
     Command, Hints, LimitKey, Outcome, Rate, ReferenceTables, SESSIONS, TagFilter, Tenant,
@@ -148,7 +148,7 @@ fn a_scan_trusts_only_what_was_loaded() {
 fn wrong_guesses_change_no_answer() {
     let (tables, elsewhere) = (filled(120, 3), filled(120, 7));
     let mut picky = claim(4);
-    picky.offer.tags = TagFilter::Only(BTreeSet::from(["route1".to_owned()]));
+    picky.capabilities.tags = TagFilter::Only(BTreeSet::from(["route1".to_owned()]));
     let create = Create::one(NewTask { tag: Some("fresh".into()), ..new_task("fresh") });
     let commands: Vec<Command> =
         vec![claim(3).into(), create.into(), picky.into(), claim(200).into(), claim(1).into()];
@@ -175,8 +175,8 @@ fn a_sweep_needs_a_few_rounds_for_a_full_page() {
     for due in [0, 1, 10, 256, 300] {
         let mut tables = ReferenceTables::default();
         let delayed = |n: u64| {
-            let start = Start::After { ms: 1_000 + n % 3 };
-            NewTask { start, ..new_task(&format!("{n}")) }
+            let delay = Delay::For { ms: 1_000 + n % 3 };
+            NewTask { delay, ..new_task(&format!("{n}")) }
         };
         if due > 0 {
             let tasks = (0..due).map(delayed).collect();
@@ -271,7 +271,7 @@ fn with_limits(
 fn claim_all(tables: &mut ReferenceTables, count: usize, registered: bool) {
     let lanes = (0..count.min(100)).map(|n| format!("lane{n}").as_str().into()).collect();
     let mut claim = Claim { lanes, registered, ..claim(1_000) };
-    claim.offer.capabilities.insert(SESSIONS.to_owned());
+    claim.capabilities.names.insert(SESSIONS.to_owned());
     let claimed = tables.execute(START, &claim.into());
     assert!(matches!(claimed, Ok(Outcome::Claimed(tasks)) if tasks.len() >= count));
 }
@@ -314,7 +314,7 @@ fn sessions_are_claimed_in_a_few_rounds() {
         let mut tables = with_limits(sessions, LimitKey::Session, Some(&quota));
         let lanes = (0..sessions.min(100)).map(|n| format!("lane{n}").as_str().into()).collect();
         let mut claim = Claim { lanes, ..claim(sessions as u32) };
-        claim.offer.capabilities.insert(SESSIONS.to_owned());
+        claim.capabilities.names.insert(SESSIONS.to_owned());
         let batch = run(&tables, Hints::default(), &[claim.into()], Order::Fixed);
         assert!(batch.rounds <= 16, "{sessions} sessions: {} rounds", batch.rounds);
         tables.commit(&batch.changes).expect("only this test writes to the reference tables");
@@ -329,12 +329,12 @@ fn dead_workers_are_swept_in_a_few_rounds() {
         for n in 0..workers {
             let lanes = vec![format!("lane{}", n % 100).as_str().into()];
             let (id, heartbeat_interval_ms) = (format!("w{n}").as_str().into(), 1_000);
-            let (tenant, offer) = (Tenant::default(), WorkerCapabilities::default());
+            let (tenant, capabilities) = (Tenant::default(), WorkerCapabilities::default());
             let register = RegisterWorker {
                 tenant,
                 id,
                 lanes: lanes.iter().cloned().collect(),
-                offer,
+                capabilities,
                 heartbeat_interval_ms,
                 held: None,
             };

@@ -139,7 +139,7 @@ fn keeps(command: &Command) -> Option<&Fence> {
         Command::Begin(c) => Some(&c.fence),
         Command::Renew(c) => Some(&c.fence),
         Command::ReportProgress(c) => Some(&c.fence),
-        Command::TakeMessages(c) => Some(&c.fence),
+        Command::ConsumeMessages(c) => Some(&c.fence),
         _ => None,
     }
 }
@@ -186,7 +186,7 @@ fn an_ended_task_is_frozen(step: &Step<'_>) -> Held {
         let fits = match (step.command, step.after.tasks.get(id)) {
             (_, Some(is)) if seen(Some(is)) == seen(Some(was)) => true,
             (Command::Replay(_), Some(is)) => {
-                is.generation == was.generation + 1
+                is.execution == was.execution + 1
                     && is.lifecycle.readiness().is_some()
                     && is.results == was.results
             }
@@ -205,8 +205,8 @@ fn an_ended_task_is_frozen(step: &Step<'_>) -> Held {
 
 fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
     step.pairs().try_for_each(|(was, is)| {
-        let ran = lease(was).and_then(|lease| lease.run.as_ref());
-        let runs = lease(is).and_then(|lease| lease.run.as_ref());
+        let ran = lease(was).and_then(|lease| lease.attempt.as_ref());
+        let runs = lease(is).and_then(|lease| lease.attempt.as_ref());
         // A failure before the attempt has begun counts as an attempt too.
         let failed = lease(was).is_some() && ran.is_none() && is.last_settle != was.last_settle;
         let failed = failed && matches!(step.command, Command::Fail(_));
@@ -228,7 +228,7 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
                 step.command,
                 Command::Release(_) | Command::Snooze(_) | Command::Revoke(_)
             );
-        let expected = match (is.generation == was.generation, began, gave_back) {
+        let expected = match (is.execution == was.execution, began, gave_back) {
             // The attempt of a workflow continues in its next execution.
             (false, _, _) if is.workflow.is_some() => was.attempts,
             (false, _, _) => 0,
@@ -236,14 +236,14 @@ fn attempts_are_counted_when_they_begin(step: &Step<'_>) -> Held {
             (true, false, true) => was.attempts - 1,
             (true, false, false) => was.attempts,
         };
-        let numbered = runs.is_none_or(|run| run.attempt == is.attempts);
+        let numbered = runs.is_none_or(|attempt| attempt.number == is.attempts);
         ensure(is.attempts == expected && numbered, || format!("{was:?} became {is:?}"))
     })
 }
 
 /// A resumed attempt is the one that was paused.
-fn is_same_attempt(paused: &SuspendedAttempt, run: &ActiveAttempt) -> bool {
-    (paused.attempt, paused.began_at) == (run.attempt, run.began_at)
+fn is_same_attempt(paused: &SuspendedAttempt, active: &ActiveAttempt) -> bool {
+    (paused.number, paused.began_at) == (active.number, active.began_at)
 }
 
 fn a_lease_is_settled_once(step: &Step<'_>) -> Held {
@@ -413,7 +413,7 @@ fn a_lease_ends_early_only_with_its_worker(step: &Step<'_>) -> Held {
     let now = step.after.now;
     step.pairs().try_for_each(|(was, is)| {
         let Some(held) = lease(was).filter(|_| lease(is).is_none()) else { return Ok(()) };
-        let timeout_at = held.run.as_ref().and_then(|run| run.timeout_at);
+        let timeout_at = held.attempt.as_ref().and_then(|attempt| attempt.timeout_at);
         let deadlines = timeout_at.into_iter().chain(was.deadline).chain([held.expires_at]);
         let silent = step.before.workers.get(&held.worker);
         let dead = held.registered && silent.is_some_and(|worker| worker.due_at <= now);

@@ -1,9 +1,9 @@
 //! Which claims are woken when a task may have become claimable.
 
 use windlass_core::command::{
-    Cancel, Claim, Complete, Create, Fail, LimitLane, NewTask,
+    Cancel, Claim, Complete, Create, Delay, Fail, LimitLane, NewTask,
     QuotaScope::{self, Tenant},
-    Release, Replay, Revoke, SetLaneState, SetQuota, Snooze, Start, Sweep,
+    Release, Replay, Revoke, SetLaneState, SetQuota, Snooze, Sweep,
 };
 use windlass_core::{
     Command, FailureClass, LaneState, LimitKey, Rate, ReferenceTables, Retry, RetryPolicy,
@@ -72,7 +72,7 @@ fn in_session(id: &str) -> Command {
 
 fn claim_session() -> Command {
     let mut claim = Claim { lanes: vec![lane()], ..Claim::new("w") };
-    claim.offer.capabilities.insert(SESSIONS.to_owned());
+    claim.capabilities.names.insert(SESSIONS.to_owned());
     claim.into()
 }
 
@@ -99,7 +99,7 @@ fn wakes(tables: &ReferenceTables, later_ms: u64, command: &Command) -> String {
 #[test]
 fn each_command_wakes_the_claims_it_may_serve() {
     let mut late = new_task("t");
-    late.start = Start::After { ms: 10_000 };
+    late.delay = Delay::For { ms: 10_000 };
     let mut dated = new_task("t");
     dated.deadline_ms = Some(1_000);
     let mut brief = new_task("t");
@@ -112,7 +112,7 @@ fn each_command_wakes_the_claims_it_may_serve() {
     let (release, delay) =
         (Release { fence: fence("t", 1) }, Snooze { fence: fence("t", 1), delay_ms: 5 });
     let revoke = Revoke { task: key("t"), reason: String::new() };
-    let replay = Replay { task: key("t"), generation: 0 };
+    let replay = Replay { task: key("t"), execution: 0 };
     let open = [create(), claim()];
     let limited = [create(), limit(Some(1)), claim()];
     let keys = [keyed("t"), keyed("u"), claim()];
@@ -173,8 +173,8 @@ fn each_command_wakes_the_claims_it_may_serve() {
             sweep(),
             "l/windlass.session x1",
         ),
-        ("a quota that refused no claim", spent[..3].to_vec(), 0, complete(), none),
-        ("a quota that refused a claim", spent.to_vec(), 0, complete(), "l/* x1"),
+        ("a quota that rejected no claim", spent[..3].to_vec(), 0, complete(), none),
+        ("a quota that rejected a claim", spent.to_vec(), 0, complete(), "l/* x1"),
         ("a quota is raised", spent.to_vec(), 0, quota(Tenant, Some(2), None), "l/* x1"),
         ("a quota is removed", spent.to_vec(), 0, quota(Tenant, None, None), "l/* x1"),
         ("a rate opens", rated.to_vec(), 11_000, sweep(), "l/* x1"),

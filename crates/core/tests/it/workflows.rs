@@ -16,11 +16,11 @@ use crate::steps::Step;
 
 /// What a turn of a workflow does, besides consuming its messages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Doing {
+pub(crate) enum Operation {
     /// Starts an activity and a timer, and waits.
     Make,
     /// Cancels all open steps, and waits.
-    GiveUp,
+    CancelSteps,
     End,
     StartOver,
     /// Has the number of the turn before the last.
@@ -28,38 +28,40 @@ pub(crate) enum Doing {
 }
 
 /// A turn under this fence. Its row lists the messages that it consumes.
-pub(crate) fn turn(view: &View, fence: Fence, doing: Doing) -> Option<Command> {
+pub(crate) fn turn(view: &View, fence: Fence, operation: Operation) -> Option<Command> {
     let task = view.tasks.get(&fence.task.id)?;
     let workflow = task.workflow.as_deref()?;
     let visible = |message: &Message| message.task == task.id && message.due_at.is_none();
     let messages = all::<Message>(view).into_iter().filter(visible);
-    let taken: Vec<u64> = messages.map(|message| message.seq).collect();
+    let consumed: Vec<u64> = messages.map(|message| message.seq).collect();
     let step = workflow.next_step;
-    let (commands, next_step, then) = match doing {
-        Doing::Make => (make(view, task, step), step + 2, TurnEnd::AwaitMessages),
-        Doing::GiveUp => (give_up(view, task), step, TurnEnd::AwaitMessages),
-        Doing::Earlier => (Vec::new(), step, TurnEnd::AwaitMessages),
-        Doing::End => (give_up(view, task), step, TurnEnd::Complete(Some(Payload::json("1")))),
-        Doing::StartOver => {
+    let (commands, next_step, end) = match operation {
+        Operation::Make => (make(view, task, step), step + 2, TurnEnd::AwaitMessages),
+        Operation::CancelSteps => (cancel_steps(view, task), step, TurnEnd::AwaitMessages),
+        Operation::Earlier => (Vec::new(), step, TurnEnd::AwaitMessages),
+        Operation::End => {
+            (cancel_steps(view, task), step, TurnEnd::Complete(Some(Payload::json("1"))))
+        }
+        Operation::StartOver => {
             let (input, carried) = (Some(Payload::json("2")), Some(Payload::json("{}")));
-            let then = TurnEnd::ContinueAsNew { input, version: None, carried };
-            (give_up(view, task), step, then)
+            let end = TurnEnd::ContinueAsNew { input, version: None, carried };
+            (cancel_steps(view, task), step, end)
         }
     };
-    let turn = match doing {
-        Doing::Earlier => workflow.turns.checked_sub(1)?,
+    let turn = match operation {
+        Operation::Earlier => workflow.turns.checked_sub(1)?,
         _ => workflow.turns,
     };
-    let row = Some(Payload::json(format!("{{\"taken\":{taken:?},\"by\":{}}}", fence.epoch)));
+    let row = Some(Payload::json(format!("{{\"taken\":{consumed:?},\"by\":{}}}", fence.epoch)));
     let sticky_ms = Some(LEASE_MS);
     let commit = CommitTurn {
         fence,
         turn,
         row,
-        taken,
+        consumed,
         commands,
         next_step,
-        then,
+        end,
         sticky_ms,
         eager: None,
         metadata: None,
@@ -78,7 +80,7 @@ fn make(view: &View, task: &Task, step: u64) -> Vec<WorkflowCommand> {
     ]
 }
 
-fn give_up(view: &View, task: &Task) -> Vec<WorkflowCommand> {
+fn cancel_steps(view: &View, task: &Task) -> Vec<WorkflowCommand> {
     let own = |other: &&Task| other.parent.as_ref() == Some(&task.id);
     let steps = view.tasks.values().filter(own);
     let steps = steps.filter_map(|task| {
@@ -116,7 +118,7 @@ pub(crate) fn a_history_has_its_rows(view: &View) -> Held {
 pub(crate) fn executions_have_their_workflow(view: &View) -> Held {
     all::<Execution>(view).iter().try_for_each(|execution| {
         let task = view.tasks.get(&execution.task);
-        let fits = task.is_some_and(|task| execution.number < task.generation);
+        let fits = task.is_some_and(|task| execution.number < task.execution);
         ensure(fits, || format!("{execution:?} of {task:?}"))
     })
 }
@@ -182,7 +184,7 @@ pub(crate) fn consumed_messages_are_deleted(step: &Step<'_>) -> Held {
         let Some(after) = step.after.tasks.get(&task.id) else { return Ok(()) };
         let consumed: BTreeSet<u64> = match (step.command, step.outcome) {
             (Command::CommitTurn(commit), Ok(_)) if commit.fence.task.id == task.id => {
-                commit.taken.iter().copied().collect()
+                commit.consumed.iter().copied().collect()
             }
             _ => BTreeSet::new(),
         };
@@ -267,5 +269,5 @@ pub(crate) fn an_activity_ends_with_a_report(step: &Step<'_>) -> Held {
 /// Whether a payload belongs to a past execution.
 pub(crate) fn is_of_a_past_execution(view: &View, key: &PayloadKey) -> bool {
     let task = view.tasks.get(&key.task).filter(|task| task.workflow.is_some());
-    task.is_some_and(|task| key.generation < task.generation)
+    task.is_some_and(|task| key.execution < task.execution)
 }

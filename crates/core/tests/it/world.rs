@@ -2,8 +2,8 @@
 //! of several commands on one record.
 
 use windlass_core::command::{
-    Cancel, Claim, Complete, Create, DeleteTask, Fail, LimitLane, NewMessage, NewTask, Release,
-    Renew, Replay, SendMessages, Start, Sweep, TrimLog,
+    Cancel, Claim, Complete, Create, Delay, DeleteTask, Fail, LimitLane, NewMessage, NewTask,
+    Release, Renew, Replay, SendMessages, Sweep, TrimLog,
 };
 use windlass_core::{
     ChangeSet, Command, Decided, FailureClass, Hints, Lane, LimitKey, Loaded, Log, Outcome,
@@ -81,11 +81,7 @@ fn a_rejected_command_leaves_only_its_reads() {
         ("already_settled", late.into(), Some(task_row("held"))),
         ("stale_fence", fail("held", 7, "no"), Some(task_row("held"))),
         ("already_terminal", cancel("done"), Some(task_row("done"))),
-        (
-            "not_terminal",
-            Replay { task: key("held"), generation: 0 }.into(),
-            Some(task_row("held")),
-        ),
+        ("not_terminal", Replay { task: key("held"), execution: 0 }.into(), Some(task_row("held"))),
         ("not_terminal", DeleteTask { task: key("held") }.into(), Some(task_row("held"))),
         ("conflict", Create::one(dear.clone()).into(), Some(task_row("held"))),
         ("conflict", bulk(vec![new_task("x"), dear.clone()]), Some(task_row("held"))),
@@ -287,7 +283,7 @@ fn commands_of_one_batch_see_each_other() {
         complete(1),
         complete(1),
         fail("a", 1, "no"),
-        Replay { task: key("a"), generation: 0 }.into(),
+        Replay { task: key("a"), execution: 0 }.into(),
         claim(1).into(),
         complete(1),
         complete(2),
@@ -297,7 +293,7 @@ fn commands_of_one_batch_see_each_other() {
     assert!(claimed(&outcomes[2]).is_empty());
     assert_eq!(outcomes[3], outcomes[4]);
     assert_eq!(outcomes[5].as_ref().map_err(|r| r.code()), Err("already_settled"));
-    assert_eq!(outcomes[6], Ok(Outcome::Replayed { generation: 1 }));
+    assert_eq!(outcomes[6], Ok(Outcome::Replayed { execution: 1 }));
     assert_eq!(claimed(&outcomes[7]), ["a"]);
     assert_eq!(outcomes[8], outcomes[3], "the lease of epoch 1 is settled");
     assert!(outcomes[9].is_ok());
@@ -381,7 +377,7 @@ fn decide_with(world: &mut World, tables: &ReferenceTables, command: &Command) {
 fn a_batch_that_loads_two_versions_of_a_record_is_late() {
     let limit_key = Some(LimitKey::Concurrency("k".into()));
     let holder = NewTask { limit_key: limit_key.clone(), ..new_task("holder") };
-    let next = NewTask { limit_key, start: Start::After { ms: 100 }, ..new_task("next") };
+    let next = NewTask { limit_key, delay: Delay::For { ms: 100 }, ..new_task("next") };
     for is_moved in [false, true] {
         let mut tables = ReferenceTables::default();
         for command in [bulk(vec![holder.clone(), next.clone()]), claim(1).into()] {

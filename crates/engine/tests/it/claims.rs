@@ -34,12 +34,10 @@ async fn a_task_is_created_and_leased_in_one_commit() {
 async fn one_task_wakes_one_claim_that_can_serve_it() {
     let stage = Stage::new().await;
     let gpu = ["gpu".to_owned()];
-    let offer = windlass_core::WorkerCapabilities {
-        capabilities: gpu.clone().into(),
-        ..Default::default()
-    };
+    let capabilities =
+        windlass_core::WorkerCapabilities { names: gpu.clone().into(), ..Default::default() };
     let plain = waiting(&stage, claim()).await;
-    let able = waiting(&stage, Claim { offer, ..claim() }).await;
+    let able = waiting(&stage, Claim { capabilities, ..claim() }).await;
     let elsewhere = waiting(&stage, Claim { lanes: vec!["other".into()], ..claim() }).await;
     let new = NewTask { capabilities: gpu.into(), ..NewTask::new("t", "k") };
     stage.engine.submit(Create::one(new)).await.unwrap();
@@ -229,17 +227,18 @@ async fn tasks_of_many_routes_are_all_found() {
     let stage = Stage::new().await;
     let capability = |n: u32| [format!("c{n}")].into();
     for n in 0..600 {
-        let start = windlass_core::command::Start::After { ms: 1_000 };
+        let delay = windlass_core::command::Delay::For { ms: 1_000 };
         let new = NewTask::new(n.to_string(), "k");
-        let new = NewTask { capabilities: capability(n), start, ..new };
+        let new = NewTask { capabilities: capability(n), delay, ..new };
         stage.engine.submit(Create::one(new)).await.unwrap();
     }
     stage.clock.advance_ms(1_001);
     while stage.engine.sweep().await.unwrap().0 > 0 {}
     for n in [0, 511, 512, 599] {
-        let offer =
-            windlass_core::WorkerCapabilities { capabilities: capability(n), ..Default::default() };
-        let claimed = stage.engine.claim(Claim { offer, ..claim() }, Duration::ZERO).await.unwrap();
+        let capabilities =
+            windlass_core::WorkerCapabilities { names: capability(n), ..Default::default() };
+        let claimed =
+            stage.engine.claim(Claim { capabilities, ..claim() }, Duration::ZERO).await.unwrap();
         assert_eq!(ids(&claimed), [n.to_string()]);
     }
 }
@@ -254,8 +253,8 @@ async fn a_claim_that_leases_another_task_leaves_no_ready_task_behind() {
             false => stage.engine.clone(),
         };
         let gpu = || std::collections::BTreeSet::from(["gpu".to_owned()]);
-        let offer = windlass_core::WorkerCapabilities { capabilities: gpu(), ..Default::default() };
-        let able = waiting(&stage, Claim { offer, ..claim() }).await;
+        let capabilities = windlass_core::WorkerCapabilities { names: gpu(), ..Default::default() };
+        let able = waiting(&stage, Claim { capabilities, ..claim() }).await;
         let plain = waiting(&stage, claim()).await;
         let demanding = NewTask { capabilities: gpu(), priority: 9, ..NewTask::new("gpu", "k") };
         let tasks = vec![NewTask::new("plain", "k"), demanding];

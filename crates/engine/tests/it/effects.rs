@@ -38,7 +38,7 @@ impl Bank {
 
 impl ExternalService for Bank {
     type Request = u32;
-    type Answer = String;
+    type Response = String;
     type Error = String;
 
     async fn invoke(&self, call: &Call, amount: &u32) -> Result<String, String> {
@@ -88,7 +88,7 @@ async fn a_stored_result_is_returned_without_a_call() {
     assert_eq!(*bank.fences.lock().unwrap(), [Some(fence.clone())], "it can reject old leases");
     let effect = stage.engine.effect(EffectOwner::Task(fence.clone()), "bank").name("charge");
     let other = effect.run(&bank, &8).await.unwrap_err();
-    assert!(matches!(other, EffectError::Refused(error) if error.code() == "conflict"));
+    assert!(matches!(other, EffectError::Engine(error) if error.code() == "conflict"));
 }
 
 /// The response is lost, the first worker releases the task, and another worker retries.
@@ -104,7 +104,7 @@ async fn a_retry_finds_an_earlier_call_by_its_request_id() {
     assert_eq!(charge(&stage.engine, &second, &bank).await.unwrap(), "charged 7");
     assert_eq!((bank.charges(), bank.counts()), (vec![7], (1, 1)));
     let stale = charge(&stage.engine, &first, &bank).await.unwrap_err();
-    assert!(matches!(stale, EffectError::Refused(error) if error.code() == "stale_fence"));
+    assert!(matches!(stale, EffectError::Engine(error) if error.code() == "stale_fence"));
 }
 
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn a_threaded_key_is_stable_and_unique_per_provider() {
     *bank.loses.lock().unwrap() = true;
     idempotent_provider("bank").run(&bank, &7).await.unwrap_err();
     *bank.loses.lock().unwrap() = false;
-    stage.engine.rotate_key(&"default".into(), Duration::ZERO).await.unwrap();
+    stage.engine.rotate_signing_key(&"default".into(), Duration::ZERO).await.unwrap();
     idempotent_provider("bank").run(&bank, &7).await.unwrap();
     assert_eq!((bank.charges(), bank.counts()), (vec![7], (2, 0)), "the same key");
     idempotent_provider("other").run(&bank, &7).await.unwrap();

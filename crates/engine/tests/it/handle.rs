@@ -60,8 +60,8 @@ async fn a_repeated_create_returns_the_first_task() {
 async fn bad_input_creates_nothing() {
     let stage = Stage::new().await;
     let no_text = BTreeMap::from([((1, 2), 3)]);
-    let refused = stage.engine.create("k").payload(&no_text).await.unwrap_err();
-    assert_eq!(refused.code(), "payload");
+    let rejected = stage.engine.create("k").payload(&no_text).await.unwrap_err();
+    assert_eq!(rejected.code(), "payload");
     assert_eq!(stage.engine.create("").await.unwrap_err().code(), "invalid");
     let endless = stage.engine.create("k").after(Duration::MAX).await.unwrap_err();
     assert_eq!(endless.code(), "invalid");

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use windlass_core::command::{
-    Cancel, Claim, Complete, Create, Fail, NewTask, Release, Replay, Start,
+    Cancel, Claim, Complete, Create, Delay, Fail, NewTask, Release, Replay,
 };
 use windlass_core::{
     Command, FailureClass, Fence, LaneName, Outcome, Payload, PublicState, Rejection, Retry,
@@ -35,8 +35,8 @@ async fn a_task_from_its_creation_to_its_result() {
 async fn rejections_are_returned_with_their_codes() {
     let stage = Stage::new().await;
     let engine = &stage.engine;
-    let refused = engine.submit(complete(engine, "t", 1).await).await.unwrap_err();
-    assert_eq!(refused.code(), "task_not_found");
+    let rejected = engine.submit(complete(engine, "t", 1).await).await.unwrap_err();
+    assert_eq!(rejected.code(), "task_not_found");
     engine.submit(create("t")).await.unwrap();
     claim_now(engine).await;
     let stale = engine.submit(complete(engine, "t", 7).await).await.unwrap_err();
@@ -58,7 +58,7 @@ async fn a_job_keeps_its_command_order_and_returns_each_result() {
         claim().into(),
         complete(1).into(),
         complete(2).into(),
-        Replay { task: key("t"), generation: 0 }.into(),
+        Replay { task: key("t"), execution: 0 }.into(),
         claim().into(),
         Release { fence: fence(2) }.into(),
     ];
@@ -66,14 +66,14 @@ async fn a_job_keeps_its_command_order_and_returns_each_result() {
     let codes: Vec<_> = results.iter().map(|a| a.as_ref().err().map(Error::code)).collect();
     assert_eq!(codes, [None, None, None, Some("stale_fence"), None, None, None]);
     let task = stage.engine.task(&key("t")).await.unwrap().unwrap();
-    assert_eq!((task.claims, task.generation, task.attempts), (2, 1, 0));
+    assert_eq!((task.claims, task.execution, task.attempts), (2, 1, 0));
     assert!(stage.engine.submit_many(vec![]).await.unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn the_sweep_promotes_due_tasks() {
     let stage = Stage::new().await;
-    let new = NewTask { start: Start::After { ms: 1_500 }, ..NewTask::new("t", "k") };
+    let new = NewTask { delay: Delay::For { ms: 1_500 }, ..NewTask::new("t", "k") };
     stage.engine.submit(Create::one(new)).await.unwrap();
     assert!(claim_now(&stage.engine).await.is_empty());
     stage.clock.advance_ms(1_500);
@@ -87,7 +87,7 @@ async fn a_delayed_task_becomes_ready_in_the_background() {
     let config = windlass_engine::Config::default();
     let store = windlass_store::MemoryStore::new();
     let engine = windlass_engine::Engine::with_store(store, config).await.unwrap();
-    let new = NewTask { start: Start::After { ms: 30 }, ..NewTask::new("t", "k") };
+    let new = NewTask { delay: Delay::For { ms: 30 }, ..NewTask::new("t", "k") };
     engine.submit(Create::one(new)).await.unwrap();
     let claimed = engine.claim(claim(), Duration::from_secs(3_600)).await.unwrap();
     assert_eq!(ids(&claimed), ["t"]);
@@ -109,11 +109,9 @@ async fn a_waiting_task_says_why() {
     assert!(claim_now(engine).await.is_empty());
     let unable = Some(Why::NoCapableWorker { missing: vec!["gpu".into()], tag: None });
     assert_eq!(engine.why(&key("t")).await.unwrap(), unable);
-    let offer = WorkerCapabilities {
-        capabilities: ["gpu".to_owned()].into(),
-        ..WorkerCapabilities::default()
-    };
-    let able = Claim { offer, ..claim() };
+    let capabilities =
+        WorkerCapabilities { names: ["gpu".to_owned()].into(), ..WorkerCapabilities::default() };
+    let able = Claim { capabilities, ..claim() };
     engine.claim(able, Duration::ZERO).await.unwrap();
     let why = engine.why(&key("t")).await.unwrap();
     assert!(matches!(why, Some(Why::Leased { attempt: Some(1), .. })), "{why:?}");
@@ -156,8 +154,8 @@ async fn shutdown_replies_to_all_callers() {
     stage.engine.shutdown().await.unwrap();
     assert!(created(last.await.unwrap().unwrap()), "queued commands are decided");
     assert_eq!(ids(&waiting.await.unwrap().unwrap_or_default()), ["late"]);
-    let refused = stage.engine.submit(create("later")).await.unwrap_err();
-    assert_eq!(refused.code(), "shutting_down");
+    let rejected = stage.engine.submit(create("later")).await.unwrap_err();
+    assert_eq!(rejected.code(), "shutting_down");
     assert_eq!(stage.engine.sweep().await.unwrap_err().code(), "shutting_down");
     assert_eq!(stage.engine.trim_log().await.unwrap_err().code(), "shutting_down");
     stage.engine.shutdown().await.unwrap();
@@ -197,7 +195,7 @@ async fn due_times_hold_after_the_clock_was_ahead_once() {
     engine.submit(create("ahead")).await.unwrap();
     clock.ahead_ms.store(0, std::sync::atomic::Ordering::SeqCst);
     let new = NewTask { lane: "l".into(), ..NewTask::new("t", "k") };
-    let new = NewTask { start: Start::After { ms: 200 }, ..new };
+    let new = NewTask { delay: Delay::For { ms: 200 }, ..new };
     engine.submit(Create::one(new)).await.unwrap();
     let claim = windlass_core::command::Claim { lanes: vec!["l".into()], ..claim() };
     let claimed = engine.claim(claim, Duration::from_secs(60)).await.unwrap();

@@ -22,7 +22,7 @@ fn of_session(id: &str) -> Create {
 
 fn claim_as(worker: &str) -> Claim {
     let mut claim = Claim::new(worker);
-    claim.offer.capabilities.insert(SESSIONS.to_owned());
+    claim.capabilities.names.insert(SESSIONS.to_owned());
     claim
 }
 
@@ -161,10 +161,10 @@ async fn a_rate_limit_admits_the_next_task_after_its_window() {
     assert_eq!(state, PublicState::Blocked);
     let (_, next_due) = stage.engine.sweep().await.unwrap();
     assert!(!claimer.is_finished());
-    let opens_at = next_due.expect("a task waits for the rate limit");
+    let retry_at = next_due.expect("a task waits for the rate limit");
     let now = windlass_store::Clock::now(&*stage.clock);
-    assert!(now.plus_ms(10_000) < opens_at && opens_at < now.plus_ms(10_400), "{opens_at:?}");
-    stage.clock.set(opens_at);
+    assert!(now.plus_ms(10_000) < retry_at && retry_at < now.plus_ms(10_400), "{retry_at:?}");
+    stage.clock.set(retry_at);
     stage.engine.sweep().await.unwrap();
     assert_eq!(ids(&claimer.await.unwrap()), ["b"]);
 }

@@ -5,8 +5,8 @@ use windlass_engine::{Config, Error, TaskFilter};
 use crate::stage::{Stage, claim, claim_now, complete, create, fence, quiet};
 
 fn codes(results: &[Result<(), Error>]) -> (usize, usize) {
-    let refused = results.iter().filter(|a| a.as_ref().is_err_and(|e| e.code() == "overloaded"));
-    (results.len() - refused.clone().count(), refused.count())
+    let rejected = results.iter().filter(|a| a.as_ref().is_err_and(|e| e.code() == "overloaded"));
+    (results.len() - rejected.clone().count(), rejected.count())
 }
 
 async fn all_at_once(stage: &Stage, commands: Vec<Command>) -> Vec<Result<(), Error>> {
@@ -116,8 +116,8 @@ async fn no_queue_starves() {
 async fn a_job_over_the_queue_limits_is_too_large_not_overloaded() {
     let stage = Stage::with(Config { queue_commands: 10, ..quiet() }).await;
     let commands = (0..11).map(|n| create(&n.to_string()).into()).collect();
-    let refused = stage.engine.submit_many(commands).await.unwrap_err();
-    assert_eq!(refused.code(), "too_large");
+    let rejected = stage.engine.submit_many(commands).await.unwrap_err();
+    assert_eq!(rejected.code(), "too_large");
     let greedy = windlass_core::command::Claim { limit: 300_000, ..claim() };
     assert_eq!(stage.engine.submit(greedy).await.unwrap_err().code(), "invalid");
 }

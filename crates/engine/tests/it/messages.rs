@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::command::{Claim, NewMessage, NewWaitpoint, RotateKey, Suspend};
+use windlass_core::command::{Claim, NewMessage, NewWaitpoint, RotateSigningKey, Suspend};
 use windlass_core::{
     Condition, Fence, Payload, PublicState, ResumeCause, Secret, Tenant, Token, WaitpointState,
 };
@@ -35,10 +35,18 @@ async fn a_signal_resumes_a_task_and_can_be_observed() {
     assert_eq!(engine.suspend(suspend).await.unwrap(), first, "idempotent");
     let Suspended::Waiting(made) = first else { panic!("{first:?}") };
     let signal = || engine.complete_waitpoint(&made[0].token, "yes").source("ada").payload(&[1, 2]);
-    let posted = signal().idempotency_key("k").await.unwrap();
-    assert!(posted.resumed && !posted.duplicate);
+    for (unfit, field) in [
+        (signal().after(HOUR), "delay"),
+        (signal().buffer_for(HOUR), "if_absent"),
+        (signal().start_if_absent(engine.create("k")), "if_absent"),
+    ] {
+        let rejected = unfit.await.unwrap_err().to_string();
+        assert_eq!(rejected, format!("{field} is not allowed for waitpoints"));
+    }
+    let sent = signal().idempotency_key("k").await.unwrap();
+    assert!(sent.resumed && !sent.duplicate);
     let again = signal().idempotency_key("k").await.unwrap();
-    assert!(again.duplicate && again.seq == posted.seq);
+    assert!(again.duplicate && again.seq == sent.seq);
     assert_eq!(signal().await.unwrap_err().code(), "waitpoint_completed");
     let observed = engine.resuming_signals(&key("t")).await.unwrap();
     assert_eq!(observed.len(), 1);
@@ -50,7 +58,7 @@ async fn a_signal_resumes_a_task_and_can_be_observed() {
     let task = &claimed[0].task;
     assert_eq!((task.attempts, task.claims), (1, 2));
     assert_eq!(task.resumption.as_ref().map(|r| r.cause), Some(ResumeCause::Signals));
-    assert_eq!(engine.take_messages(&task.fence(), vec![1, 2]).await.unwrap(), 1);
+    assert_eq!(engine.consume_messages(&task.fence(), vec![1, 2]).await.unwrap(), 1);
     assert!(engine.resuming_signals(&key("t")).await.unwrap().is_empty());
 }
 
@@ -77,8 +85,8 @@ async fn messages_are_listed_in_pages_with_payloads() {
     let carried = |n: u32| n.is_multiple_of(2).then(|| Payload::json(n.to_string()));
     let message = |n: u32| NewMessage { payload: carried(n), ..NewMessage::new("t", "a", "ops") };
     let messages = (1..=5).map(message).collect();
-    let posted = engine.send_messages(&Tenant::default(), messages).await.unwrap();
-    assert_eq!(posted.len(), 5);
+    let sent = engine.send_messages(&Tenant::default(), messages).await.unwrap();
+    assert_eq!(sent.len(), 5);
     let first = engine.messages(&key("t"), 0, 3).await.unwrap();
     let rest = engine.messages(&key("t"), first[2].message.seq, 3).await.unwrap();
     let all: Vec<_> = first.iter().chain(&rest).map(|r| (r.message.seq, &r.payload)).collect();
@@ -108,7 +116,7 @@ async fn waitpoints_are_listed_without_their_tokens() {
     let own = engine.waitpoints(&tenant, Some(&"u".into()), None, 10).await.unwrap();
     assert_eq!(own.iter().map(|w| w.id.as_str()).collect::<Vec<_>>(), ["d"]);
     assert_eq!(page[1].state, WaitpointState::Completed { seq: 1 });
-    let mac = made.token.reveal().rsplit('.').next().unwrap();
+    let mac = made.token.expose_secret().rsplit('.').next().unwrap();
     assert!(!format!("{page:?}").contains(mac));
     assert_ne!(page[0].fingerprint, page[1].fingerprint);
 }
@@ -125,11 +133,11 @@ async fn signing_keys_are_seeded_once_and_rotated_without_disclosure() {
         other.create_waitpoint(&task, "b", HOUR)
     );
     let (a, b) = (made.0.unwrap(), made.1.unwrap());
-    let keys = stage.engine.keys(&tenant).await.unwrap();
+    let keys = stage.engine.signing_keys(&tenant).await.unwrap();
     assert_eq!(keys.len(), 1, "both sign with the same key: {keys:?}");
-    let id = stage.engine.rotate_key(&tenant, HOUR).await.unwrap();
-    let keys = second.keys(&tenant).await.unwrap();
-    assert_eq!(keys.iter().map(|key| key.ends_at.is_none()).collect::<Vec<_>>(), [false, true]);
+    let id = stage.engine.rotate_signing_key(&tenant, HOUR).await.unwrap();
+    let keys = second.signing_keys(&tenant).await.unwrap();
+    assert_eq!(keys.iter().map(|key| key.expires_at.is_none()).collect::<Vec<_>>(), [false, true]);
     assert_eq!(keys[1].id, id);
     assert_ne!(keys[0].fingerprint, keys[1].fingerprint);
     second.complete_waitpoint(&a.token, "yes").await.unwrap();
@@ -137,9 +145,11 @@ async fn signing_keys_are_seeded_once_and_rotated_without_disclosure() {
     let late = stage.engine.complete_waitpoint(&b.token, "yes").await.unwrap_err();
     assert_eq!(late.code(), "token_invalid");
     let secret = Secret::new("07".repeat(32));
-    let own = RotateKey { tenant, id: "own".into(), secret, grace_ms: 0, seed: false };
+    let own = RotateSigningKey { tenant, id: "own".into(), secret, grace_ms: 0, if_absent: false };
     stage.engine.submit(own).await.unwrap();
-    assert!(!format!("{:?}", second.keys(&Tenant::default()).await.unwrap()).contains("0707"));
+    assert!(
+        !format!("{:?}", second.signing_keys(&Tenant::default()).await.unwrap()).contains("0707")
+    );
 }
 
 #[tokio::test]
@@ -150,8 +160,8 @@ async fn an_operator_resumes_and_invalid_tokens_are_rejected_alike() {
     assert_eq!(engine.resume(&key("t"), "ada").await.unwrap_err().code(), "not_suspended");
     engine.suspend(Suspend::new(fence, Condition::Operator)).await.unwrap();
     for text in ["", "wl1.a.b.1.00", "nonsense"] {
-        let refused = engine.complete_waitpoint(&Token::new(text), "go").await.unwrap_err();
-        assert_eq!(refused.to_string(), "this token is invalid");
+        let rejected = engine.complete_waitpoint(&Token::new(text), "go").await.unwrap_err();
+        assert_eq!(rejected.to_string(), "this token is invalid");
     }
     assert_eq!(state(engine).await, PublicState::Suspended);
     engine.resume(&key("t"), "ada").await.unwrap();

@@ -45,12 +45,12 @@ impl Store for Shared {
         self.0.events(after, limit).await
     }
 
-    fn notices(&self) -> Notifications {
-        self.0.notices()
+    fn notifications(&self) -> Notifications {
+        self.0.notifications()
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {
-        Ok(Description { traffic: Some(RoundTripStats::default()), ..self.0.describe().await? })
+        Ok(Description { round_trips: Some(RoundTripStats::default()), ..self.0.describe().await? })
     }
 
     async fn close(&self) -> Result<(), StoreError> {
@@ -213,7 +213,7 @@ async fn an_in_flight_heartbeat_does_not_reregister_a_deregistered_node() {
     let cluster = Cluster::new();
     let other = cluster.node("other").await;
     let store = FaultStore::new(Arc::new(Shared(cluster.memory.another())));
-    let config = Config { batches_at_once: Some(2), ..cluster.config("leaves") };
+    let config = Config { max_concurrent_batches: Some(2), ..cluster.config("leaves") };
     let engine = Engine::with_store(store.clone(), config).await.unwrap();
     pass(1_000).await;
     let mut held = store.pause_commit(1);
@@ -231,7 +231,7 @@ async fn a_deferred_heartbeat_does_not_reregister_a_deregistered_node() {
     let cluster = Cluster::new();
     let other = cluster.node("other").await;
     let store = FaultStore::new(Arc::new(Shared(cluster.memory.another())));
-    let config = Config { batches_at_once: Some(2), ..cluster.config("leaves") };
+    let config = Config { max_concurrent_batches: Some(2), ..cluster.config("leaves") };
     let engine = Engine::with_store(store.clone(), config).await.unwrap();
     pass(1_000).await;
     let (mut held, mut again) = (store.pause_commit(1), store.pause_commit(2));
@@ -252,9 +252,9 @@ async fn a_failed_registration_is_retried() {
     let cluster = Cluster::new();
     let (engine, store) = cluster.faulty("late").await;
     store.fail_times(Call::Describe, 2, Failure::Unavailable);
-    let refused = AtomicU32::new(0);
-    store.refuse_if(move |changes| {
-        !changes.inserts.is_empty() && refused.fetch_add(1, Ordering::Relaxed) < 2
+    let rejected = AtomicU32::new(0);
+    store.reject_if(move |changes| {
+        !changes.inserts.is_empty() && rejected.fetch_add(1, Ordering::Relaxed) < 2
     });
     pass(3_900).await;
     assert_eq!(names(&engine).await, "", "two describes and two registrations failed");

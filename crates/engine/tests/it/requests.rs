@@ -25,9 +25,9 @@ fn scope() -> RequestScope {
     RequestScope::new("ada", "pay")
 }
 
-fn code<T: std::fmt::Debug>(refused: Result<T, AdmitError<String>>) -> &'static str {
-    match refused.unwrap_err() {
-        AdmitError::Refused(error) => error.code(),
+fn code<T: std::fmt::Debug>(rejected: Result<T, AdmitError<String>>) -> &'static str {
+    match rejected.unwrap_err() {
+        AdmitError::Engine(error) => error.code(),
         AdmitError::Failed(failed) => panic!("{failed}"),
     }
 }
@@ -79,8 +79,8 @@ async fn a_different_request_under_the_key_conflicts_immediately() {
     };
     assert_eq!(code(pay(&stage.engine, 2).await), "idempotency_conflict");
     let other = RequestScope { operation: "refund".into(), ..scope() };
-    let refused = stage.engine.begin_request(&other, KEY, b"1").await.unwrap_err();
-    assert_eq!(refused.code(), "idempotency_conflict");
+    let rejected = stage.engine.begin_request(&other, KEY, b"1").await.unwrap_err();
+    assert_eq!(rejected.code(), "idempotency_conflict");
     guard.complete(Payload::json("1")).await.unwrap();
     assert_eq!(code(pay(&stage.engine, 2).await), "idempotency_conflict");
     assert_eq!(
@@ -98,9 +98,9 @@ async fn a_rejected_duplicate_gets_a_retry_delay() {
     let stage =
         with(RequestPolicy { on_in_flight: OnInFlight::Reject, ..RequestPolicy::default() }).await;
     let admission = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap();
-    let refused = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap_err();
-    let Error::Rejected(Rejection::IdempotencyInFlight { retry_after_ms }) = refused else {
-        panic!("{refused}")
+    let rejected = stage.engine.begin_request(&scope(), KEY, b"1").await.unwrap_err();
+    let Error::Rejected(Rejection::IdempotencyInFlight { retry_after_ms }) = rejected else {
+        panic!("{rejected}")
     };
     assert_eq!(retry_after_ms, RequestTtls::default().retry_after_ms);
     drop(admission);
@@ -162,8 +162,8 @@ async fn a_late_response_is_rejected_after_a_takeover() {
         pay(&stage.engine, 1).await.unwrap(),
         AdmittedResponse { response: 1, replayed: false }
     );
-    let refused = late.complete(Payload::json("2")).await.unwrap_err();
-    assert_eq!(refused.code(), "request_lost");
+    let rejected = late.complete(Payload::json("2")).await.unwrap_err();
+    assert_eq!(rejected.code(), "request_lost");
     assert_eq!(
         pay(&stage.engine, 1).await.unwrap(),
         AdmittedResponse { response: 1, replayed: true }
@@ -179,8 +179,8 @@ async fn a_saturated_rate_limiter_still_replays_responses() {
     pay(&stage.engine, 1).await.unwrap();
     let another = "another-key-of-ada";
     for _ in 0..2 {
-        let refused = stage.engine.begin_request(&scope(), another, b"1").await.unwrap_err();
-        assert_eq!(refused.code(), "rate_limited", "the rejection is not stored");
+        let rejected = stage.engine.begin_request(&scope(), another, b"1").await.unwrap_err();
+        assert_eq!(rejected.code(), "rate_limited", "the rejection is not stored");
     }
     assert_eq!(
         pay(&stage.engine, 1).await.unwrap(),
@@ -193,18 +193,18 @@ async fn a_saturated_rate_limiter_still_replays_responses() {
 #[tokio::test]
 async fn invalid_keys_and_ttls_are_rejected_without_side_effects() {
     let stage = Stage::new().await;
-    for bad in ["", "tiny", "sixteen letters!", "with a line\nbreak in it", &"x".repeat(256)] {
-        let refused = stage.engine.begin_request(&scope(), bad, b"1").await.unwrap_err();
-        assert_eq!(refused.code(), "invalid", "{bad}");
-        assert!(bad.is_empty() || !refused.to_string().contains(bad), "{refused}");
+    for bad in ["", "tiny", "sixteen, no more", "with a line\nbreak in it", &"x".repeat(256)] {
+        let rejected = stage.engine.begin_request(&scope(), bad, b"1").await.unwrap_err();
+        assert_eq!(rejected.code(), "invalid", "{bad}");
+        assert!(bad.is_empty() || !rejected.to_string().contains(bad), "{rejected}");
     }
     let lenient = with(RequestPolicy { allow_weak_keys: true, ..RequestPolicy::default() }).await;
     assert!(lenient.engine.begin_request(&scope(), "short", b"1").await.is_ok());
     let ttls = RequestTtls { replay_ms: 1_000, ..RequestTtls::default() };
     let requests = RequestPolicy { ttls, ..RequestPolicy::default() };
     let config = Config { requests, ..quiet() };
-    let refused = Engine::with_store(stage.memory.another(), config).await.unwrap_err();
-    assert_eq!(refused.code(), "invalid");
+    let rejected = Engine::with_store(stage.memory.another(), config).await.unwrap_err();
+    assert_eq!(rejected.code(), "invalid");
     assert_eq!(stage.engine.describe().await.unwrap().last_seq, 0);
 }
 
@@ -229,7 +229,7 @@ async fn first(engine: &Engine) -> RequestGuard {
 
 async fn faulty(stage: &Stage) -> (Engine, FaultStore) {
     let store = FaultStore::new(Arc::new(stage.memory.another()));
-    let engine = Engine::start_shared(Arc::new(store.clone()), quiet()).await.unwrap();
+    let engine = Engine::with_shared_store(Arc::new(store.clone()), quiet()).await.unwrap();
     (engine, store)
 }
 
@@ -293,17 +293,17 @@ async fn an_invalid_request_rate_is_rejected_at_start() {
     let requests = RequestPolicy { rate_limit, ..RequestPolicy::default() };
     let stage = Stage::new().await;
     let config = Config { requests, ..quiet() };
-    let refused = Engine::with_store(stage.memory.another(), config).await.unwrap_err();
-    assert_eq!(refused.to_string(), "rate is outside 1 to 1000000");
+    let rejected = Engine::with_store(stage.memory.another(), config).await.unwrap_err();
+    assert_eq!(rejected.to_string(), "starts is outside 1 to 1000000");
 }
 
 #[tokio::test]
 async fn an_invalid_key_character_lists_the_valid_ones() {
     let stage = Stage::new().await;
     for bad in ["a/key/with/slashes", "a+key+with+pluses"] {
-        let refused = stage.engine.begin_request(&scope(), bad, b"1").await.unwrap_err();
-        let words = "idempotency_key has a character other than letters, digits and _ . : -";
-        assert_eq!(refused.to_string(), words);
+        let rejected = stage.engine.begin_request(&scope(), bad, b"1").await.unwrap_err();
+        let words = "idempotency_key has a character other than ASCII letters, digits and _ . : -";
+        assert_eq!(rejected.to_string(), words);
     }
 }
 
@@ -338,12 +338,12 @@ async fn a_caller_that_leaves_during_admission_releases_its_request() {
 
 /// A permanent store error is not retried until the request deadline.
 #[tokio::test]
-async fn a_response_refused_by_the_store_fails_immediately() {
+async fn a_response_rejected_by_the_store_fails_immediately() {
     let stage = Stage::new().await;
     let (engine, store) = faulty(&stage).await;
     let guard = first(&engine).await;
-    store.fail(Call::Commit, 1, Failure::Refused);
-    let refused = guard.complete(Payload::json("1")).await.unwrap_err();
-    assert_eq!(refused.code(), "store_refused");
+    store.fail(Call::Commit, 1, Failure::Rejected);
+    let rejected = guard.complete(Payload::json("1")).await.unwrap_err();
+    assert_eq!(rejected.code(), "store_rejected");
     assert_eq!(pay(&engine, 1).await.unwrap(), AdmittedResponse { response: 1, replayed: false });
 }

@@ -15,7 +15,7 @@ use crate::stage::{Stage, claim, claim_now, complete, create, created, ids, key,
 /// An engine with an injectable store on the records of `stage`.
 async fn faulty(stage: &Stage) -> (Engine, FaultStore) {
     let store = FaultStore::new(Arc::new(stage.memory.another()));
-    let engine = Engine::start_shared(Arc::new(store.clone()), quiet()).await.unwrap();
+    let engine = Engine::with_shared_store(Arc::new(store.clone()), quiet()).await.unwrap();
     (engine, store)
 }
 
@@ -77,8 +77,8 @@ async fn a_stale_writer_does_not_recreate_a_deleted_task() {
             stage.engine.submit(create("t")).await.unwrap();
         }
         held.release();
-        let refused = completing.await.unwrap().unwrap_err();
-        assert_eq!(refused.code(), if again { "stale_fence" } else { "task_not_found" });
+        let rejected = completing.await.unwrap().unwrap_err();
+        assert_eq!(rejected.code(), if again { "stale_fence" } else { "task_not_found" });
         let left = stage.engine.task(&key("t")).await.unwrap();
         assert_eq!(left.map(|task| task.claims), again.then_some(0));
     }
@@ -207,7 +207,7 @@ async fn a_panicking_batch_does_not_stop_the_engine() {
         async move { engine.claim(claim(), Duration::from_secs(60)).await.unwrap() }
     });
     until(|| engine.stats().batches == 1).await;
-    store.refuse_if(|changes| {
+    store.reject_if(|changes| {
         let bad = changes.inserts.iter().any(|row| row.key == key("bad").row_key());
         assert!(!bad, "a bug");
         false
@@ -260,19 +260,19 @@ async fn a_remote_task_is_leased_when_a_batch_is_deferred() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_remote_task_is_leased_when_a_batch_is_refused() {
+async fn a_remote_task_is_leased_when_a_batch_is_rejected() {
     a_remote_task_is_leased(|store| {
         let shares = key("shares").row_key();
-        store.refuse_if(move |changes| changes.inserts.iter().any(|row| row.key == shares));
+        store.reject_if(move |changes| changes.inserts.iter().any(|row| row.key == shares));
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_refused_change_fails_only_its_own_command() {
+async fn a_rejected_change_fails_only_its_own_command() {
     let stage = Stage::new().await;
     let (engine, store) = faulty(&stage).await;
-    store.refuse_if(|changes| changes.inserts.iter().any(|row| row.key == key("bad").row_key()));
+    store.reject_if(|changes| changes.inserts.iter().any(|row| row.key == key("bad").row_key()));
     let mut calls = Vec::new();
     for n in 0..100 {
         let id = if n == 61 { "bad".to_owned() } else { n.to_string() };
@@ -282,7 +282,7 @@ async fn a_refused_change_fails_only_its_own_command() {
     for (n, call) in calls.into_iter().enumerate() {
         match call.await.unwrap() {
             Ok(outcome) => assert!(created(outcome) && n != 61),
-            Err(error) => assert_eq!((n, error.code()), (61, "store_refused")),
+            Err(error) => assert_eq!((n, error.code()), (61, "store_rejected")),
         }
     }
     let commits = store.commits();
@@ -362,12 +362,12 @@ async fn an_undecodable_row_blocks_only_its_own_task() {
     stage.memory.plant(Row { schema: 99, body: "{\"shape\":\"unheard of\"}".into(), ..row });
     stage.engine.submit(create("plain")).await.unwrap();
     assert_eq!(ids(&claim_now(&stage.engine).await), ["plain"]);
-    let refused = stage.engine.submit(DeleteTask { task: key("odd") }).await.unwrap_err();
-    assert_eq!(refused.code(), "quarantined");
+    let rejected = stage.engine.submit(DeleteTask { task: key("odd") }).await.unwrap_err();
+    assert_eq!(rejected.code(), "quarantined");
     let fence = windlass_core::Fence { task: key("odd"), epoch: 1 };
     let done = windlass_core::command::Complete { fence, result: None };
-    let refused = stage.engine.submit(done).await.unwrap_err();
-    assert_eq!(refused.code(), "quarantined");
+    let rejected = stage.engine.submit(done).await.unwrap_err();
+    assert_eq!(rejected.code(), "quarantined");
     assert_eq!(stage.engine.task(&key("odd")).await.unwrap_err().code(), "quarantined");
     assert!(stage.memory.snapshot().row(&key("odd").row_key()).is_some(), "the row is retained");
 }
@@ -398,15 +398,15 @@ async fn a_row_stored_under_a_wrong_key_is_quarantined() {
     let row = stage.memory.snapshot().row(&key("odd").row_key()).unwrap().clone();
     stage.memory.plant(Row { key: key("moved").row_key(), ..row });
     let late = NewTask {
-        start: windlass_core::command::Start::After { ms: 1_000 },
+        delay: windlass_core::command::Delay::For { ms: 1_000 },
         ..NewTask::new("t", "k")
     };
     stage.engine.submit(Create::one(late)).await.unwrap();
     stage.clock.advance_ms(1_001);
     stage.engine.sweep().await.unwrap();
     assert_eq!(ids(&claim_now(&stage.engine).await), ["t"], "the sweep continues");
-    let refused = stage.engine.submit(DeleteTask { task: key("moved") }).await.unwrap_err();
-    assert_eq!(refused.code(), "quarantined");
+    let rejected = stage.engine.submit(DeleteTask { task: key("moved") }).await.unwrap_err();
+    assert_eq!(rejected.code(), "quarantined");
 }
 
 #[tokio::test(start_paused = true)]

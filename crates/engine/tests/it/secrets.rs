@@ -98,7 +98,7 @@ impl Gossip {
 
 impl ExternalService for Gossip {
     type Request = u32;
-    type Answer = u32;
+    type Response = u32;
     type Error = String;
 
     async fn invoke(&self, call: &Call, amount: &u32) -> Result<u32, String> {
@@ -122,9 +122,9 @@ async fn first(engine: &Engine, key: &str) -> RequestGuard {
     }
 }
 
-async fn refused(engine: &Engine, captured: &CapturedText, key: &str, body: &[u8], code: &str) {
-    let refused = captured.error(engine.begin_request(&scope(), key, body).await);
-    assert_eq!(refused.code(), code);
+async fn rejected(engine: &Engine, captured: &CapturedText, key: &str, body: &[u8], code: &str) {
+    let rejected = captured.error(engine.begin_request(&scope(), key, body).await);
+    assert_eq!(rejected.code(), code);
 }
 
 fn policy() -> RequestPolicy {
@@ -136,7 +136,7 @@ async fn stage() -> (Stage, Engine, FaultStore) {
     let stage = Stage::new().await;
     let store = FaultStore::new(Arc::new(stage.memory.another()));
     let config = Config { requests: policy(), ..quiet() };
-    let engine = Engine::start_shared(Arc::new(store.clone()), config).await.unwrap();
+    let engine = Engine::with_shared_store(Arc::new(store.clone()), config).await.unwrap();
     (stage, engine, store)
 }
 
@@ -155,11 +155,11 @@ async fn a_request_does_not_disclose_its_key() {
     let _subscriber = tracing::subscriber::set_default(captured.clone());
     let (stage, engine, store) = stage().await;
     for bad in [format!("{KEY}/"), format!("{KEY}\n"), KEY.repeat(20)] {
-        refused(&engine, &captured, &bad, b"1", "invalid").await;
+        rejected(&engine, &captured, &bad, b"1", "invalid").await;
     }
     let guard = first(&engine, KEY).await;
-    refused(&engine, &captured, KEY, b"2", "idempotency_conflict").await;
-    refused(&engine, &captured, KEY, b"1", "idempotency_in_flight").await;
+    rejected(&engine, &captured, KEY, b"2", "idempotency_conflict").await;
+    rejected(&engine, &captured, KEY, b"1", "idempotency_in_flight").await;
     captured.append(format!("{guard:?} {:?}", guard.context()));
     stage.clock.advance_ms(60_000);
     let second = first(&engine, KEY).await;
@@ -169,12 +169,12 @@ async fn a_request_does_not_disclose_its_key() {
     for n in 0..2 {
         first(&engine, &format!("{OTHER}{n}")).await.release().await.unwrap();
     }
-    refused(&engine, &captured, OTHER, b"1", "rate_limited").await;
+    rejected(&engine, &captured, OTHER, b"1", "rate_limited").await;
     stage.clock.advance_ms(86_400_000);
-    refused(&engine, &captured, KEY, b"1", "idempotency_expired").await;
+    rejected(&engine, &captured, KEY, b"1", "idempotency_expired").await;
     engine.submit(Sweep::default()).await.unwrap();
-    refused(&engine, &captured, KEY, b"1", "idempotency_expired").await;
-    for failure in [Failure::Refused, Failure::Unavailable, Failure::Full, Failure::Corrupt] {
+    rejected(&engine, &captured, KEY, b"1", "idempotency_expired").await;
+    for failure in [Failure::Rejected, Failure::Unavailable, Failure::Full, Failure::Corrupt] {
         store.fail(StoreCall::Commit, 1, failure);
         captured.error(engine.begin_request(&scope(), OTHER, b"1").await);
     }
@@ -232,7 +232,7 @@ async fn a_call_does_not_disclose_its_request_id() {
     }
     *gossip.is_away.lock().unwrap() = false;
     call("refund").idempotent_provider().run(&gossip, &1).await.unwrap();
-    store.fail(StoreCall::Commit, 1, Failure::Refused);
+    store.fail(StoreCall::Commit, 1, Failure::Rejected);
     captured.error(call("third").run(&gossip, &1).await);
     stage.clock.advance_ms(60_000);
     captured.error(call("charge").run(&gossip, &1).await);
@@ -258,7 +258,7 @@ async fn commands_and_rows_do_not_disclose_the_key() {
         key: key.clone(),
     };
     let owner = "other-owner".to_owned();
-    let caller = EffectOwner::Request { request: request.clone(), owner: owner.clone() };
+    let effect_owner = EffectOwner::Request { request: request.clone(), owner: owner.clone() };
     let (provider, name) = ("bank".to_owned(), "charge".to_owned());
     let fingerprint = fingerprint("pay", b"1", EXCLUDED);
     let rate = Rate { starts: 3, window_ms: 60_000 };
@@ -273,18 +273,18 @@ async fn commands_and_rows_do_not_disclose_the_key() {
         }
         .into(),
         ClaimEffect {
-            caller: caller.clone(),
+            owner: effect_owner.clone(),
             provider: provider.clone(),
             name: name.clone(),
             fingerprint,
             request_id: key.clone(),
         }
         .into(),
-        SettleEffect { caller, provider, name, answer: Payload::json("1") }.into(),
+        SettleEffect { owner: effect_owner, provider, name, result: Payload::json("1") }.into(),
         CompleteRequest {
             request: request.clone(),
             owner: owner.clone(),
-            answer: Payload::json("1"),
+            response: Payload::json("1"),
         }
         .into(),
         ReleaseRequest { request, owner }.into(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use windlass_core::command::{Create, NewTask, Start};
+use windlass_core::command::{Create, Delay, NewTask};
 use windlass_core::{Outcome, Payload, Settled, Tenant};
 use windlass_engine::{Config, Engine, Input, TaskFilter};
 use windlass_store::{Failpoints, Fault};
@@ -46,8 +46,8 @@ async fn commits_of_a_second_process_are_noticed() {
         let one = one.clone();
         async move { one.claim(claim(), Duration::from_secs(60)).await.unwrap() }
     });
-    let start = Start::After { ms: 20 };
-    let new = NewTask { start, ..NewTask::new("t", "k") };
+    let delay = Delay::For { ms: 20 };
+    let new = NewTask { delay, ..NewTask::new("t", "k") };
     other.submit(Create::one(new)).await.unwrap();
     assert_eq!(ids(&waiting.await.unwrap()), ["t"]);
     let mut log = other.subscribe(None).await.unwrap();
@@ -127,7 +127,7 @@ async fn a_full_disk_is_reported_and_survived() {
     let store = SqliteStore::open_with(folder.path().join("tasks.db"), options).unwrap();
     let engine = Engine::with_store(store, quiet()).await.unwrap();
     let mut created = 0;
-    let refused = loop {
+    let rejected = loop {
         let payload = Some(Payload::new("a/b", vec![7; 20_000]));
         let new = NewTask { payload, ..NewTask::new(format!("{created:03}"), "k") };
         match engine.submit(Create::one(new)).await {
@@ -136,7 +136,7 @@ async fn a_full_disk_is_reported_and_survived() {
         }
         assert!(created < 1_000, "the disk never filled up");
     };
-    assert!(refused.to_string().contains("disk is full"), "{refused}");
+    assert!(rejected.to_string().contains("disk is full"), "{rejected}");
     let tasks =
         engine.tasks(&Tenant::default(), &TaskFilter::default(), None, 1_000).await.unwrap();
     assert_eq!(tasks.len(), created, "reads still work, and no partial write exists");
@@ -151,8 +151,8 @@ async fn a_removed_file_is_noticed_before_the_next_commit() {
     for file in std::fs::read_dir(folder.path()).unwrap() {
         std::fs::remove_file(file.unwrap().path()).unwrap();
     }
-    let refused = engine.submit(create("u")).await.unwrap_err();
-    assert!(refused.to_string().contains("removed or replaced"), "{refused}");
+    let rejected = engine.submit(create("u")).await.unwrap_err();
+    assert!(rejected.to_string().contains("removed or replaced"), "{rejected}");
 }
 
 #[tokio::test]

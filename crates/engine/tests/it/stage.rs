@@ -39,7 +39,7 @@ impl Stage {
         wrap: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
     ) -> Engine {
         let store = wrap(Arc::new(self.memory.another()));
-        Engine::start_shared(store, quiet()).await.unwrap()
+        Engine::with_shared_store(store, quiet()).await.unwrap()
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use windlass_core::command::{Create, NewTask, SetLaneState};
 use windlass_core::{Cursor, EventCategory, LaneState, LogEvent, Tenant};
-use windlass_engine::{Config, Engine, Error, Filter};
+use windlass_engine::{Config, Engine, Error, EventFilter};
 use windlass_store_test::{Call, Failure, FaultStore};
 
 use crate::stage::{Stage, claim_now, complete, create, quiet, until};
@@ -35,15 +35,15 @@ async fn a_filter_returns_matching_events() {
     create_in(&engine, "c", "bulk", "eu").await;
     let (tenant, lane) = (Tenant::default(), "mail".into());
     engine.submit(SetLaneState { tenant, lane, state: LaneState::Paused }).await.unwrap();
-    let any = Filter::default;
+    let any = EventFilter::default;
     for (filter, expected) in [
         (any(), "created a, created b, created c, lane_state_changed"),
-        (Filter { categories: [EventCategory::Lane].into(), ..any() }, "lane_state_changed"),
-        (Filter { lanes: ["bulk".into()].into(), ..any() }, "created c"),
-        (Filter { kinds: ["fax".into()].into(), ..any() }, "created b"),
-        (Filter { labels: labels("eu"), ..any() }, "created a, created c"),
-        (Filter { labels: labels("eu"), lanes: ["mail".into()].into(), ..any() }, "created a"),
-        (Filter { tenant: Some("other".into()), ..any() }, ""),
+        (EventFilter { categories: [EventCategory::Lane].into(), ..any() }, "lane_state_changed"),
+        (EventFilter { lanes: ["bulk".into()].into(), ..any() }, "created c"),
+        (EventFilter { kinds: ["fax".into()].into(), ..any() }, "created b"),
+        (EventFilter { labels: labels("eu"), ..any() }, "created a, created c"),
+        (EventFilter { labels: labels("eu"), lanes: ["mail".into()].into(), ..any() }, "created a"),
+        (EventFilter { tenant: Some("other".into()), ..any() }, ""),
     ] {
         let mut log = engine.subscribe_with(filter.clone(), None).await.unwrap();
         let events = log.read().await.unwrap();
@@ -63,7 +63,7 @@ async fn a_filter_still_works_when_the_task_is_deleted() {
     engine.submit(complete(&engine, "a", 1).await).await.unwrap();
     clock.advance_ms(1);
     engine.sweep().await.unwrap();
-    let filter = Filter { labels: labels("eu"), ..Filter::default() };
+    let filter = EventFilter { labels: labels("eu"), ..EventFilter::default() };
     let mut log = engine.subscribe_with(filter, None).await.unwrap();
     let events = log.read().await.unwrap();
     assert_eq!(seen(&events), ["created a", "claimed a", "completed a", "deleted a"]);
@@ -72,7 +72,7 @@ async fn a_filter_still_works_when_the_task_is_deleted() {
 #[tokio::test]
 async fn a_rare_event_is_found_behind_many_others() {
     let Stage { engine, .. } = Stage::new().await;
-    let filter = Filter { lanes: ["rare".into()].into(), ..Filter::default() };
+    let filter = EventFilter { lanes: ["rare".into()].into(), ..EventFilter::default() };
     let mut log = engine.subscribe_with(filter, None).await.unwrap();
     let waiting = tokio::spawn(async move { (log.next().await.unwrap(), log) });
     for n in 0..1_200 {
@@ -90,7 +90,7 @@ async fn a_durable_subscription_continues_from_its_cursor() {
     for id in ["a", "b", "c"] {
         engine.submit(create(id)).await.unwrap();
     }
-    let mut log = engine.subscribe_durable("mailer", Filter::default()).await.unwrap();
+    let mut log = engine.subscribe_durable("mailer", EventFilter::default()).await.unwrap();
     let first = log.read().await.unwrap();
     assert_eq!(seen(&first), ["created a", "created b", "created c"]);
     let incarnation = log.cursor().incarnation.clone();
@@ -100,14 +100,14 @@ async fn a_durable_subscription_continues_from_its_cursor() {
     drop(log);
     // A later subscription on another engine: unacknowledged events are redelivered.
     let other = Engine::with_store(memory.another(), quiet()).await.unwrap();
-    let mut log = other.subscribe_durable("mailer", Filter::default()).await.unwrap();
+    let mut log = other.subscribe_durable("mailer", EventFilter::default()).await.unwrap();
     assert_eq!(seen(&log.read().await.unwrap()), ["created c"]);
     assert_eq!(log.ack_all().await.unwrap(), at(3));
     let stored = engine.subscription_cursor(&Tenant::default(), "mailer").await.unwrap().unwrap();
     assert_eq!(stored.cursor, at(3));
     // Acknowledgements write no events, so reading the log does not grow it.
     assert!(log.read().await.unwrap().is_empty());
-    let mut fresh = engine.subscribe_durable("auditor", Filter::default()).await.unwrap();
+    let mut fresh = engine.subscribe_durable("auditor", EventFilter::default()).await.unwrap();
     assert_eq!(fresh.read().await.unwrap().len(), 3);
     fresh.ack_all().await.unwrap();
     let stored = engine.subscription_cursors(&Tenant::default(), None, 10).await.unwrap();
@@ -115,7 +115,7 @@ async fn a_durable_subscription_continues_from_its_cursor() {
     assert_eq!(names, ["auditor", "mailer"]);
     assert!(engine.delete_subscription(&Tenant::default(), "mailer").await.unwrap());
     assert!(!engine.delete_subscription(&Tenant::default(), "mailer").await.unwrap());
-    let mut again = engine.subscribe_durable("mailer", Filter::default()).await.unwrap();
+    let mut again = engine.subscribe_durable("mailer", EventFilter::default()).await.unwrap();
     assert_eq!(again.read().await.unwrap().len(), 3);
 }
 
@@ -123,7 +123,7 @@ async fn a_durable_subscription_continues_from_its_cursor() {
 #[tokio::test]
 async fn a_durable_subscription_advances_past_filtered_out_events() {
     let Stage { engine, .. } = Stage::new().await;
-    let rare = || Filter { lanes: ["rare".into()].into(), ..Filter::default() };
+    let rare = || EventFilter { lanes: ["rare".into()].into(), ..EventFilter::default() };
     let place = async |engine: &Engine| {
         let stored = engine.subscription_cursor(&Tenant::default(), "mailer").await.unwrap();
         stored.map_or(0, |stored| stored.cursor.seq)
@@ -153,7 +153,7 @@ async fn a_durable_subscription_advances_past_filtered_out_events() {
 async fn a_durable_subscription_belongs_to_its_tenant() {
     let Stage { engine, .. } = Stage::new().await;
     engine.submit(create("a")).await.unwrap();
-    let of = |tenant: &str| Filter { tenant: Some(tenant.into()), ..Filter::default() };
+    let of = |tenant: &str| EventFilter { tenant: Some(tenant.into()), ..EventFilter::default() };
     let mut acme = engine.subscribe_durable("mailer", of("acme")).await.unwrap();
     assert!(acme.read().await.unwrap().is_empty());
     acme.ack_all().await.unwrap();
@@ -169,14 +169,14 @@ async fn a_durable_subscription_behind_the_trimmed_log_expires() {
     let config = Config { event_retention: Duration::from_secs(60), ..quiet() };
     let Stage { engine, clock, .. } = Stage::with(config).await;
     engine.submit(create("a")).await.unwrap();
-    let mut log = engine.subscribe_durable("mailer", Filter::default()).await.unwrap();
+    let mut log = engine.subscribe_durable("mailer", EventFilter::default()).await.unwrap();
     log.read().await.unwrap();
     log.ack_all().await.unwrap();
     engine.submit(create("b")).await.unwrap();
     clock.advance_ms(60_001);
     engine.submit(create("c")).await.unwrap();
     assert_eq!(engine.trim_log().await.unwrap(), 2);
-    let mut log = engine.subscribe_durable("mailer", Filter::default()).await.unwrap();
+    let mut log = engine.subscribe_durable("mailer", EventFilter::default()).await.unwrap();
     let Err(Error::CursorExpired(expired)) = log.next().await else { panic!() };
     log.seek(expired.oldest);
     assert_eq!(seen(&log.next().await.unwrap()), ["created c"]);
@@ -186,7 +186,7 @@ async fn a_durable_subscription_behind_the_trimmed_log_expires() {
 #[tokio::test]
 async fn an_event_stream_ends_with_a_cursor_to_continue_from() {
     let Stage { engine, memory, .. } = Stage::new().await;
-    let filter = Filter { categories: [EventCategory::Task].into(), ..Filter::default() };
+    let filter = EventFilter { categories: [EventCategory::Task].into(), ..EventFilter::default() };
     let mut events = engine.subscribe_with(filter.clone(), None).await.unwrap().into_stream();
     engine.submit(create("a")).await.unwrap();
     claim_now(&engine).await;

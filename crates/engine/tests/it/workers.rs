@@ -16,8 +16,8 @@ fn register(id: &str, lane: &str, capability: &str) -> RegisterWorker {
         tenant: Tenant::default(),
         id: id.into(),
         lanes: [lane.into()].into(),
-        offer: WorkerCapabilities {
-            capabilities: [capability.to_owned()].into(),
+        capabilities: WorkerCapabilities {
+            names: [capability.to_owned()].into(),
             ..WorkerCapabilities::default()
         },
         heartbeat_interval_ms: 1_000,
@@ -35,8 +35,8 @@ async fn a_granted_task_goes_only_to_its_worker_with_its_payload() {
     let why = engine.why(&key("t")).await.unwrap();
     assert!(matches!(why, Some(Why::Granted { worker, .. }) if worker.as_str() == "v"));
     assert!(claim_now(&engine).await.is_empty());
-    let refused = engine.claim_granted(ClaimGranted::new("t", "w")).await;
-    assert!(matches!(refused, Err(Error::Rejected(Rejection::NotGranted))), "{refused:?}");
+    let rejected = engine.claim_granted(ClaimGranted::new("t", "w")).await;
+    assert!(matches!(rejected, Err(Error::Rejected(Rejection::NotGranted))), "{rejected:?}");
     let claimed = engine.claim_granted(ClaimGranted::new("t", "v")).await.unwrap();
     assert_eq!(claimed.input, Input::Inline(payload));
     engine.submit(Complete { fence: claimed.task.fence(), result: None }).await.unwrap();

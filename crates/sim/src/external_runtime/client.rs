@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use windlass_core::command::{
-    AbandonTurn, Claim, CommitTurn, Complete, DropActivity, IfAbsent, MailboxLimit, NewMessage,
-    NewTask, NewWorkflow, OnReject, Release, ReleaseSession, Renew, RenewSessions, RuntimeMetadata,
-    SendMessages, Start, TurnEnd, WorkflowCommand,
+    AbandonTurn, Claim, CommitTurn, Complete, Delay, DropActivity, IfAbsent, MailboxLimit,
+    NewMessage, NewTask, NewWorkflow, OnReject, Release, ReleaseSession, Renew, RenewSessions,
+    RuntimeMetadata, SendMessages, TurnEnd, WorkflowCommand,
 };
 use windlass_core::{
     Command, Lifecycle, LimitKey, Payload, RetryPolicy, SESSIONS, Task, Tenant, WorkerCapabilities,
@@ -63,9 +63,12 @@ impl Client<'_> {
                 let commands = TurnPlan { whole, works, to, next };
                 turn(&flow, commands, &self.name)?.into()
             }
-            ExternalOperation::Decline { lease, delay_ms, counts } => {
-                AbandonTurn { fence: self.held(lease, true)?.fence(), delay_ms, counts }.into()
+            ExternalOperation::Decline { lease, delay_ms, counts } => AbandonTurn {
+                fence: self.held(lease, true)?.fence(),
+                delay_ms,
+                count_delivery: counts,
             }
+            .into(),
             ExternalOperation::Release { lease } => {
                 Release { fence: self.held(lease, true)?.fence() }.into()
             }
@@ -118,9 +121,9 @@ fn message(to: u8, absent: u8, after_ms: u64, name: &str) -> NewMessage {
             IfAbsent::Start(Box::new(flow))
         }
     };
-    let visible = if after_ms == 0 { Start::Now } else { Start::After { ms: after_ms } };
+    let delay = if after_ms == 0 { Delay::None } else { Delay::For { ms: after_ms } };
     let limit = MailboxLimit::Extended;
-    NewMessage { visible, if_absent, limit, ..NewMessage::new(pick(&FLOWS, to), name, SENDER) }
+    NewMessage { delay, if_absent, limit, ..NewMessage::new(pick(&FLOWS, to), name, SENDER) }
 }
 
 pub(super) fn receive(worker: &str, limit: u32, lease_ms: u64) -> Claim {
@@ -129,7 +132,7 @@ pub(super) fn receive(worker: &str, limit: u32, lease_ms: u64) -> Claim {
         lanes: vec![TURNS.into()],
         limit,
         lease_ms,
-        receives: true,
+        deliver_messages: true,
         ..Claim::new(worker)
     }
 }
@@ -142,7 +145,7 @@ pub(super) fn work(worker: &str, limit: u32, lease_ms: u64, lock_ms: u64) -> Cla
         limit,
         lease_ms,
         session_idle_ms: lock_ms,
-        offer: WorkerCapabilities { capabilities, ..WorkerCapabilities::default() },
+        capabilities: WorkerCapabilities { names: capabilities, ..WorkerCapabilities::default() },
         ..Claim::new(worker)
     }
 }
@@ -179,14 +182,14 @@ pub(super) fn turn(flow: &Task, plan: TurnPlan, name: &str) -> Option<CommitTurn
         fence: flow.fence(),
         turn: if plan.next { 0 } else { workflow.turns },
         row: Some(Payload::json(format!("\"{name}\""))),
-        taken: consumed.copied().collect(),
+        consumed: consumed.copied().collect(),
         commands: works.chain(sent).collect(),
         next_step: steps.end,
-        then: TurnEnd::Yield,
+        end: TurnEnd::Yield,
         sticky_ms: None,
         eager: None,
         metadata: Some(Box::new(RuntimeMetadata {
-            execution: flow.generation + u32::from(plan.next),
+            execution: flow.execution + u32::from(plan.next),
             first_step: (!steps.is_empty()).then_some(steps.start),
             text: name.to_owned(),
             version: None,

@@ -304,7 +304,7 @@ impl Model {
         });
         let Some(epoch) = ends.map(|hold| hold.epoch) else { return };
         let lost = match change {
-            Change::LeaseExpired { .. } => true,
+            Change::LeaseLost { .. } => true,
             Change::Failed { class, .. } => *class == FailureClass::Crash,
             _ => false,
         };
@@ -386,7 +386,7 @@ impl Model {
         self.concurrency.set.get(scope).is_some_and(|track| track.was(submission.seq, set))
     }
 
-    pub(super) fn may_refuse_quota(
+    pub(super) fn may_reject_quota(
         &self,
         submission: &Submission<'_>,
         set: &SetQuota,

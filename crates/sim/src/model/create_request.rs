@@ -57,7 +57,7 @@ impl Model {
             return Ok(());
         }
         let (tenant, slot) = (Tenant::default(), Slot::INPUT);
-        let key = PayloadKey { tenant, task: id.clone(), generation: 0, slot };
+        let key = PayloadKey { tenant, task: id.clone(), execution: 0, slot };
         let found = ready(memory.payloads(&[key])).expect("memory does not fail");
         let found = found.into_iter().flatten().next().map(|payload| payload.bytes.to_vec());
         let spec = self.spec(id);
@@ -143,8 +143,10 @@ impl Model {
         new: &NewTask,
     ) -> impl Iterator<Item = &KeySeen> {
         let at = submission.at;
-        let key =
-            new.idempotency.as_ref().and_then(|operation| self.keys.get(operation.key.reveal()));
+        let key = new
+            .idempotency
+            .as_ref()
+            .and_then(|operation| self.keys.get(operation.key.expose_secret()));
         key.into_iter().flatten().filter(move |seen| at < seen.expires_at)
     }
 
@@ -182,7 +184,7 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn may_refuse_create(
+    pub(super) fn may_reject_create(
         &self,
         submission: &Submission<'_>,
         create: &Create,

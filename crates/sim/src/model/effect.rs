@@ -98,7 +98,9 @@ fn call_of(row: &RowKey) -> Option<CallName> {
 fn call_by(caller: &EffectOwner, name: &str) -> CallName {
     let parent = match caller {
         EffectOwner::Task(fence) => Parent::Task(fence.task.id.clone()),
-        EffectOwner::Request { request, .. } => Parent::Request(request.key.reveal().to_owned()),
+        EffectOwner::Request { request, .. } => {
+            Parent::Request(request.key.expose_secret().to_owned())
+        }
     };
     (parent, name.to_owned())
 }
@@ -138,7 +140,7 @@ impl Model {
         };
         let was = self.effect_facts(&call).cloned();
         let is = one::<Effect>(memory, row.clone());
-        let same = |was: &EffectFacts, is: &Effect| was.id == is.request_id.reveal();
+        let same = |was: &EffectFacts, is: &Effect| was.id == is.request_id.expose_secret();
         let is = match (&was, is) {
             (_, None) => None,
             (Some(was), Some(is)) if same(was, &is) => {
@@ -192,13 +194,15 @@ impl Model {
                 let stage = self.stage(key).cloned();
                 if let Some(stage) = &stage {
                     let keep = stage.tombstone_until();
-                    self.effects.keep_until.insert(effect.request_id.reveal().to_owned(), keep);
+                    self.effects
+                        .keep_until
+                        .insert(effect.request_id.expose_secret().to_owned(), keep);
                 }
                 stage.map(|stage| Right::Until(stage.until()))
             }
         };
         EffectFacts {
-            id: effect.request_id.reveal().to_owned(),
+            id: effect.request_id.expose_secret().to_owned(),
             fingerprint: effect.fingerprint,
             answered: effect.result.is_some(),
             right,
@@ -279,7 +283,7 @@ impl Model {
                 self.tasks[&fence.task.id].was(submission.seq, held)
             }
             EffectOwner::Request { request, owner } => {
-                self.held_request(request.key.reveal(), owner, submission.moment)
+                self.held_request(request.key.expose_secret(), owner, submission.moment)
             }
         }
     }
@@ -293,32 +297,32 @@ impl Model {
         let judged = match (submission.command, outcome) {
             (
                 Command::ClaimEffect(claim),
-                Outcome::EffectClaimed { request_id, existed, answer },
+                Outcome::EffectClaimed { request_id, existed, result },
             ) => {
-                let ClaimEffect { caller, name, fingerprint, .. } = claim;
+                let ClaimEffect { owner, name, fingerprint, .. } = claim;
                 let own = |is: &EffectFacts| {
-                    is.id == request_id.reveal()
+                    is.id == request_id.expose_secret()
                         && is.fingerprint == *fingerprint
-                        && (is.answered || answer.is_none())
+                        && (is.answered || result.is_none())
                 };
-                let call = call_by(caller, name);
+                let call = call_by(owner, name);
                 let there =
                     self.effect_facts_since(&call, submission.moment).iter().flatten().any(own);
-                let fresh = *existed || *request_id == claim.request_id && answer.is_none();
-                let there = there || self.claimed_unrecorded(submission, caller, &call, request_id);
-                there && fresh && self.held_call(submission, caller)
+                let fresh = *existed || *request_id == claim.request_id && result.is_none();
+                let there = there || self.claimed_unrecorded(submission, owner, &call, request_id);
+                there && fresh && self.held_call(submission, owner)
             }
             (Command::SettleEffect(settle), Outcome::EffectSettled) => {
-                let SettleEffect { caller, name, answer, .. } = settle;
-                let call = call_by(caller, name);
+                let SettleEffect { owner, name, result, .. } = settle;
+                let call = call_by(owner, name);
                 let there = self.effect_facts_since(&call, submission.moment);
                 let there = there.iter().flatten().find(|is| is.answered);
                 let same = there.is_some_and(|is| {
                     let says = self.effects.settled.entry(is.id.clone());
-                    *says.or_insert_with(|| answer.bytes.to_vec()) == answer.bytes.to_vec()
+                    *says.or_insert_with(|| result.bytes.to_vec()) == result.bytes.to_vec()
                 });
                 let same = same || self.was_unrecorded(submission, &call, SETTLED);
-                same && self.held_call(submission, caller)
+                same && self.held_call(submission, owner)
             }
             _ => return None,
         };
@@ -349,26 +353,26 @@ impl Model {
         let found = self.was_unrecorded(submission, call, CLAIMED);
         if found {
             let right = Right::Epoch(fence.epoch);
-            self.effects.claimed_unrecorded.entry(id.reveal().to_owned()).or_insert(right);
+            self.effects.claimed_unrecorded.entry(id.expose_secret().to_owned()).or_insert(right);
         }
         found
     }
 
     /// Whether a command about an effect may be rejected with this reason; none for other
     /// commands, or if only the task can be the reason.
-    pub(super) fn may_refuse_call(
+    pub(super) fn may_reject_call(
         &self,
         submission: &Submission<'_>,
         rejection: &Rejection,
     ) -> Option<bool> {
-        let (caller, name) = match submission.command {
-            Command::ClaimEffect(claim) => (&claim.caller, &claim.name),
-            Command::SettleEffect(settle) => (&settle.caller, &settle.name),
+        let (owner, name) = match submission.command {
+            Command::ClaimEffect(claim) => (&claim.owner, &claim.name),
+            Command::SettleEffect(settle) => (&settle.owner, &settle.name),
             _ => return None,
         };
-        let call = call_by(caller, name);
+        let call = call_by(owner, name);
         let effects = self.effect_facts_since(&call, submission.moment);
-        match (rejection, caller) {
+        match (rejection, owner) {
             (Rejection::Conflict, _) => Some(match submission.command {
                 Command::ClaimEffect(claim) => {
                     let other = |is: &EffectFacts| is.fingerprint != claim.fingerprint;
@@ -384,7 +388,7 @@ impl Model {
             }
             (Rejection::RequestLost, EffectOwner::Request { request, owner }) => {
                 let (key, responder) =
-                    (request.key.reveal(), super::Responder::Owner(owner.clone()));
+                    (request.key.expose_secret(), super::Responder::Owner(owner.clone()));
                 let answered = |is: &super::idempotent_request::Stage| !is.is_open();
                 let late = self.stage(key).is_some_and(answered);
                 Some(late || self.may_be_released(key, submission.moment, &responder))

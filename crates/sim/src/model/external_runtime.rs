@@ -119,7 +119,7 @@ impl Changed {
 
     /// Whether a turn of the commit consumed this message.
     pub(super) fn consumes(&self, task: &TaskId, seq: u64) -> bool {
-        self.turns.iter().any(|turn| turn.fence.task.id == *task && turn.taken.contains(&seq))
+        self.turns.iter().any(|turn| turn.fence.task.id == *task && turn.consumed.contains(&seq))
     }
 }
 
@@ -199,7 +199,7 @@ impl ExternalRuntime {
     ) -> Result<(), Breach> {
         let judged = match answer {
             Ok(outcome) => self.accepted(command, outcome),
-            Err(Error::Rejected(rejection)) => self.refused(command, rejection),
+            Err(Error::Rejected(rejection)) => self.rejected(command, rejection),
             Err(Error::Bug { command }) => breach(Kind::Engine, format!("a bug in {command}")),
             Err(_) => Ok(()),
         };
@@ -242,14 +242,14 @@ impl ExternalRuntime {
     }
 
     /// Checks a rejection: a send is rejected only if its target may be absent.
-    fn refused(&self, command: &Command, rejection: &Rejection) -> Result<(), Breach> {
+    fn rejected(&self, command: &Command, rejection: &Rejection) -> Result<(), Breach> {
         match command {
             Command::SendMessages(send) => send
                 .messages
                 .iter()
-                .try_for_each(|message| self.mailboxes.refused(message, rejection)),
+                .try_for_each(|message| self.mailboxes.rejected(message, rejection)),
             Command::Claim(_) | Command::RenewSessions(_) | Command::ReleaseSession(_) => {
-                breach(Kind::UnjustRefusal, "the command had no fault")
+                breach(Kind::UnjustRejection, "the command had no fault")
             }
             _ => Ok(()),
         }
@@ -292,7 +292,7 @@ impl ExternalRuntime {
     ) -> Result<Option<CommitTurn>, Breach> {
         let rows = |task: &Task| {
             let turns = task.workflow.as_ref().map(|workflow| workflow.turns);
-            (task.generation, turns.unwrap_or(0))
+            (task.execution, turns.unwrap_or(0))
         };
         let Some(after) = pair.1.as_deref() else { return Ok(None) };
         let (was, is) = (pair.0.as_deref().map_or((0, 0), rows), rows(after));
@@ -319,7 +319,7 @@ impl ExternalRuntime {
     /// Checks that a turn was committed whole: messages consumed, activities and messages added.
     fn check_whole(&self, turn: &CommitTurn, changed: &Changed) -> Result<(), Breach> {
         let id = &turn.fence.task.id;
-        if let Some(seq) = turn.taken.iter().find(|seq| !changed.is_gone(id, **seq)) {
+        if let Some(seq) = turn.consumed.iter().find(|seq| !changed.is_gone(id, **seq)) {
             return breach(Kind::Message, format!("{id} consumed {seq}, which still exists"));
         }
         let is_made = |id: &TaskId| matches!(changed.tasks.get(id), Some((None, Some(_))));

@@ -62,14 +62,14 @@ impl Mailboxes {
         Ok(())
     }
 
-    pub(super) fn refused(
+    pub(super) fn rejected(
         &self,
         message: &NewMessage,
         rejection: &Rejection,
     ) -> Result<(), Breach> {
         match (rejection, &message.if_absent) {
             (Rejection::TaskNotFound, IfAbsent::Reject) => Ok(()),
-            _ => breach(Kind::UnjustRefusal, "the message could be sent"),
+            _ => breach(Kind::UnjustRejection, "the message could be sent"),
         }
     }
 
@@ -208,7 +208,7 @@ impl ExternalRuntime {
             ways.insert(match command {
                 Command::AbandonTurn(decline) => {
                     let later = changed.now.plus_ms(decline.delay_ms);
-                    (u32::from(decline.counts), (decline.delay_ms > 0).then_some(later))
+                    (u32::from(decline.count_delivery), (decline.delay_ms > 0).then_some(later))
                 }
                 Command::Release(_) => (0, None),
                 _ => (1, None),

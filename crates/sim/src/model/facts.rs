@@ -11,7 +11,7 @@ pub(crate) struct Facts {
     pub(crate) kind: Option<Kind>,
     /// Which request created it; none before a record has shown it.
     pub(crate) variant: Option<u8>,
-    pub(crate) generation: u32,
+    pub(crate) execution: u32,
     /// The epoch of its last claim; none before the first.
     pub(crate) epoch: Option<u64>,
     pub(crate) attempts: u32,
@@ -125,7 +125,7 @@ impl Facts {
             state: State::Absent,
             kind: None,
             variant: None,
-            generation: 0,
+            execution: 0,
             epoch: None,
             attempts: 0,
             lost_leases: 0,

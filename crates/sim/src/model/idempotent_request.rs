@@ -308,7 +308,7 @@ impl Model {
         since: Since,
         text: &str,
     ) -> Result<(), Breach> {
-        let (key, owner) = (admit.request.key.reveal(), Some(admit.owner.as_str()));
+        let (key, owner) = (admit.request.key.expose_secret(), Some(admit.owner.as_str()));
         let (fingerprint, Since { moment, at, .. }) = (admit.fingerprint, since);
         self.check_response(&AdmitRequest { key, fingerprint, owner, moment, at }, text)
     }
@@ -320,7 +320,7 @@ impl Model {
     }
 
     /// Whether the call may be rejected with this reason.
-    pub(crate) fn may_refuse_admit(
+    pub(crate) fn may_reject_admit(
         &mut self,
         request: &AdmitRequest<'_>,
         rejection: &Rejection,
@@ -398,7 +398,7 @@ impl Model {
                         && stage.fingerprint == admit.fingerprint
                 };
                 let (key, responder) =
-                    (admit.request.key.reveal(), Responder::Owner(admit.owner.clone()));
+                    (admit.request.key.expose_secret(), Responder::Owner(admit.owner.clone()));
                 self.requests.released.contains(&(key.to_owned(), responder))
                     || self.stages(key, submission.moment).iter().flatten().any(own)
             }
@@ -408,11 +408,12 @@ impl Model {
                         && stage.fingerprint == admit.fingerprint
                         && submission.at < stage.replay_until()
                 };
-                self.stages(admit.request.key.reveal(), submission.moment).iter().flatten().any(own)
+                let key = admit.request.key.expose_secret();
+                self.stages(key, submission.moment).iter().flatten().any(own)
             }
             (Command::CompleteRequest(complete), Outcome::RequestCompleted(_)) => {
-                let key = complete.request.key.reveal();
-                let text = String::from_utf8_lossy(&complete.answer.bytes).into_owned();
+                let key = complete.request.key.expose_secret();
+                let text = String::from_utf8_lossy(&complete.response.bytes).into_owned();
                 let own = self.stages(key, submission.moment).into_iter().flatten();
                 let own = own.filter(|stage| stage.owner == complete.owner);
                 let mut lives = own.map(|stage| (key.to_owned(), stage.owner, stage.accepted_at));
@@ -425,7 +426,7 @@ impl Model {
                 })
             }
             (Command::ReleaseRequest(release), Outcome::RequestReleased) => {
-                let key = release.request.key.reveal();
+                let key = release.request.key.expose_secret();
                 let other = |stage: &Option<Stage>| {
                     stage.as_ref().is_none_or(|stage| stage.owner != release.owner)
                 };
@@ -440,24 +441,22 @@ impl Model {
     }
 
     /// Whether a request command may be rejected with this reason; none for other commands.
-    pub(super) fn may_refuse_request(
+    pub(super) fn may_reject_request(
         &mut self,
         submission: &Submission<'_>,
         rejection: &Rejection,
     ) -> Option<bool> {
         Some(match submission.command {
             Command::Admit(admit) => {
-                let (key, owner) = (admit.request.key.reveal(), Some(admit.owner.as_str()));
+                let (key, owner) = (admit.request.key.expose_secret(), Some(admit.owner.as_str()));
                 let (fingerprint, moment, at) =
                     (admit.fingerprint, submission.moment, submission.at);
-                self.may_refuse_admit(
-                    &AdmitRequest { key, fingerprint, owner, moment, at },
-                    rejection,
-                )
+                let request = AdmitRequest { key, fingerprint, owner, moment, at };
+                self.may_reject_admit(&request, rejection)
             }
             Command::CompleteRequest(complete) => {
-                let key = complete.request.key.reveal();
-                let text = String::from_utf8_lossy(&complete.answer.bytes);
+                let key = complete.request.key.expose_secret();
+                let text = String::from_utf8_lossy(&complete.response.bytes);
                 let stages = self.stages(key, submission.moment);
                 let mut own = stages.iter().flatten().filter(|stage| stage.owner == complete.owner);
                 match rejection {
@@ -478,7 +477,7 @@ impl Model {
                 }
             }
             Command::ReleaseRequest(release) => {
-                let stages = self.stages(release.request.key.reveal(), submission.moment);
+                let stages = self.stages(release.request.key.expose_secret(), submission.moment);
                 let mut own = stages.iter().flatten().filter(|stage| stage.owner == release.owner);
                 *rejection == Rejection::AlreadySettled && own.any(|stage| !stage.is_open())
             }

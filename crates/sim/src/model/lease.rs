@@ -31,7 +31,7 @@ impl Model {
             return breach(Kind::StrangeClaim, format!("{worker} did not claim"));
         };
         if !claim.lanes.contains(at.lane) || !serves(claim, spec) || claim.begin && !begins {
-            let what = format!("{worker} claimed {:?} {:?}", claim.lanes, claim.offer);
+            let what = format!("{worker} claimed {:?} {:?}", claim.lanes, claim.capabilities);
             return breach(Kind::StrangeClaim, what);
         }
         Ok(claim)
@@ -186,8 +186,8 @@ impl Model {
 /// Whether a claim may lease such a task.
 fn serves(claim: &Claim, spec: &TaskSpec) -> bool {
     let of_session = matches!(spec.limit_key, Some(LimitKey::Session(_)));
-    (!spec.special || claim.offer.capabilities.contains(CAPABILITY))
-        && (!of_session || claim.offer.accepts_sessions())
+    (!spec.special || claim.capabilities.names.contains(CAPABILITY))
+        && (!of_session || claim.capabilities.accepts_sessions())
 }
 
 /// The queue order of a ready task.

@@ -59,7 +59,7 @@ fn limiter_in(row: &RowKey) -> String {
 impl Model {
     pub(super) fn spend_submitted(&mut self, spend: &Spend) {
         for Charge { limiter, units, .. } in &spend.charges {
-            let key = spend.key.reveal().to_owned();
+            let key = spend.key.expose_secret().to_owned();
             self.limiters.wanted.insert((limiter.clone(), key, *units));
         }
     }
@@ -211,7 +211,7 @@ impl Model {
         outcome: &Outcome,
     ) -> Option<Result<(), Breach>> {
         let Command::Spend(spend) = submission.command else { return None };
-        let key = spend.key.reveal();
+        let key = spend.key.expose_secret();
         let paid = |charge: &Charge| {
             let paid = self.paid_since(submission, &charge.limiter, key);
             paid.into_iter().flatten().any(|(units, _)| units == charge.units)
@@ -220,13 +220,13 @@ impl Model {
         Some(if all { Ok(()) } else { breach(Kind::Limiter, "the charges were not made") })
     }
 
-    pub(super) fn may_refuse_spend(
+    pub(super) fn may_reject_spend(
         &self,
         submission: &Submission<'_>,
         rejection: &Rejection,
     ) -> Option<bool> {
         let Command::Spend(spend) = submission.command else { return None };
-        let key = spend.key.reveal();
+        let key = spend.key.expose_secret();
         Some(spend.charges.iter().any(|Charge { limiter, units, rate }| {
             let paid = self.paid_since(submission, limiter, key);
             match rejection {

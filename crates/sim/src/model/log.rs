@@ -143,7 +143,7 @@ impl Model {
                 if lease != *epoch {
                     return breach(Kind::IllegalMove, format!("the lease is {lease}"));
                 }
-                self.unread.push(((at.id.clone(), lease), facts.generation));
+                self.unread.push(((at.id.clone(), lease), facts.execution));
                 self.settled(at, facts, lease, None, Settled::Completed);
                 facts.state = State::Ended(PublicState::Completed);
                 Ok(())
@@ -200,7 +200,7 @@ impl Model {
                 }
                 _ => return breach(Kind::IllegalMove, "it was not delayed until this time"),
             },
-            Change::LeaseExpired { epoch, lost_leases, cause } => {
+            Change::LeaseLost { epoch, lost_leases, cause } => {
                 self.lease_lost(at, facts, *epoch, *cause)?;
                 let spent = facts.attempts >= max_attempts(spec)
                     || facts.lost_leases > spec.max_lost_leases;
@@ -215,8 +215,8 @@ impl Model {
                 facts.state = State::Ended(PublicState::Expired);
             }
             Change::PriorityChanged { priority } => facts.priority = *priority,
-            Change::Replayed { generation } => {
-                replayed(at, facts, *generation, spec)?;
+            Change::Replayed { execution } => {
+                replayed(at, facts, *execution, spec)?;
                 self.joins_again(facts);
             }
             Change::Deleted => {
@@ -368,12 +368,12 @@ impl Model {
 
     /// Reads the results that the last commit stored, if they still exist.
     pub(super) fn read_results(&mut self, memory: &MemoryStore) -> Result<(), Breach> {
-        for (fenced, generation) in std::mem::take(&mut self.unread) {
+        for (fenced, execution) in std::mem::take(&mut self.unread) {
             let facts = self.facts(&fenced.0);
-            if !facts.exists() || facts.epoch != Some(fenced.1) || facts.generation != generation {
+            if !facts.exists() || facts.epoch != Some(fenced.1) || facts.execution != execution {
                 continue;
             }
-            let result = result_of(memory, &fenced, generation);
+            let result = result_of(memory, &fenced, execution);
             let given = self.results.get(&fenced).is_some_and(|results| results.contains(&result));
             if !given {
                 return breach(Kind::StrangeResult, format!("{fenced:?} has {result:?}"));
@@ -385,10 +385,10 @@ impl Model {
     }
 }
 
-/// The stored result of a generation of a task.
-pub(super) fn result_of(memory: &MemoryStore, fenced: &Fenced, generation: u32) -> Option<Vec<u8>> {
+/// The stored result of an execution of a task.
+pub(super) fn result_of(memory: &MemoryStore, fenced: &Fenced, execution: u32) -> Option<Vec<u8>> {
     let tenant = Tenant::default();
-    let key = PayloadKey { tenant, task: fenced.0.clone(), generation, slot: Slot::RESULT };
+    let key = PayloadKey { tenant, task: fenced.0.clone(), execution, slot: Slot::RESULT };
     let found = ready(memory.payloads(&[key])).expect("memory does not fail");
     found.into_iter().flatten().next().map(|payload| payload.bytes.to_vec())
 }
@@ -427,14 +427,14 @@ pub(super) fn return_to_queue(facts: &mut Facts, hold: &Hold, at: &Step<'_>) {
 fn replayed(
     at: &Step<'_>,
     facts: &mut Facts,
-    generation: u32,
+    execution: u32,
     spec: &TaskSpec,
 ) -> Result<(), Breach> {
-    let spent = generation > spec.max_replays;
-    if !facts.ended() || generation != facts.generation + 1 || spent {
-        return breach(Kind::IllegalMove, format!("replayed as {generation}"));
+    let spent = execution > spec.max_replays;
+    if !facts.ended() || execution != facts.execution + 1 || spent {
+        return breach(Kind::IllegalMove, format!("replayed as {execution}"));
     }
-    facts.generation = generation;
+    facts.execution = execution;
     (facts.attempts, facts.lost_leases) = (0, 0);
     facts.deadline = spec.deadline_ms.map(|ms| at.at.plus_ms(ms));
     facts.state = State::waiting(at.at);

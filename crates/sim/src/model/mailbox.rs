@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_core::command::{SendMessages, Start, Suspend};
+use windlass_core::command::{Delay, SendMessages, Suspend};
 use windlass_core::{
     Keyring, Mailbox, Message, RowKey, TaskId, Tenant, Timestamp, Value, Waitpoint, WaitpointId,
     WaitpointState,
@@ -94,7 +94,7 @@ impl Mailboxes {
     pub(super) fn sends(&mut self, send: &SendMessages) {
         for message in &send.messages {
             let sort = (message.task.clone(), message.name.clone(), message.source.clone());
-            let Start::After { ms } = message.visible else { continue };
+            let Delay::For { ms } = message.delay else { continue };
             self.delays_ms.entry(sort).or_default().insert(ms);
         }
     }
@@ -323,7 +323,7 @@ impl Model {
         let Some(ring) = one::<Keyring>(memory, key.clone()) else { return };
         self.mailboxes.seeded.get_or_insert(self.last_seq);
         for key in &ring.keys {
-            self.mailboxes.ring.insert(key.id.clone(), key.ends_at);
+            self.mailboxes.ring.insert(key.id.clone(), key.expires_at);
         }
     }
 }

@@ -59,17 +59,17 @@ impl Model {
                 self.result_submitted(fenced(&complete.fence), bytes);
             }
             Command::Admit(admit) => {
-                let (key, owner) = (admit.request.key.reveal(), Some(admit.owner.as_str()));
+                let (key, owner) = (admit.request.key.expose_secret(), Some(admit.owner.as_str()));
                 self.admission_requested(key, owner, admit.fingerprint);
             }
             Command::CompleteRequest(complete) => {
-                let text = String::from_utf8_lossy(&complete.answer.bytes);
+                let text = String::from_utf8_lossy(&complete.response.bytes);
                 let responder = Responder::Owner(complete.owner.clone());
-                self.response_submitted(complete.request.key.reveal(), responder, &text);
+                self.response_submitted(complete.request.key.expose_secret(), responder, &text);
             }
             Command::ReleaseRequest(release) => {
                 let responder = Responder::Owner(release.owner.clone());
-                self.release_submitted(release.request.key.reveal(), Some(responder));
+                self.release_submitted(release.request.key.expose_secret(), Some(responder));
             }
             Command::Spend(spend) => self.spend_submitted(spend),
             _ => self.wait_submitted(command),
@@ -96,7 +96,7 @@ impl Model {
     ) -> Result<(), Breach> {
         let judged = match answer {
             Ok(outcome) => self.accepted(submission, outcome),
-            Err(Error::Rejected(rejection)) => self.refused(submission, rejection),
+            Err(Error::Rejected(rejection)) => self.rejected(submission, rejection),
             Err(Error::Bug { command }) => breach(Kind::Engine, format!("a bug in {command}")),
             Err(_) => Ok(()),
         };
@@ -152,9 +152,9 @@ impl Model {
                 let seen = self.renewals.get(&(fenced.clone(), *expires_at)).copied();
                 self.in_effect(submission, &fenced, seen.filter(|seq| *seq > submission.seq))
             }
-            (Command::Begin(begin), Outcome::Begun(run)) => {
+            (Command::Begin(begin), Outcome::Begun(attempt)) => {
                 let fenced = (begin.fence.task.id.clone(), begin.fence.epoch);
-                let seen = self.begun.get(&fenced).filter(|attempt| **attempt == run.attempt);
+                let seen = self.begun.get(&fenced).filter(|begun| **begun == attempt.number);
                 self.in_effect(submission, &fenced, seen.map(|_| 0))
             }
             (Command::ReportProgress(report), Outcome::ProgressReported) => {
@@ -263,10 +263,10 @@ impl Model {
             (Command::ChangePriority(change), Outcome::PriorityChanged) => self.tasks
                 [&change.task.id]
                 .was(submission.seq, |facts| facts.priority == change.priority),
-            (Command::Replay(replay), Outcome::Replayed { generation }) => {
-                *generation == replay.generation + 1
+            (Command::Replay(replay), Outcome::Replayed { execution }) => {
+                *execution == replay.execution + 1
                     && self.tasks[&replay.task.id]
-                        .was(submission.seq, |facts| facts.generation == *generation)
+                        .was(submission.seq, |facts| facts.execution == *execution)
             }
             (Command::DeleteTask(delete), Outcome::TaskDeleted) => {
                 since(&delete.task.id, "deleted")

@@ -25,7 +25,7 @@ pub(super) const SPENT: &str = "spend/";
 /// An ended task as it was when it ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Frozen {
-    generation: u32,
+    execution: u32,
     lifecycle: Lifecycle,
     results: Vec<u32>,
 }
@@ -186,9 +186,9 @@ impl Model {
             self.frozen.remove(id);
             return Ok(());
         }
-        let Task { generation, lifecycle, results, .. } = (*task).clone();
-        let frozen = Frozen { generation, lifecycle, results };
-        match self.frozen.get(id).filter(|known| known.generation == generation) {
+        let Task { execution, lifecycle, results, .. } = (*task).clone();
+        let frozen = Frozen { execution, lifecycle, results };
+        match self.frozen.get(id).filter(|known| known.execution == execution) {
             Some(known) if *known != frozen => {
                 breach(Kind::EndedChanged, format!("{id} was {known:?} and is {frozen:?}"))
             }
@@ -208,7 +208,7 @@ impl Model {
         if facts.public() != Some(windlass_core::PublicState::Completed) {
             return Ok(());
         }
-        let found = result_of(memory, &fenced, facts.generation);
+        let found = result_of(memory, &fenced, facts.execution);
         if found != *known {
             return breach(Kind::EndedChanged, format!("the result of {id}: {known:?}, {found:?}"));
         }
@@ -311,7 +311,7 @@ fn is_same_attempt(
     paused: Option<&PausedAttempt>,
     stored: Option<&SuspendedAttempt>,
 ) -> bool {
-    let stored = stored.map(|stored| (stored.attempt, stored.began_at, stored.timeout_left_ms));
+    let stored = stored.map(|stored| (stored.number, stored.began_at, stored.timeout_left_ms));
     paused.map(|paused| (facts.attempts, paused.began_at, paused.left_ms)) == stored
 }
 
@@ -332,7 +332,7 @@ fn is_at(position: &Position, stored: &Lifecycle) -> bool {
 fn agrees(facts: &Facts, task: &Task, spec: &TaskSpec) -> bool {
     let state = match (&facts.state, &task.lifecycle) {
         (State::Active(hold), Lifecycle::Active(lease)) => {
-            let run = lease.run.as_ref().map(|run| (run.began_at, run.timeout_at));
+            let run = lease.attempt.as_ref().map(|run| (run.began_at, run.timeout_at));
             hold.began_at.map(|began_at| (began_at, hold.over_at)) == run
                 && hold.resumed == lease.resumed
                 && hold.registered == lease.registered
@@ -370,7 +370,7 @@ fn agrees(facts: &Facts, task: &Task, spec: &TaskSpec) -> bool {
     };
     state
         && facts.kind.as_ref() == Some(&task.kind)
-        && facts.generation == task.generation
+        && facts.execution == task.execution
         && facts.epoch == Some(task.epoch)
         && facts.attempts == task.attempts
         && facts.lost_leases == task.lost_leases

@@ -9,25 +9,25 @@ use crate::model::state::Model;
 use crate::violation::{Breach, Kind, breach};
 
 impl Model {
-    pub(super) fn refused(
+    pub(super) fn rejected(
         &mut self,
         submission: &Submission<'_>,
         rejection: &Rejection,
     ) -> Result<(), Breach> {
         self.check_repeat(submission)?;
-        if let Some(just) = self.may_refuse_to_wait(submission, rejection) {
-            return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "this never held") };
+        if let Some(just) = self.may_reject_to_wait(submission, rejection) {
+            return if just { Ok(()) } else { breach(Kind::UnjustRejection, "this never held") };
         }
-        if let Some(just) = self.may_refuse_to_keep(submission, rejection) {
-            return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "this never held") };
+        if let Some(just) = self.may_reject_to_keep(submission, rejection) {
+            return if just { Ok(()) } else { breach(Kind::UnjustRejection, "this never held") };
         }
-        let just = self.may_refuse_request(submission, rejection);
-        let just = just.or_else(|| self.may_refuse_call(submission, rejection));
-        if let Some(just) = just.or_else(|| self.may_refuse_spend(submission, rejection)) {
-            return if just { Ok(()) } else { breach(Kind::UnjustRefusal, "this never held") };
+        let just = self.may_reject_request(submission, rejection);
+        let just = just.or_else(|| self.may_reject_call(submission, rejection));
+        if let Some(just) = just.or_else(|| self.may_reject_spend(submission, rejection)) {
+            return if just { Ok(()) } else { breach(Kind::UnjustRejection, "this never held") };
         }
         let just = match submission.command {
-            Command::Create(create) => self.may_refuse_create(submission, create, rejection),
+            Command::Create(create) => self.may_reject_create(submission, create, rejection),
             Command::SetLaneState(set) => {
                 *rejection == Rejection::LaneNotFound
                     && self.lanes[&set.lane].was(submission.seq, |lane| !lane.exists)
@@ -36,16 +36,16 @@ impl Model {
                 *rejection == Rejection::LaneNotFound
                     && self.lanes[&limit.lane].was(submission.seq, |lane| !lane.exists)
             }
-            Command::SetQuota(set) => self.may_refuse_quota(submission, set, rejection),
+            Command::SetQuota(set) => self.may_reject_quota(submission, set, rejection),
             command => match subject(command) {
                 Some((id, fence)) => {
                     let track = &self.tasks[id];
-                    track.was(submission.seq, |facts| self.may_refuse(facts, id, fence, rejection))
+                    track.was(submission.seq, |facts| self.may_reject(facts, id, fence, rejection))
                 }
                 None => false,
             },
         };
-        if just { Ok(()) } else { breach(Kind::UnjustRefusal, "this never held") }
+        if just { Ok(()) } else { breach(Kind::UnjustRejection, "this never held") }
     }
 
     /// Checks that a repeated settle gets its first answer until the next settle.
@@ -55,13 +55,16 @@ impl Model {
         let remembered = |facts: &Facts| facts.settled == Some(fenced.1);
         let remembered = self.tasks[&fenced.0].was_always(submission.seq, remembered);
         if remembered && seen.content.as_ref() == Some(&content) {
-            return breach(Kind::RepeatRefused, format!("its first outcome was {:?}", seen.answer));
+            return breach(
+                Kind::RepeatRejected,
+                format!("its first outcome was {:?}", seen.answer),
+            );
         }
         Ok(())
     }
 
     /// Whether a task in this state may be the reason.
-    pub(super) fn may_refuse(
+    pub(super) fn may_reject(
         &self,
         facts: &Facts,
         id: &TaskId,
@@ -103,12 +106,12 @@ impl Model {
                 under(unbegun.map(|hold| hold.epoch))
             }
             Rejection::ChildrenOpen { open } => facts.ended() && facts.open.len() == *open as usize,
-            Rejection::GenerationMismatch { current } => facts.generation == *current,
+            Rejection::ExecutionMismatch { current } => facts.execution == *current,
             Rejection::AttemptsExhausted { max } => {
                 facts.attempts >= *max && *max == super::retry::max_attempts(spec)
             }
             Rejection::ReplaysExhausted { max } => {
-                facts.generation >= *max && *max == spec.max_replays
+                facts.execution >= *max && *max == spec.max_replays
             }
             _ => false,
         }
@@ -134,10 +137,10 @@ fn subject(command: &Command) -> Option<(&TaskId, Option<&Fence>)> {
         Command::Release(release) => &release.fence,
         Command::CancelHeld(cancel) => &cancel.fence,
         Command::Suspend(suspend) => &suspend.fence,
-        Command::TakeMessages(take) => &take.fence,
+        Command::ConsumeMessages(take) => &take.fence,
         Command::WaitChildren(wait) => &wait.fence,
-        Command::ClaimEffect(ClaimEffect { caller: EffectOwner::Task(fence), .. })
-        | Command::SettleEffect(SettleEffect { caller: EffectOwner::Task(fence), .. }) => fence,
+        Command::ClaimEffect(ClaimEffect { owner: EffectOwner::Task(fence), .. })
+        | Command::SettleEffect(SettleEffect { owner: EffectOwner::Task(fence), .. }) => fence,
         Command::Resume(resume) => return Some((&resume.task.id, None)),
         Command::Grant(grant) => return Some((&grant.task.id, None)),
         Command::ClaimGranted(consume) => return Some((&consume.task.id, None)),

@@ -201,13 +201,13 @@ impl Model {
         &self,
         at: &Step<'_>,
         facts: &Facts,
-        then: OnTimeout,
+        action: OnTimeout,
     ) -> Result<(), Breach> {
         let State::Suspended(suspension) = &facts.state else {
             return breach(Kind::IllegalMove, "it is not suspended");
         };
         match suspension.timeout {
-            Some(timeout) if timeout.action == then && timeout.at <= at.at => {}
+            Some(timeout) if timeout.action == action && timeout.at <= at.at => {}
             other => return breach(Kind::Timeout, format!("its timeout is {other:?}")),
         }
         let counts = |message: &&MessageFacts| {
@@ -234,7 +234,7 @@ impl Model {
             let at = |ms| suspension.since.plus_ms(ms);
             let timeout = suspend.timeout;
             let timeout = timeout
-                .map(|operation| Timeout { at: at(operation.after_ms), action: operation.then });
+                .map(|operation| Timeout { at: at(operation.after_ms), action: operation.action });
             suspend.condition == stored.condition && timeout == stored.timeout
         };
         let fenced = (id.clone(), task.epoch);

@@ -33,7 +33,7 @@ impl Model {
                 requested.push(suspend.clone());
             }
             Command::Resume(resume) => drop(mailboxes.resuming.insert(resume.task.id.clone())),
-            Command::TakeMessages(take) => {
+            Command::ConsumeMessages(take) => {
                 mailboxes.consume_submitted(&fenced(&take.fence), &take.seqs);
             }
             _ => {}
@@ -53,7 +53,7 @@ impl Model {
                 }
                 send.messages.iter().zip(sent).try_for_each(|(message, sent_message)| {
                     let key = message.idempotency.as_ref();
-                    let key = key.map(|key| (key.key.reveal(), key.window_ms));
+                    let key = key.map(|key| (key.key.expose_secret(), key.window_ms));
                     let (name, source) = (&message.name[..], &message.source[..]);
                     if sent_message.task != message.task {
                         return breach(Kind::OtherAnswer, "the message has another task");
@@ -92,7 +92,7 @@ impl Model {
                     None => breach(Kind::EffectMissing, "the task was not resumed"),
                 }
             }
-            (Command::TakeMessages(take), Outcome::Taken { .. }) => {
+            (Command::ConsumeMessages(take), Outcome::Consumed { .. }) => {
                 let (id, epoch) = fenced(&take.fence);
                 let held = |facts: &Facts| facts.hold().is_some_and(|hold| hold.epoch == epoch);
                 match self.tasks[&id].was(submission.seq, held) {
@@ -100,7 +100,7 @@ impl Model {
                     false => breach(Kind::StaleAccepted, "not leased under this epoch"),
                 }
             }
-            (Command::RotateKey(rotate), Outcome::KeyRotated { .. }) => {
+            (Command::RotateSigningKey(rotate), Outcome::KeyRotated { .. }) => {
                 match self.mailboxes.ring.contains_key(&rotate.id) {
                     true => Ok(()),
                     false => breach(Kind::EffectMissing, "the key does not exist"),
@@ -161,7 +161,7 @@ impl Model {
             return breach(Kind::Waitpoint, "the token cannot be parsed");
         };
         let key = signal.idempotency.as_ref();
-        let key = key.map(|key| (key.key.reveal(), key.window_ms));
+        let key = key.map(|key| (key.key.expose_secret(), key.window_ms));
         let waitpoint = Some(parts.waitpoint);
         let wanted = Wanted { name: &signal.name, source: &signal.source, waitpoint, key };
         self.posted(submission, &wanted, sent_message)?;
@@ -207,7 +207,7 @@ impl Model {
 
     /// Whether a command about waiting may be rejected with this reason; none for other commands,
     /// or if the task can be the reason.
-    pub(super) fn may_refuse_to_wait(
+    pub(super) fn may_reject_to_wait(
         &self,
         submission: &Submission<'_>,
         rejection: &Rejection,
@@ -218,16 +218,16 @@ impl Model {
             }
             (Command::SendMessages(send), _) => Some(send.messages.iter().any(|message| {
                 let (id, track) = (&message.task, &self.tasks[&message.task]);
-                track.was(submission.seq, |facts| self.may_refuse(facts, id, None, rejection))
+                track.was(submission.seq, |facts| self.may_reject(facts, id, None, rejection))
             })),
             (Command::CompleteWaitpoint(signal), Rejection::Conflict) => {
                 Some(signal.idempotency.is_some())
             }
             (Command::CompleteWaitpoint(signal), _) => {
-                Some(self.may_refuse_signal(submission, &signal.token, rejection))
+                Some(self.may_reject_signal(submission, &signal.token, rejection))
             }
             (Command::CreateWaitpoint(create), _) => {
-                Some(self.may_refuse_waitpoint(submission, create, rejection))
+                Some(self.may_reject_waitpoint(submission, create, rejection))
             }
             (Command::Suspend(_), Rejection::NoSigningKey) => Some(self.may_lack_keys(submission)),
             (Command::Suspend(_), Rejection::WaitpointNotFound { id }) => {
@@ -246,7 +246,7 @@ impl Model {
         self.mailboxes.seeded.is_none_or(|seeded| submission.seq <= seeded)
     }
 
-    fn may_refuse_waitpoint(
+    fn may_reject_waitpoint(
         &self,
         submission: &Submission<'_>,
         create: &CreateWaitpoint,
@@ -258,10 +258,10 @@ impl Model {
         let task = create.task.clone();
         let fence = create.epoch.map(|epoch| Fence { task, epoch });
         let (id, track) = (&create.task.id, &self.tasks[&create.task.id]);
-        track.was(submission.seq, |facts| self.may_refuse(facts, id, fence.as_ref(), rejection))
+        track.was(submission.seq, |facts| self.may_reject(facts, id, fence.as_ref(), rejection))
     }
 
-    fn may_refuse_signal(
+    fn may_reject_signal(
         &self,
         submission: &Submission<'_>,
         token: &Token,
@@ -304,7 +304,7 @@ struct Parts<'t> {
 
 impl<'t> Parts<'t> {
     fn of(token: &'t Token) -> Option<Self> {
-        let mut parts = token.reveal().split('.');
+        let mut parts = token.expose_secret().split('.');
         parts.next()?;
         Some(Self {
             key: parts.next()?,

@@ -252,7 +252,7 @@ impl Model {
 
     /// Whether a grant, a claim of a granted task or a revocation may be rejected with this
     /// reason; none for other commands, or if the task can be the reason.
-    pub(super) fn may_refuse_to_keep(
+    pub(super) fn may_reject_to_keep(
         &self,
         submission: &Submission<'_>,
         rejection: &Rejection,

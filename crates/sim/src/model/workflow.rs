@@ -238,14 +238,14 @@ impl Workflows {
                 let what = format!("{key:?} cannot be read: {error}");
                 Breach { kind: Kind::History, what }
             })?;
-            let written = Written { generation: key.generation, number: number_of(key), row };
+            let written = Written { execution: key.execution, number: number_of(key), row };
             changed.rows.entry(key.task.clone()).or_default().push(written);
         }
         let dropped = changes.dropped_payloads.iter().filter(|key| is_row(key));
         let cut = dropped.filter(|key| {
             let pair = changed.tasks.get(&key.task);
             let Some((Some(before), Some(after))) = pair else { return false };
-            let ends = before.generation == key.generation && key.generation < after.generation;
+            let ends = before.execution == key.execution && key.execution < after.execution;
             let facts = self.by_id.get(&key.task);
             ends && facts.is_some_and(|facts| facts.rows() <= number_of(key))
         });
@@ -332,7 +332,7 @@ impl Workflows {
         for key in changes.dropped_payloads.iter().filter(|key| is_row(key)) {
             let task = one::<Task>(memory, TaskKey::new(&key.tenant, &key.task).row_key());
             let resumes_attempt = |task: &Arc<Task>| {
-                task.generation == key.generation && task.lifecycle.ended_at().is_none()
+                task.execution == key.execution && task.lifecycle.ended_at().is_none()
             };
             // A row written and dropped by a failed commit never existed.
             let was_there =
@@ -359,7 +359,7 @@ impl Workflows {
         if before.is_some_and(|before| before.lifecycle.ended_at().is_some()) {
             return facts.check_ended(id, task);
         }
-        if before.is_some_and(|before| before.generation < task.generation) {
+        if before.is_some_and(|before| before.execution < task.execution) {
             let input = payload_of(memory, task, "input");
             let carried = payload_of(memory, task, "carried");
             self.met.push(CoverageEvent::ContinuedAsNew);
@@ -495,6 +495,6 @@ pub(super) fn payload(memory: &MemoryStore, key: &PayloadKey) -> Option<Payload>
 /// A payload of the present execution of a workflow.
 fn payload_of(memory: &MemoryStore, task: &Task, slot: &str) -> Option<Payload> {
     let slot: Slot = serde_json::from_value(slot.into()).expect("a slot is a text");
-    let (tenant, id, generation) = (task.tenant.clone(), task.id.clone(), task.generation);
-    payload(memory, &PayloadKey { tenant, task: id, generation, slot })
+    let (tenant, id, execution) = (task.tenant.clone(), task.id.clone(), task.execution);
+    payload(memory, &PayloadKey { tenant, task: id, execution, slot })
 }

@@ -16,7 +16,7 @@ use crate::workflow::MESSAGE_SOURCE;
 /// A history row that a commit has written.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
-    pub(super) generation: u32,
+    pub(super) execution: u32,
     pub(super) number: u32,
     pub(super) row: TurnRecord,
 }
@@ -144,10 +144,10 @@ impl WorkflowFacts {
         rows: &[Written],
     ) -> Result<Vec<TurnRecord>, Breach> {
         let mut fresh = Vec::new();
-        for Written { generation, number, row } in rows {
-            let run = self.executions.get(*generation as usize);
+        for Written { execution, number, row } in rows {
+            let run = self.executions.get(*execution as usize);
             let known = run.and_then(|run| run.rows.get(*number as usize));
-            let is_present = *generation as usize + 1 == self.executions.len();
+            let is_present = *execution as usize + 1 == self.executions.len();
             let next = self.present().rows.len() + fresh.len();
             match known {
                 Some(known) if known == row => {}
@@ -157,7 +157,7 @@ impl WorkflowFacts {
                 }
                 None if is_present && *number as usize == next => fresh.push(row.clone()),
                 None => {
-                    let what = format!("turn {number} of {id}/{generation} follows {next} rows");
+                    let what = format!("turn {number} of {id}/{execution} follows {next} rows");
                     return breach(Kind::History, what);
                 }
             }
@@ -177,8 +177,8 @@ impl WorkflowFacts {
     ) -> Result<(), Breach> {
         let mut gone: Vec<&Message> = gone.iter().map(Arc::as_ref).collect();
         for row in rows {
-            for arrival in &row.inputs {
-                self.arrived(id, arrival, &mut gone, ahead, now)?;
+            for input in &row.inputs {
+                self.arrived(id, input, &mut gone, ahead, now)?;
             }
             for made in &row.commands {
                 self.makes(id, made)?;
@@ -200,18 +200,18 @@ impl WorkflowFacts {
     fn arrived(
         &mut self,
         id: &TaskId,
-        arrival: &WorkflowInput,
+        input: &WorkflowInput,
         gone: &mut Vec<&Message>,
         ahead: &BTreeSet<u64>,
         now: Timestamp,
     ) -> Result<(), Breach> {
-        let found = gone.iter().position(|message| is_of(message, arrival));
+        let found = gone.iter().position(|message| is_of(message, input));
         let message = found.map(|at| gone.remove(at));
         if let Some(hidden) = message.filter(|message| message.due_at.is_some_and(|due| now < due))
         {
             return breach(Kind::Message, format!("{id} received {hidden:?} at {now}"));
         }
-        match (arrival, message) {
+        match (input, message) {
             (WorkflowInput::StepCompletion { step, .. }, _) if !self.delivered.insert(*step) => {
                 breach(Kind::Step, format!("{id} received step {step} again"))
             }
@@ -241,8 +241,8 @@ impl WorkflowFacts {
             (WorkflowInput::Cancel { .. }, Some(_)) if self.cancel_received => {
                 breach(Kind::Step, format!("{id} received a second cancel request"))
             }
-            (arrival, Some(_)) => {
-                self.cancel_received |= matches!(arrival, WorkflowInput::Cancel { .. });
+            (input, Some(_)) => {
+                self.cancel_received |= matches!(input, WorkflowInput::Cancel { .. });
                 Ok(())
             }
             (other, None) => breach(Kind::Step, format!("{id} received {other:?}, unsent")),
@@ -300,7 +300,7 @@ impl WorkflowFacts {
     }
 
     pub(super) fn check_ended(&self, id: &TaskId, task: &Task) -> Result<(), Breach> {
-        let same_execution = task.generation as usize + 1 == self.executions.len();
+        let same_execution = task.execution as usize + 1 == self.executions.len();
         if same_execution && self.ended.as_ref() == Some(&task.lifecycle) {
             return Ok(());
         }
@@ -310,8 +310,8 @@ impl WorkflowFacts {
 }
 
 /// Whether the code received this message as this input.
-fn is_of(message: &Message, arrival: &WorkflowInput) -> bool {
-    match arrival {
+fn is_of(message: &Message, input: &WorkflowInput) -> bool {
+    match input {
         WorkflowInput::StepCompletion { step, .. } => {
             message.completion.as_ref().is_some_and(|report| report.step == *step)
         }

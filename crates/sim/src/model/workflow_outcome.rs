@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use windlass_core::{FailureClass, Lifecycle, Payload, TaskId, Timestamp};
 use windlass_store::MemoryStore;
-use windlass_worker::workflow::testing::Recorded;
+use windlass_worker::workflow::testing::RecordedExecution;
 use windlass_worker::workflow::{ExecutionState, TurnProgress, WorkflowDefinition};
 
 use crate::model::workflow::Workflows;
@@ -105,7 +105,7 @@ impl WorkflowFacts {
             if let Some(standing) = before {
                 self.check_follows(id, number, &standing)?;
             }
-            let recorded = Recorded { begin: self.begin(number), rows: run.rows.clone() };
+            let recorded = RecordedExecution { begin: self.begin(number), rows: run.rows.clone() };
             let replayed = recorded.replay(program).map_err(|error| Breach {
                 kind: Kind::History,
                 what: format!("{id}/{number} does not replay: {error}"),

@@ -151,7 +151,7 @@ impl Interpreter {
             Op::Chance => format!("{} {}", ctx.random(), ctx.uuid()),
             Op::Fail => {
                 let (name, reason) = ("fail".to_owned(), "intended".to_owned());
-                return Err(StepError::Refused { name, reason });
+                return Err(StepError::Rejected { name, reason });
             }
             together => self.together(together, is_confluent).await?,
         })

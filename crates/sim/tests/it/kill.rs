@@ -277,8 +277,8 @@ impl Story {
         let counts = [
             ("asked again", self.output.requested_again()),
             ("answered again", self.output.answered_again()),
-            ("refused", self.output.refused()),
-            ("lease expired", view.count(|it| matches!(it, Change::LeaseExpired { .. }))),
+            ("rejected", self.output.rejected()),
+            ("lease expired", view.count(|it| matches!(it, Change::LeaseLost { .. }))),
             ("last attempt lost", view.count(is_last_attempt_lost)),
         ];
         self.hits.extend(counts);

@@ -228,11 +228,11 @@ fn storm_in_flight(processes: &mut [Process], key: &str, times: usize) {
     }
     for process in processes {
         let is_of_key = |line: &Line| match line {
-            Line::Responded { key: of, .. } | Line::Refused { key: of, .. } => of == key,
+            Line::Responded { key: of, .. } | Line::Rejected { key: of, .. } => of == key,
             Line::Ready | Line::Begun { .. } => false,
         };
         let said = process.until(is_of_key).last().cloned();
         let code = "idempotency_conflict".to_owned();
-        assert_eq!(said, Some(Line::Refused { key: key.to_owned(), code }), "in flight");
+        assert_eq!(said, Some(Line::Rejected { key: key.to_owned(), code }), "in flight");
     }
 }

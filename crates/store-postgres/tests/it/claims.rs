@@ -30,8 +30,8 @@ fn tagged(id: &str, tag: &str, priority: i32) -> Create {
 
 /// A claim of any tag.
 fn any(limit: u32) -> Claim {
-    let offer = WorkerCapabilities { tags: TagFilter::Any, ..WorkerCapabilities::default() };
-    Claim { limit, offer, ..Claim::new("w") }
+    let capabilities = WorkerCapabilities { tags: TagFilter::Any, ..WorkerCapabilities::default() };
+    Claim { limit, capabilities, ..Claim::new("w") }
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn heads_of_many_queues_are_merged_in_order() {
 async fn an_urgent_task_goes_before_the_backlog_of_another_node() {
     let server = Server::start();
     let store: Arc<dyn Store> = Arc::new(open(&server).await);
-    let busy = Engine::start_shared(store.clone(), Config::default()).await.unwrap();
+    let busy = Engine::with_shared_store(store.clone(), Config::default()).await.unwrap();
     let other = engine(&server).await;
     let tasks = (0..200).map(|n| NewTask::new(format!("{n:03}"), "k")).collect();
     busy.submit(Create { tenant: Tenant::default(), tasks }).await.unwrap();
@@ -123,10 +123,10 @@ async fn an_urgent_task_goes_before_the_backlog_of_another_node() {
         let urgent = format!("urgent {round}");
         if round % 2 == 1 {
             // Before the notification arrives, a node scans from its last known position.
-            let mut notices = store.notices();
+            let mut notifications = store.notifications();
             other.submit(ranked(&urgent, 9)).await.unwrap();
             // A heartbeat of the other node may arrive first, and makes no task ready.
-            while !matches!(notices.next().await.unwrap(),
+            while !matches!(notifications.next().await.unwrap(),
                 Notification::Changed { wakes, .. } if !wakes.is_empty())
             {}
         }
@@ -183,7 +183,7 @@ async fn a_scanned_but_not_leased_task_is_found() {
 async fn concurrent_batches_lose_no_wake() {
     let server = Server::start();
     let store = open_impatient(&server, Duration::from_secs(600)).await;
-    let config = Config { batches_at_once: Some(4), ..Config::default() };
+    let config = Config { max_concurrent_batches: Some(4), ..Config::default() };
     let engine = Engine::with_store(store, config).await.unwrap();
     let callers: Vec<_> = (0..24)
         .map(|caller| {

@@ -181,8 +181,8 @@ async fn a_parent_that_ends_while_a_child_is_created_counts_it() {
                 made += 1;
                 assert_eq!(counts.open, 1, "{name}");
             }
-            Err(refused) => {
-                assert_eq!(refused.code(), "parent_terminal", "{name}");
+            Err(rejected) => {
+                assert_eq!(rejected.code(), "parent_terminal", "{name}");
                 assert_eq!(counts.total(), 0, "{name}");
             }
         }

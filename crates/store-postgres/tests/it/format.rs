@@ -1,4 +1,4 @@
-//! The format of the tables: created, migrated once, and refused if it is not supported.
+//! The format of the tables: created, migrated once, and rejected if it is not supported.
 
 use windlass_store::{Store, StoreError};
 use windlass_store_postgres::{FORMAT, PostgresStore};
@@ -24,7 +24,7 @@ async fn concurrent_opens_create_the_tables_once() {
 }
 
 #[tokio::test]
-async fn only_an_incompatible_format_is_refused() {
+async fn only_an_incompatible_format_is_rejected() {
     let server = Server::start();
     drop(PostgresStore::open(&server.url()).await.unwrap());
     let later = FORMAT + 1;
@@ -32,8 +32,8 @@ async fn only_an_incompatible_format_is_refused() {
         let meta = format!("format = {format}, lowest_compatible = {lowest}");
         server.sql(&format!("UPDATE windlass.meta SET {meta}"));
         let opened = PostgresStore::open(&server.url()).await.map(drop);
-        let refused = StoreError::Incompatible { found: format, supported: FORMAT }.to_string();
-        let expected = if ok { Ok(()) } else { Err(refused) };
+        let rejected = StoreError::Incompatible { found: format, supported: FORMAT }.to_string();
+        let expected = if ok { Ok(()) } else { Err(rejected) };
         assert_eq!(opened.map_err(|error| error.to_string()), expected, "{meta}");
         let stored = server.sql(FORMATS);
         assert_eq!(stored, format!("{format}|{lowest}"), "a newer format is never lowered");
@@ -42,7 +42,7 @@ async fn only_an_incompatible_format_is_refused() {
 
 /// The formats of unreleased versions have the same numbers as released ones, but other tables.
 #[tokio::test]
-async fn tables_of_an_unreleased_format_are_refused_unchanged() {
+async fn tables_of_an_unreleased_format_are_rejected_unchanged() {
     let server = Server::start();
     let tables = "SELECT count(*), (SELECT count(*) FROM windlass.meta) FROM pg_class \
         WHERE relnamespace = 'windlass'::regnamespace";

@@ -164,7 +164,7 @@ async fn the_sequence_of_a_fully_trimmed_log_continues() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_times_of_a_task_never_decrease() {
     let server = Server::start();
-    let config = || Config { batches_at_once: Some(2), ..Config::default() };
+    let config = || Config { max_concurrent_batches: Some(2), ..Config::default() };
     let engines = [
         Engine::with_store(open(&server).await, config()).await.unwrap(),
         Engine::with_store(open(&server).await, config()).await.unwrap(),
@@ -191,8 +191,8 @@ async fn work(maker: Engine, taker: Engine, number: usize) {
             let (fence, lease_ms) = (claimed.task.fence(), 60_000);
             let post = SendMessages::one(NewMessage::new(claimed.task.id.clone(), "go", "ops"));
             let renew = maker.submit(Renew { fence: fence.clone(), lease_ms });
-            let (renewed, posted) = tokio::join!(renew, taker.submit(post));
-            renewed.and(posted).unwrap();
+            let (renewed, sent) = tokio::join!(renew, taker.submit(post));
+            renewed.and(sent).unwrap();
             maker.submit(Complete { fence, result: None }).await.unwrap();
         }
     }

@@ -127,14 +127,14 @@ async fn the_notification_of_a_late_commit_is_not_lost() {
     let bouncer = Bouncer::start(&server, "transaction", 4);
     let open = async || PostgresStore::open(&bouncer.url()).await.unwrap();
     let (one, two, other) = (open().await, open().await, open().await);
-    let mut notices = other.notices();
+    let mut notifications = other.notifications();
     must(&one, create("first")).await;
-    notices.next().await.unwrap();
+    notifications.next().await.unwrap();
     let late = prepare(&one, create("late")).await;
     must(&two, create("early")).await;
-    notices.next().await.unwrap();
+    notifications.next().await.unwrap();
     late.commit().await.unwrap();
-    let heard = tokio::time::timeout(Duration::from_secs(60), notices.next()).await;
+    let heard = tokio::time::timeout(Duration::from_secs(60), notifications.next()).await;
     assert!(heard.expect("polling finds the commit").is_some());
 }
 

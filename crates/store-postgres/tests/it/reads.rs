@@ -31,11 +31,11 @@ async fn a_rejection_based_on_a_stale_lane_conflicts() {
     let (one, two) = (open(&server).await, open(&server).await);
     must(&one, create("first")).await;
     must(&one, set_lane(LaneState::Disabled)).await;
-    let refused = prepare(&one, create("t")).await;
-    assert!(matches!(refused.outcome, Err(Rejection::LaneClosed { .. })));
-    assert!(refused.changes.is_empty(), "a rejection writes nothing, but is checked");
+    let rejected = prepare(&one, create("t")).await;
+    assert!(matches!(rejected.outcome, Err(Rejection::LaneClosed { .. })));
+    assert!(rejected.changes.is_empty(), "a rejection writes nothing, but is checked");
     must(&two, set_lane(LaneState::Active)).await;
-    assert!(matches!(refused.commit().await, Err(StoreError::Conflict)));
+    assert!(matches!(rejected.commit().await, Err(StoreError::Conflict)));
     must(&one, create("t")).await;
 }
 

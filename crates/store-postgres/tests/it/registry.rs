@@ -79,8 +79,8 @@ fn beat(id: usize) -> Command {
     .into()
 }
 
-async fn traffic(store: &dyn Store) -> RoundTripStats {
-    store.describe().await.unwrap().traffic.unwrap()
+async fn round_trips(store: &dyn Store) -> RoundTripStats {
+    store.describe().await.unwrap().round_trips.unwrap()
 }
 
 /// Statements and round trips of one command in its own batch. Sometimes statements are replanned,
@@ -92,10 +92,10 @@ async fn cost(store: &dyn Store, command: &Command) -> (u64, u64) {
 }
 
 async fn once(store: &dyn Store, command: &Command) -> (u64, u64) {
-    let asking = traffic(store).await;
-    let before = traffic(store).await;
+    let asking = round_trips(store).await;
+    let before = round_trips(store).await;
     execute(store, command).await.unwrap().unwrap();
-    let after = traffic(store).await;
+    let after = round_trips(store).await;
     (
         after.statements + asking.statements - 2 * before.statements,
         after.round_trips + asking.round_trips - 2 * before.round_trips,
@@ -139,7 +139,7 @@ async fn an_idle_engine_commits_only_heartbeats() {
     let store = Arc::new(PostgresStore::open(&server.url()).await.unwrap());
     server.sql(COUNT_BEATS);
     let config = Config { heartbeat_interval: EVERY, ..Config::default() };
-    let engine = Engine::start_shared(store.clone(), config).await.unwrap();
+    let engine = Engine::with_shared_store(store.clone(), config).await.unwrap();
     let (mut first, mut last) = (counts(&server, &*store).await, (0, 0));
     while last.1 < first.1 + BEATS {
         last = counts(&server, &*store).await;

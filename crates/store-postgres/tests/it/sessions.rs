@@ -71,7 +71,7 @@ async fn a_slow_list_times_out() {
          SELECT slow.* FROM windlass.slow CROSS JOIN LATERAL (SELECT pg_sleep(20)) AS nap",
     );
     let listed = store.query(&Query::all(Table::Lane, 10)).await;
-    assert!(matches!(listed, Err(StoreError::Refused(_))), "{listed:?}");
+    assert!(matches!(listed, Err(StoreError::Rejected(_))), "{listed:?}");
 }
 
 /// So does one that waits for a lock.

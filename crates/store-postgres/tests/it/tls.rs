@@ -77,8 +77,8 @@ async fn verify_full_verifies_the_server() {
         (url.clone(), "store_unavailable", "invalid peer certificate: UnknownIssuer"),
         (with(&other), "store_unavailable", "invalid peer certificate: UnknownIssuer"),
         (elsewhere, "store_unavailable", "not valid for name"),
-        (with("/no/such.crt".as_ref()), "store_refused", "/no/such.crt"),
-        (with(&empty), "store_refused", "no certificate to trust"),
+        (with("/no/such.crt".as_ref()), "store_rejected", "/no/such.crt"),
+        (with(&empty), "store_rejected", "no certificate to trust"),
     ] {
         let (found, said) = complaint(&url).await;
         assert!(found == code && said.contains(part), "{url}: {found}: {said}");

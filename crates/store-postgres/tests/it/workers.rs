@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use windlass_core::command::{Claim, RegisterWorker};
 use windlass_core::{Cursor, LaneName, Lifecycle, Tenant, Why, WorkerCapabilities};
-use windlass_engine::Filter;
+use windlass_engine::EventFilter;
 use windlass_store_test::postgres::Server;
 
 use crate::stage::{create, engine, key};
@@ -17,7 +17,7 @@ fn register() -> RegisterWorker {
         tenant: Tenant::default(),
         id: "of a".into(),
         lanes: [LaneName::default()].into(),
-        offer: WorkerCapabilities::default(),
+        capabilities: WorkerCapabilities::default(),
         heartbeat_interval_ms: BEAT_MS,
         held: None,
     }
@@ -99,7 +99,7 @@ async fn two_nodes_share_a_durable_subscription() {
     for id in ["x", "y", "z"] {
         a.submit(create(id)).await.unwrap();
     }
-    let filter = Filter::default;
+    let filter = EventFilter::default;
     let mut first = a.subscribe_durable("mailer", filter()).await.unwrap();
     let mut second = b.subscribe_durable("mailer", filter()).await.unwrap();
     let seen = first.next().await.unwrap();

@@ -5,7 +5,7 @@ use windlass_store_test::format;
 use crate::fixture::{Place, create, ids, must};
 
 /// The error from opening the file; the file itself must be unchanged.
-fn refused(place: &Place) -> StoreError {
+fn rejected(place: &Place) -> StoreError {
     let before = std::fs::read(place.path()).unwrap();
     let error = SqliteStore::open(place.path()).unwrap_err();
     assert!(std::fs::read(place.path()).unwrap() == before, "the file changed: {error}");
@@ -22,7 +22,7 @@ async fn made() -> Place {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_refused_unchanged() {
+async fn a_file_that_is_no_database_is_rejected_unchanged() {
     let whole = std::fs::read(made().await.path()).unwrap();
     let mut header = whole.clone();
     header[..16].fill(0xff);
@@ -39,17 +39,17 @@ async fn a_file_that_is_no_database_is_refused_unchanged() {
     for (name, bytes) in cases {
         let place = Place::new();
         std::fs::write(place.path(), bytes).unwrap();
-        let error = refused(&place);
+        let error = rejected(&place);
         let StoreError::Corrupt { path, .. } = &error else { panic!("{name}: {error:?}") };
         assert_eq!(*path, place.path(), "{name}");
     }
 }
 
 #[tokio::test]
-async fn missing_or_foreign_tables_are_refused() {
+async fn missing_or_foreign_tables_are_rejected() {
     let other = Place::new();
     other.raw().execute_batch("CREATE TABLE person (name TEXT)").unwrap();
-    assert!(matches!(refused(&other), StoreError::Corrupt { .. }));
+    assert!(matches!(rejected(&other), StoreError::Corrupt { .. }));
     for sql in [
         "DROP TABLE lane",
         "DROP TABLE event",
@@ -62,13 +62,13 @@ async fn missing_or_foreign_tables_are_refused() {
     ] {
         let place = made().await;
         place.raw().execute_batch(sql).unwrap();
-        let error = refused(&place);
+        let error = rejected(&place);
         assert!(matches!(error, StoreError::Corrupt { .. }), "{sql}: {error:?}");
     }
 }
 
 #[tokio::test]
-async fn only_an_incompatible_format_is_refused() {
+async fn only_an_incompatible_format_is_rejected() {
     let later = FORMAT + 1;
     for (format, lowest, ok) in
         [(FORMAT, 1, true), (9, FORMAT, true), (9, later, false), (9, 9, false)]
@@ -78,7 +78,7 @@ async fn only_an_incompatible_format_is_refused() {
         raw.execute("UPDATE meta SET format = ?, lowest_compatible = ?", [format, lowest]).unwrap();
         drop(raw);
         if !ok {
-            let error = refused(&place);
+            let error = rejected(&place);
             let expected = |e: &StoreError| {
                 matches!(e, StoreError::Incompatible { found: 9, supported: FORMAT })
             };
@@ -105,11 +105,11 @@ async fn a_new_file_has_the_first_format() {
 
 /// The formats of unreleased versions have the same numbers as released ones, but other tables.
 #[test]
-fn a_file_of_an_unreleased_format_is_refused_unchanged() {
+fn a_file_of_an_unreleased_format_is_rejected_unchanged() {
     for format in format::UNRELEASED {
         let place = Place::new();
         place.raw().execute_batch(&format::unreleased(format, "")).unwrap();
-        for error in [refused(&place), SqliteStore::format(place.path()).unwrap_err()] {
+        for error in [rejected(&place), SqliteStore::format(place.path()).unwrap_err()] {
             let is_expected = matches!(error, StoreError::Unreleased { found } if found == format);
             assert!(is_expected, "{error:?}");
             assert_eq!(error.code(), "store_incompatible");
@@ -127,10 +127,10 @@ async fn a_format_that_becomes_incompatible_stops_the_writer() {
         .raw()
         .execute("UPDATE meta SET format = ?, lowest_compatible = ?", [later, later])
         .unwrap();
-    let refused = store.begin().await.err().unwrap();
+    let rejected = store.begin().await.err().unwrap();
     assert!(
-        matches!(refused, StoreError::Incompatible { found, supported: FORMAT } if found == later),
-        "{refused:?}"
+        matches!(rejected, StoreError::Incompatible { found, supported: FORMAT } if found == later),
+        "{rejected:?}"
     );
 }
 

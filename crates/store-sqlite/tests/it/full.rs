@@ -43,7 +43,7 @@ async fn insist(store: &SqliteStore, command: Command) {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_writes_but_not_reads() {
+async fn a_full_disk_rejects_writes_but_not_reads() {
     let place = Place::new();
     let store = place.open_with(limited(100));
     let fit = fill(&store).await;
@@ -51,8 +51,8 @@ async fn a_full_disk_refuses_writes_but_not_reads() {
     assert_eq!(ids(&store).await.len(), fit, "the failed commit left no trace");
     assert_eq!(seqs(&store).await.len(), fit);
     assert_eq!(store.describe().await.unwrap().commits, fit as u64);
-    let refused = store.begin().await.err();
-    assert!(matches!(refused, Some(StoreError::Full)), "{refused:?}");
+    let rejected = store.begin().await.err();
+    assert!(matches!(rejected, Some(StoreError::Full)), "{rejected:?}");
     drop(store);
     let store = place.open_with(limited(200));
     must(&store, large(fit)).await;

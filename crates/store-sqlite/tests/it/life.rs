@@ -37,7 +37,7 @@ async fn commits_survive_reopening() {
     let key = |task: &str| PayloadKey {
         tenant: Tenant::default(),
         task: TaskId::new(task),
-        generation: 0,
+        execution: 0,
         slot: Slot::INPUT,
     };
     let payloads = store.payloads(&[key("b"), key("a")]).await.unwrap();
@@ -121,7 +121,7 @@ async fn the_store_time_is_monotonic() {
     assert_eq!(store.begin().await.unwrap().now(), Timestamp::from_millis(6_000));
 }
 
-async fn refuses_everything(store: &SqliteStore) {
+async fn rejects_everything(store: &SqliteStore) {
     let closed = |error: StoreError| assert!(matches!(error, StoreError::Closed), "{error:?}");
     closed(store.begin().await.err().unwrap());
     closed(store.outcome(&CommitId::new(1)).await.unwrap_err());
@@ -129,7 +129,7 @@ async fn refuses_everything(store: &SqliteStore) {
     closed(store.payloads(&[]).await.unwrap_err());
     closed(store.events(0, 1).await.unwrap_err());
     closed(store.describe().await.unwrap_err());
-    assert_eq!(store.notices().next().await, None);
+    assert_eq!(store.notifications().next().await, None);
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn a_closed_store_releases_its_resources() {
     let marks: i64 =
         place.raw().query_row("SELECT count(*) FROM writer", [], |row| row.get(0)).unwrap();
     assert_eq!(marks, 0);
-    refuses_everything(&store).await;
+    rejects_everything(&store).await;
     store.close().await.unwrap();
 }
 

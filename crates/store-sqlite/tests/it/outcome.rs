@@ -83,7 +83,7 @@ async fn an_outcome_is_determined_before_the_next_write() {
 #[tokio::test]
 async fn a_failed_outcome_lookup_can_be_retried() {
     let (_place, faults, store) = shaky().await;
-    let mut notices = store.notices();
+    let mut notifications = store.notifications();
     let commit_id = commit_id(&faults, &store, "sqlite.commit.after", "b").await;
     faults.plan("sqlite.reopen", Fault::Io);
     // The lookup hits the failpoint, or the idle writer has hit it before.
@@ -92,7 +92,7 @@ async fn a_failed_outcome_lookup_can_be_retried() {
         found => assert!(found.unwrap()),
     }
     assert_eq!(
-        notices.next().await,
+        notifications.next().await,
         Some(Notification::Anything),
         "others may have committed meanwhile"
     );

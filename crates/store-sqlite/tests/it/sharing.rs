@@ -64,11 +64,11 @@ async fn a_write_lock_held_too_long_is_reported() {
 async fn handles_get_notices_of_each_other_but_not_their_own() {
     let place = Place::new();
     let (one, two) = (place.open(), place.open());
-    let (mut of_one, mut of_two) = (one.notices(), two.notices());
+    let (mut of_one, mut of_two) = (one.notifications(), two.notifications());
     must(&one, create("a")).await;
     assert_eq!(of_two.next().await, Some(Notification::Anything));
     must(&two, create("b")).await;
     assert_eq!(of_one.next().await, Some(Notification::Anything));
     one.close().await.unwrap();
-    assert_eq!(of_one.next().await, None, "its own commit sends no notice to it");
+    assert_eq!(of_one.next().await, None, "its own commit sends no notification to it");
 }

@@ -118,10 +118,10 @@ fn reading_the_format_creates_and_changes_nothing() {
     let other = copy(&other.path());
     drop(raw);
     let before = std::fs::read(other.path()).unwrap();
-    for refused in
+    for rejected in
         [SqliteStore::format(other.path()).map(drop), SqliteStore::open(other.path()).map(drop)]
     {
-        assert!(matches!(refused, Err(StoreError::Corrupt { .. })), "{refused:?}");
+        assert!(matches!(rejected, Err(StoreError::Corrupt { .. })), "{rejected:?}");
         assert!(std::fs::read(other.path()).unwrap() == before, "the file changed");
     }
 }

@@ -190,7 +190,7 @@ cases! {
         a_message_is_buffered_for_its_workflow,
     }
     requests::{
-        a_request_is_answered_once,
+        a_request_is_completed_once,
         a_call_is_claimed_before_it_is_made,
         handles_race_for_a_rate_limit,
     }
@@ -202,6 +202,6 @@ cases! {
         a_token_completes_its_waitpoint_once,
         a_signing_key_expires_after_its_grace,
         a_mailbox_is_deleted_with_its_task,
-        no_message_is_lost_between_suspend_and_post,
+        no_message_is_lost_between_suspend_and_send,
     }
 }

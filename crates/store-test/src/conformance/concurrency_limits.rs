@@ -29,7 +29,7 @@ async fn create(context: &Context<'_>, tasks: Vec<NewTask>) -> Verdict {
 
 fn claim_as(worker: &str, limit: u32) -> Claim {
     let mut claim = Claim { limit, ..Claim::new(worker) };
-    claim.offer.capabilities.insert(SESSIONS.to_owned());
+    claim.capabilities.names.insert(SESSIONS.to_owned());
     claim
 }
 

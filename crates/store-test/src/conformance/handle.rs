@@ -48,7 +48,7 @@ pub(super) async fn records_outlive_their_handles(context: &Context<'_>) -> Verd
     same("the snapshot", &Snapshot::of(&*reopened).await?, &before)?;
     same("commits", &reopened.describe().await?.commits, &0)?;
     let answer = execute(&*reopened, &Create::one(NewTask::new("u", "k")).into()).await?;
-    ensure(answer.is_ok(), || format!("the reopened store refuses a create: {answer:?}"))
+    ensure(answer.is_ok(), || format!("the reopened store rejects a create: {answer:?}"))
 }
 
 async fn version(store: &dyn Store, key: RowKey) -> Result<Option<Version>, StoreError> {
@@ -137,19 +137,19 @@ fn waking(lane: &str) -> ChangeSet {
     ChangeSet { wakes: [(wake, 1)].into(), ..inserts([lane_row(lane, 1)]) }
 }
 
-/// Whether a notice covers this lane.
-fn wakes_lane(notice: &Notification, lane: &str) -> bool {
-    match notice {
+/// Whether a notification covers this lane.
+fn wakes_lane(notification: &Notification, lane: &str) -> bool {
+    match notification {
         Notification::Anything => true,
         Notification::Changed { wakes, .. } => wakes.keys().any(|wake| wake.lane.as_str() == lane),
     }
 }
 
-/// A notice that has already arrived.
-async fn ready(notices: &mut Notifications) -> Option<Notification> {
-    let mut next = pin!(notices.next());
+/// A notification that has already arrived.
+async fn ready(notifications: &mut Notifications) -> Option<Notification> {
+    let mut next = pin!(notifications.next());
     poll_fn(|cx| match next.as_mut().poll(cx) {
-        Poll::Ready(notice) => Poll::Ready(notice),
+        Poll::Ready(notification) => Poll::Ready(notification),
         Poll::Pending => Poll::Ready(None),
     })
     .await
@@ -157,14 +157,20 @@ async fn ready(notices: &mut Notifications) -> Option<Notification> {
 
 pub(super) async fn a_notice_reaches_the_other_handle(context: &Context<'_>) -> Verdict {
     let other = context.another().await;
-    let (mut own, mut others) = (context.store.notices(), other.notices());
+    let (mut own, mut others) = (context.store.notifications(), other.notifications());
     context.commit(waking("from-one")).await?;
-    let Some(notice) = others.next().await else { return Err(Wrong("no notices".into())) };
-    ensure(wakes_lane(&notice, "from-one"), || format!("the other handle got {notice:?}"))?;
-    same("notice of the change to the handle that made it", &ready(&mut own).await, &None)?;
+    let Some(notification) = others.next().await else {
+        return Err(Wrong("no notifications".into()));
+    };
+    ensure(wakes_lane(&notification, "from-one"), || {
+        format!("the other handle got {notification:?}")
+    })?;
+    same("notification of the change to the handle that made it", &ready(&mut own).await, &None)?;
     commit(&*other, waking("from-two")).await?;
-    let Some(notice) = own.next().await else { return Err(Wrong("no notices".into())) };
-    ensure(wakes_lane(&notice, "from-two"), || format!("the first handle got {notice:?}"))
+    let Some(notification) = own.next().await else { return Err(Wrong("no notifications".into())) };
+    ensure(wakes_lane(&notification, "from-two"), || {
+        format!("the first handle got {notification:?}")
+    })
 }
 
 pub(super) async fn handles_have_one_incarnation(context: &Context<'_>) -> Verdict {

@@ -1,7 +1,7 @@
 use windlass_core::command::{
-    Cancel, Claim, CompleteWaitpoint, Create, CreateWaitpoint, CreatedWaitpoint, DeleteTask,
-    NewMessage, NewTask, NewWaitpoint, Resume, RotateKey, SendMessages, SentMessage, Start,
-    Suspend, SuspendTimeout, Sweep, TakeMessages,
+    Cancel, Claim, CompleteWaitpoint, ConsumeMessages, Create, CreateWaitpoint, CreatedWaitpoint,
+    Delay, DeleteTask, NewMessage, NewTask, NewWaitpoint, Resume, RotateSigningKey, SendMessages,
+    SentMessage, Suspend, SuspendTimeout, Sweep,
 };
 use windlass_core::{
     Command, Condition, Fence, Mailbox, OnTimeout, Outcome, Payload, PublicState, Rejection,
@@ -46,14 +46,20 @@ fn message(name: &str) -> NewMessage {
 
 async fn post(context: &Context<'_>, message: NewMessage) -> Result<SentMessage, Wrong> {
     match context.must(SendMessages::one(message)).await? {
-        Outcome::Sent(posted) if posted.len() == 1 => Ok(posted[0].clone()),
-        other => Err(Wrong(format!("posted {other:?}"))),
+        Outcome::Sent(sent) if sent.len() == 1 => Ok(sent[0].clone()),
+        other => Err(Wrong(format!("sent {other:?}"))),
     }
 }
 
-fn rotation(id: &str, secret: &str) -> RotateKey {
+fn rotation(id: &str, secret: &str) -> RotateSigningKey {
     let secret = Secret::new(secret.repeat(32));
-    RotateKey { tenant: Tenant::default(), id: id.into(), secret, grace_ms: 60_000, seed: false }
+    RotateSigningKey {
+        tenant: Tenant::default(),
+        id: id.into(),
+        secret,
+        grace_ms: 60_000,
+        if_absent: false,
+    }
 }
 
 fn waitpoint(id: &str) -> CreateWaitpoint {
@@ -79,7 +85,7 @@ fn signal(token: &Token) -> CompleteWaitpoint {
     }
 }
 
-async fn refused(context: &Context<'_>, what: &str, command: Command, code: &str) -> Verdict {
+async fn rejected(context: &Context<'_>, what: &str, command: Command, code: &str) -> Verdict {
     let found = context.run(command).await?.map_err(|rejection| rejection.code());
     ensure(found == Err(code), || format!("{what}: {found:?} instead of {code}"))
 }
@@ -96,8 +102,8 @@ pub(super) async fn a_message_resumes_a_suspended_task(context: &Context<'_>) ->
     same("the state", &state(context).await?, &Some(PublicState::Resumable))?;
     let again = claimed(context).await?;
     same("the epoch", &again.epoch, &(fence.epoch + 1))?;
-    let outcome = context.must(TakeMessages { fence: again, seqs: vec![1, 2, 3] }).await?;
-    same("taken", &outcome, &Outcome::Taken { taken: 2 })?;
+    let outcome = context.must(ConsumeMessages { fence: again, seqs: vec![1, 2, 3] }).await?;
+    same("taken", &outcome, &Outcome::Consumed { consumed: 2 })?;
     same("messages", &rows(context, Table::Message).await?, &0)
 }
 
@@ -120,14 +126,14 @@ pub(super) async fn each_timeout_action_ends_a_suspension(context: &Context<'_>)
         (OnTimeout::Resume, PublicState::Resumable),
         (OnTimeout::Escalate, PublicState::Suspended),
     ];
-    for (then, expected) in ways {
+    for (action, expected) in ways {
         let fence = held(context).await?;
-        let timeout = Some(SuspendTimeout { after_ms: 1_000, then });
+        let timeout = Some(SuspendTimeout { after_ms: 1_000, action });
         context.must(Suspend { timeout, ..Suspend::new(fence, Condition::signal("go")) }).await?;
         context.clock.advance_ms(1_001);
         context.must(Sweep::default()).await?;
-        same(&format!("{then:?}"), &state(context).await?, &Some(expected))?;
-        if then == OnTimeout::Escalate {
+        same(&format!("{action:?}"), &state(context).await?, &Some(expected))?;
+        if action == OnTimeout::Escalate {
             context.must(Resume { task: key(), by: "ada".into() }).await?;
             same("by an operator", &state(context).await?, &Some(PublicState::Resumable))?;
         }
@@ -143,7 +149,7 @@ pub(super) async fn each_timeout_action_ends_a_suspension(context: &Context<'_>)
 
 pub(super) async fn a_timer_is_a_delayed_message(context: &Context<'_>) -> Verdict {
     let fence = held(context).await?;
-    post(context, NewMessage { visible: Start::After { ms: 5_000 }, ..message("go") }).await?;
+    post(context, NewMessage { delay: Delay::For { ms: 5_000 }, ..message("go") }).await?;
     context.must(Suspend::new(fence, Condition::signal("go"))).await?;
     context.must(Sweep::default()).await?;
     same("before", &state(context).await?, &Some(PublicState::Suspended))?;
@@ -154,21 +160,21 @@ pub(super) async fn a_timer_is_a_delayed_message(context: &Context<'_>) -> Verdi
 
 pub(super) async fn a_token_completes_its_waitpoint_once(context: &Context<'_>) -> Verdict {
     let fence = held(context).await?;
-    refused(context, "without a key", waitpoint("p").into(), "no_signing_key").await?;
+    rejected(context, "without a key", waitpoint("p").into(), "no_signing_key").await?;
     context.must(rotation("k1", "07")).await?;
     let first = made(context, "p").await?;
     same("repeated request", &made(context, "p").await?, &first)?;
     context.must(Suspend::new(fence, Condition::waitpoint("p"))).await?;
-    let text = first.token.reveal();
+    let text = first.token.expose_secret();
     let end = if text.ends_with('0') { "1" } else { "0" };
     let tampered = Token::new(format!("{}{end}", &text[..text.len() - 1]));
-    refused(context, "tampered", signal(&tampered).into(), "token_invalid").await?;
+    rejected(context, "tampered", signal(&tampered).into(), "token_invalid").await?;
     let of_other_tenant = CompleteWaitpoint { tenant: "acme".into(), ..signal(&first.token) };
-    refused(context, "foreign", of_other_tenant.into(), "token_invalid").await?;
+    rejected(context, "foreign", of_other_tenant.into(), "token_invalid").await?;
     let answer = context.must(signal(&first.token)).await?;
-    let resumed = matches!(&answer, Outcome::Sent(posted) if posted[0].resumed);
+    let resumed = matches!(&answer, Outcome::Sent(sent) if sent[0].resumed);
     ensure(resumed, || format!("{answer:?}"))?;
-    refused(context, "replayed", signal(&first.token).into(), "waitpoint_completed").await
+    rejected(context, "replayed", signal(&first.token).into(), "waitpoint_completed").await
 }
 
 pub(super) async fn a_signing_key_expires_after_its_grace(context: &Context<'_>) -> Verdict {
@@ -179,17 +185,17 @@ pub(super) async fn a_signing_key_expires_after_its_grace(context: &Context<'_>)
     same("a fresh key", &rotated, &Outcome::KeyRotated { unchanged: false })?;
     let again = context.must(rotation("k1", "07")).await?;
     same("a known key", &again, &Outcome::KeyRotated { unchanged: true })?;
-    refused(context, "another secret", rotation("k2", "09").into(), "conflict").await?;
+    rejected(context, "another secret", rotation("k2", "09").into(), "conflict").await?;
     let fresh = made(context, "r").await?;
     context.must(signal(&old.token)).await?;
     context.clock.advance_ms(60_001);
-    refused(context, "after its grace", signal(&older.token).into(), "token_invalid").await?;
+    rejected(context, "after its grace", signal(&older.token).into(), "token_invalid").await?;
     context.must(Sweep::default()).await?;
-    refused(context, "forgotten", signal(&older.token).into(), "token_invalid").await?;
+    rejected(context, "forgotten", signal(&older.token).into(), "token_invalid").await?;
     context.must(signal(&fresh.token)).await?;
     let late = made(context, "s").await?;
     context.clock.advance_ms(120_001);
-    refused(context, "expired", signal(&late.token).into(), "token_expired").await
+    rejected(context, "expired", signal(&late.token).into(), "token_expired").await
 }
 
 /// Several pages of messages, and waitpoints.
@@ -206,9 +212,9 @@ pub(super) async fn a_mailbox_is_deleted_with_its_task(context: &Context<'_>) ->
     }
     let crowd = vec![message("a"); 301];
     let crowd = SendMessages { tenant: Tenant::default(), messages: crowd };
-    refused(context, "too many", crowd.into(), "mailbox_full").await?;
+    rejected(context, "too many", crowd.into(), "mailbox_full").await?;
     context.must(Cancel { task: key(), reason: "stop".into() }).await?;
-    refused(context, "ended", SendMessages::one(message("a")).into(), "already_terminal").await?;
+    rejected(context, "ended", SendMessages::one(message("a")).into(), "already_terminal").await?;
     for _ in 0..3 {
         ensure(state(context).await?.is_some(), || "deleted before its messages".into())?;
         context.must(Sweep::default()).await?;
@@ -223,21 +229,21 @@ pub(super) async fn a_mailbox_is_deleted_with_its_task(context: &Context<'_>) ->
 const ROUNDS: u64 = 40;
 
 /// One handle suspends while another posts: the second to commit sees the first.
-pub(super) async fn no_message_is_lost_between_suspend_and_post(context: &Context<'_>) -> Verdict {
+pub(super) async fn no_message_is_lost_between_suspend_and_send(context: &Context<'_>) -> Verdict {
     let other = context.another().await;
     let mut fence = held(context).await?;
     for round in 0..ROUNDS {
         let suspend = Suspend::new(fence.clone(), Condition::signal("go"));
         let suspended = run(&*context.store, suspend.into());
-        let posted = run(&*other, SendMessages::one(message("go")).into());
-        let (suspended, posted) = match round % 2 {
-            0 => tokio::join!(suspended, posted),
+        let sent = run(&*other, SendMessages::one(message("go")).into());
+        let (suspended, sent) = match round % 2 {
+            0 => tokio::join!(suspended, sent),
             _ => {
-                let (posted, suspended) = tokio::join!(posted, suspended);
-                (suspended, posted)
+                let (sent, suspended) = tokio::join!(sent, suspended);
+                (suspended, sent)
             }
         };
-        let resumed = matches!(&posted?, Ok(Outcome::Sent(posted)) if posted[0].resumed);
+        let resumed = matches!(&sent?, Ok(Outcome::Sent(sent)) if sent[0].resumed);
         let stayed = matches!(suspended?, Ok(Outcome::AlreadySatisfied(_)));
         ensure(resumed != stayed, || format!("round {round}: resumed {resumed}, stayed {stayed}"))?;
         if resumed {
@@ -246,7 +252,7 @@ pub(super) async fn no_message_is_lost_between_suspend_and_post(context: &Contex
             context.must(windlass_core::command::Release { fence: fence.clone() }).await?;
             let cleared = claimed(context).await?;
             let seqs = (1..=round + 1).collect();
-            context.must(TakeMessages { fence: cleared.clone(), seqs }).await?;
+            context.must(ConsumeMessages { fence: cleared.clone(), seqs }).await?;
             fence = cleared;
         }
         let mailbox = context.row(&Mailbox::key_of(&Tenant::default(), &"t".into())).await?;

@@ -26,8 +26,8 @@ fn admit(owner: &str, body: &[u8]) -> Admit {
     Admit { request: request(), fingerprint, owner: owner.into(), ttls, rate_limit: None }
 }
 
-fn answer(owner: &str, text: &str) -> CompleteRequest {
-    CompleteRequest { request: request(), owner: owner.into(), answer: Payload::json(text) }
+fn complete(owner: &str, text: &str) -> CompleteRequest {
+    CompleteRequest { request: request(), owner: owner.into(), response: Payload::json(text) }
 }
 
 async fn payload(context: &Context<'_>, key: PayloadKey) -> Result<Option<Payload>, Wrong> {
@@ -38,17 +38,18 @@ async fn count(context: &Context<'_>, table: Table) -> Result<usize, Wrong> {
     Ok(context.store.query(&Query::all(table, 100)).await?.len())
 }
 
-pub(super) async fn a_request_is_answered_once(context: &Context<'_>) -> Verdict {
+pub(super) async fn a_request_is_completed_once(context: &Context<'_>) -> Verdict {
     let admitted = context.must(admit("o1", b"1")).await?;
     ensure(matches!(admitted, Outcome::Admitted { .. }), || format!("{admitted:?}"))?;
-    let refused = context.run(admit("o2", b"1")).await?;
+    let rejected = context.run(admit("o2", b"1")).await?;
     let in_flight = Rejection::IdempotencyInFlight { retry_after_ms: 1_000 };
-    same("meanwhile", &refused, &Err(in_flight))?;
-    let refused = context.run(admit("o2", b"2")).await?;
-    same("another", &refused, &Err(Rejection::IdempotencyConflict))?;
-    same("wrong owner", &context.run(answer("o2", "2")).await?, &Err(Rejection::RequestLost))?;
-    let Outcome::RequestCompleted(key) = context.must(answer("o1", "\"\u{1f4b6}\"")).await? else {
-        return Err(Wrong("unexpected outcome of an answer".into()));
+    same("meanwhile", &rejected, &Err(in_flight))?;
+    let rejected = context.run(admit("o2", b"2")).await?;
+    same("another", &rejected, &Err(Rejection::IdempotencyConflict))?;
+    same("wrong owner", &context.run(complete("o2", "2")).await?, &Err(Rejection::RequestLost))?;
+    let Outcome::RequestCompleted(key) = context.must(complete("o1", "\"\u{1f4b6}\"")).await?
+    else {
+        return Err(Wrong("unexpected outcome of a completion".into()));
     };
     let stored = payload(context, key.clone()).await?;
     same("kept", &stored, &Some(Payload::json("\"\u{1f4b6}\"")))?;
@@ -74,19 +75,19 @@ pub(super) async fn a_call_is_claimed_before_it_is_made(context: &Context<'_>) -
     };
     let fence = tasks[0].fence();
     let claim = |request_id: &str| ClaimEffect {
-        caller: EffectOwner::Task(fence.clone()),
+        owner: EffectOwner::Task(fence.clone()),
         provider: "b\u{e4}nk".into(),
         name: "charge".into(),
         fingerprint: fingerprint("charge", b"1", &[]),
         request_id: request_id.into(),
     };
     let claimed =
-        |known, answer| Outcome::EffectClaimed { request_id: "r1".into(), existed: known, answer };
+        |existed, result| Outcome::EffectClaimed { request_id: "r1".into(), existed, result };
     same("first", &context.must(claim("r1")).await?, &claimed(false, None))?;
     same("again", &context.must(claim("r2")).await?, &claimed(true, None))?;
-    let ClaimEffect { caller, provider, name, .. } = claim("r3");
-    context.must(SettleEffect { caller, provider, name, answer: Payload::json("1") }).await?;
-    let Outcome::EffectClaimed { answer: Some(key), .. } = context.must(claim("r4")).await? else {
+    let ClaimEffect { owner, provider, name, .. } = claim("r3");
+    context.must(SettleEffect { owner, provider, name, result: Payload::json("1") }).await?;
+    let Outcome::EffectClaimed { result: Some(key), .. } = context.must(claim("r4")).await? else {
         return Err(Wrong("the result of the effect is missing".into()));
     };
     same("kept", &payload(context, key.clone()).await?, &Some(Payload::json("1")))?;

@@ -42,8 +42,8 @@ pub(super) async fn a_task_is_granted_to_a_worker(context: &Context<'_>) -> Verd
     context.must(grant("a")).await?;
     context.must(grant("b")).await?;
     same("claimed", &claimed(context, Claim::new("v")).await?, &Vec::new())?;
-    let refused = context.run(ClaimGranted::new("a", "v")).await?;
-    same("of another worker", &refused, &Err(Rejection::NotGranted))?;
+    let rejected = context.run(ClaimGranted::new("a", "v")).await?;
+    same("of another worker", &rejected, &Err(Rejection::NotGranted))?;
     let Outcome::Claimed(tasks) = context.must(ClaimGranted::new("a", "w")).await? else {
         return Err(Wrong("a granted task can be claimed".into()));
     };
@@ -58,9 +58,10 @@ pub(super) async fn a_task_is_granted_to_a_worker(context: &Context<'_>) -> Verd
 pub(super) async fn leases_of_a_dead_worker_end_early(context: &Context<'_>) -> Verdict {
     create(context, &["a", "b", "c"]).await?;
     let (tenant, lanes) = (Tenant::default(), [LaneName::default()].into());
-    let (offer, heartbeat_interval_ms) = (WorkerCapabilities::default(), 1_000);
+    let (capabilities, heartbeat_interval_ms) = (WorkerCapabilities::default(), 1_000);
     let id = "w".into();
-    let register = RegisterWorker { tenant, id, lanes, offer, heartbeat_interval_ms, held: None };
+    let register =
+        RegisterWorker { tenant, id, lanes, capabilities, heartbeat_interval_ms, held: None };
     context.must(register.clone()).await?;
     let claim =
         |worker: &str, registered| Claim { registered, lease_ms: HOUR_MS, ..Claim::new(worker) };
@@ -104,9 +105,9 @@ pub(super) async fn leases_missing_from_a_heartbeat_end(context: &Context<'_>) -
         tenant: Tenant::default(),
         id: "w".into(),
         lanes: [LaneName::default()].into(),
-        offer: WorkerCapabilities::default(),
+        capabilities: WorkerCapabilities::default(),
         heartbeat_interval_ms: 1_000,
-        held: Some(HeldLeases { instance: 7, answered_below: 2, leases }),
+        held: Some(HeldLeases { instance: 7, responded_below: 2, leases }),
     };
     for (joined, lost) in [(true, 1), (false, 0)] {
         let outcome = context.must(heartbeat.clone()).await?;

@@ -12,15 +12,15 @@ use super::context::{Context, ensure, same};
 
 const ID: &str = "w\u{f6}rkflow";
 
-fn turn(fence: Fence, turn: u32, then: TurnEnd) -> CommitTurn {
+fn turn(fence: Fence, turn: u32, end: TurnEnd) -> CommitTurn {
     CommitTurn {
         fence,
         turn,
         row: Some(Payload::json(format!("{{\"at\":{turn}}}"))),
-        taken: Vec::new(),
+        consumed: Vec::new(),
         commands: Vec::new(),
         next_step: 2,
-        then,
+        end,
         sticky_ms: None,
         eager: None,
         metadata: None,
@@ -69,13 +69,13 @@ pub(super) async fn a_step_completes_and_its_workflow_resumes(context: &Context<
     let key = windlass_core::PayloadKey {
         tenant: Tenant::default(),
         task: step.id.clone(),
-        generation: 0,
+        execution: 0,
         slot: windlass_core::Slot::RESULT,
     };
     let stored = context.store.payloads(std::slice::from_ref(&key)).await?.pop().flatten();
     same("the result exists until its message is consumed", &stored, &result)?;
     let consume = CommitTurn {
-        taken: vec![Message::of_step(0)],
+        consumed: vec![Message::of_step(0)],
         ..turn(second.fence(), 1, TurnEnd::AwaitMessages)
     };
     context.must(consume).await?;
@@ -109,7 +109,11 @@ pub(super) async fn a_message_is_buffered_for_its_workflow(context: &Context<'_>
         context.must(SendMessages::one(buffered(id))).await?;
     }
     let unheard = context.run(SendMessages::one(NewMessage::new("never", "go", "ops"))).await?;
-    same("without buffering", &unheard.map_err(|refusal| refusal.code()), &Err("task_not_found"))?;
+    same(
+        "without buffering",
+        &unheard.map_err(|rejection| rejection.code()),
+        &Err("task_not_found"),
+    )?;
     let task = started(context).await?;
     context.must(SendMessages::one(buffered(ID))).await?;
     let messages = context.store.query(&Query::all(Table::Message, 100)).await?;
@@ -118,7 +122,7 @@ pub(super) async fn a_message_is_buffered_for_its_workflow(context: &Context<'_>
     let seen = seen.iter().filter(|message| message.due_at.is_none());
     let seen: Vec<_> = seen.map(|message| (message.task.as_str(), message.seq)).collect();
     same("visible messages", &seen, &vec![(ID, 1), (ID, 2)])?;
-    let end = CommitTurn { taken: vec![1, 2], ..turn(task.fence(), 0, TurnEnd::Complete(None)) };
+    let end = CommitTurn { consumed: vec![1, 2], ..turn(task.fence(), 0, TurnEnd::Complete(None)) };
     context.must(end).await?;
     context.must(DeleteTask { task: task.task_key() }).await?;
     context.clock.advance_ms(61_000);
@@ -140,11 +144,11 @@ pub(super) async fn an_activity_completes_with_the_next_turn(context: &Context<'
     let fence = Fence { epoch: first.epoch + 1, ..first.fence() };
     let advance = |turn: CommitTurn| CompleteAndCommitTurn {
         complete: Complete { fence: step.fence(), result: Some(Payload::json("1")) },
-        consume: ClaimGranted::new(ID, "w"),
-        turn: CommitTurn { taken: vec![Message::of_step(0)], ..turn },
+        claim: ClaimGranted::new(ID, "w"),
+        turn: CommitTurn { consumed: vec![Message::of_step(0)], ..turn },
     };
     let other = context.run(advance(turn(fence.clone(), 7, TurnEnd::AwaitMessages))).await?;
-    same("another turn", &other.map_err(|refusal| refusal.code()), &Err("turn_mismatch"))?;
+    same("another turn", &other.map_err(|rejection| rejection.code()), &Err("turn_mismatch"))?;
     same("both tasks exist", &count(context, Table::Task).await?, &2)?;
     let end = advance(turn(fence, 1, TurnEnd::Complete(Some(Payload::json("2")))));
     context.must(end.clone()).await?;
@@ -168,9 +172,9 @@ pub(super) async fn a_workflow_continues_as_new(context: &Context<'_>) -> Verdic
         version: None,
         carried: Some(Payload::json("[]")),
     };
-    context.must(CommitTurn { taken: vec![1], ..turn(first.fence(), 0, over) }).await?;
+    context.must(CommitTurn { consumed: vec![1], ..turn(first.fence(), 0, over) }).await?;
     let second = claim(context, "default").await?;
-    same("the next execution", &second.generation, &1)?;
+    same("the next execution", &second.execution, &1)?;
     let input = second.input_key().ok_or_else(|| Wrong("the execution has no input".into()))?;
     let input = context.store.payloads(&[input]).await?.pop().flatten();
     same("its input", &input, &Some(Payload::json("8")))?;

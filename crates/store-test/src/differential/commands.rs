@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use windlass_core::command::{
-    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, DeleteTask, DeregisterNode,
-    Fail, HeartbeatNode, IdempotencyWindow, LimitLane, NewTask, QuotaScope, Release,
-    ReleaseSession, Renew, Replay, ReportProgress, SetLaneState, SetQuota, Snooze, Start, Sweep,
+    Begin, Cancel, CancelHeld, ChangePriority, Claim, Complete, Create, Delay, DeleteTask,
+    DeregisterNode, Fail, HeartbeatNode, IdempotencyWindow, LimitLane, NewTask, QuotaScope,
+    Release, ReleaseSession, Renew, Replay, ReportProgress, SetLaneState, SetQuota, Snooze, Sweep,
     TrimLog, WaitChildren,
 };
 use windlass_core::{
@@ -53,16 +53,16 @@ const COMMANDS: &[(u64, Generate)] = &[
     (5, mail::create_waitpoint),
     (16, mail::suspend),
     (3, mail::resume),
-    (4, mail::take_messages),
-    (3, mail::rotate_key),
+    (4, mail::consume_messages),
+    (3, mail::rotate_signing_key),
     (8, requests::admit),
-    (6, requests::answer),
-    (3, requests::withdraw),
+    (6, requests::complete_request),
+    (3, requests::release_request),
     (8, requests::claim_effect),
     (12, requests::settle_effect),
     (4, requests::spend),
     (6, messages::send_extended),
-    (3, messages::decline),
+    (3, messages::abandon_turn),
     (2, messages::discard),
     (2, messages::renew_sessions),
 ];
@@ -154,11 +154,11 @@ fn new_task(random: &mut Random, live: &Live) -> NewTask {
     task.lane = LaneName::new(*random.pick(LANES));
     task.payload = payload(random);
     task.priority = *random.pick(&[0, 0, 0, 1, -1, 5, -1_000_000, 1_000_000]);
-    task.start = match random.below(10) {
-        0 | 1 => Start::After { ms: *random.pick(&[0, 700, 60_000]) },
-        2 => Start::At { at: live.now.plus_ms(300) },
-        3 => Start::At { at: live.now.minus_ms(300) },
-        _ => Start::Now,
+    task.delay = match random.below(10) {
+        0 | 1 => Delay::For { ms: *random.pick(&[0, 700, 60_000]) },
+        2 => Delay::Until { at: live.now.plus_ms(300) },
+        3 => Delay::Until { at: live.now.minus_ms(300) },
+        _ => Delay::None,
     };
     task.deadline_ms = random.percent(15).then(|| *random.pick(&[1, 2_500, 100_000]));
     if random.percent(10) {
@@ -242,7 +242,7 @@ pub(super) fn again(random: &mut Random, live: &Live, command: Command) -> Comma
     }
 }
 
-pub(super) fn offer(random: &mut Random) -> WorkerCapabilities {
+pub(super) fn capabilities(random: &mut Random) -> WorkerCapabilities {
     let tags = match random.below(8) {
         0 => TagFilter::Only(words(random, &["blue", "red"], 60)),
         1 => TagFilter::UntaggedAnd(words(random, &["blue", "red"], 60)),
@@ -254,7 +254,7 @@ pub(super) fn offer(random: &mut Random) -> WorkerCapabilities {
     if random.percent(50) {
         capabilities.insert(SESSIONS.to_owned());
     }
-    WorkerCapabilities { capabilities, tags, versions: Vec::new() }
+    WorkerCapabilities { names: capabilities, tags, versions: Vec::new() }
 }
 
 fn claim(random: &mut Random, live: &Live) -> Command {
@@ -267,7 +267,7 @@ fn claim(random: &mut Random, live: &Live) -> Command {
         tenant,
         lanes,
         worker: (*random.pick(WORKERS)).into(),
-        offer: offer(random),
+        capabilities: capabilities(random),
         lease_ms: if random.percent(BAD) { 99 } else { *random.pick(&[100, 2_500, 30_000]) },
         limit: u32::from(!random.percent(BAD)) * (1 + u32::from(random.percent(40)) * 3),
         begin: random.percent(65),
@@ -276,7 +276,7 @@ fn claim(random: &mut Random, live: &Live) -> Command {
         registered: random.percent(40),
         request: random.percent(40).then_some(LeaseRequest { instance: 0, number: 0 }),
         grants: random.percent(30),
-        receives: random.percent(30),
+        deliver_messages: random.percent(30),
     }
     .into()
 }
@@ -353,14 +353,14 @@ fn change_priority(random: &mut Random, live: &Live) -> Command {
 
 fn replay(random: &mut Random, live: &Live) -> Command {
     let Some(task) = live.task(random, ended).filter(|_| random.percent(95)) else {
-        return Replay { task: live.key(random, ended), generation: 0 }.into();
+        return Replay { task: live.key(random, ended), execution: 0 }.into();
     };
-    let generation = match random.below(10) {
-        0 => task.generation + 1,
-        1 => task.generation.saturating_sub(1),
-        _ => task.generation,
+    let execution = match random.below(10) {
+        0 => task.execution + 1,
+        1 => task.execution.saturating_sub(1),
+        _ => task.execution,
     };
-    Replay { task: task.task_key(), generation }.into()
+    Replay { task: task.task_key(), execution }.into()
 }
 
 fn delete_task(random: &mut Random, live: &Live) -> Command {

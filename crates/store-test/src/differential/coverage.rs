@@ -95,16 +95,16 @@ fn code(result: &CommandResult) -> &'static str {
         Outcome::Suspended { .. } => "suspended_with_waitpoints",
         Outcome::AlreadySatisfied(_) => "already_satisfied",
         Outcome::Resumed => "resumed",
-        Outcome::Taken { taken: 0 } => "taken_none",
-        Outcome::Taken { .. } => "taken",
+        Outcome::Consumed { consumed: 0 } => "consumed_none",
+        Outcome::Consumed { .. } => "consumed",
         Outcome::KeyRotated { unchanged: true } => "known",
         Outcome::KeyRotated { unchanged: false } => "rotated",
         Outcome::Admitted { .. } => "admitted",
         Outcome::RequestCompleted(_) => "answered",
-        Outcome::RequestReleased => "withdrawn",
+        Outcome::RequestReleased => "released",
         Outcome::EffectClaimed { existed: false, .. } => "claimed",
-        Outcome::EffectClaimed { answer: None, .. } => "claimed_before",
-        Outcome::EffectClaimed { .. } => "answered_before",
+        Outcome::EffectClaimed { result: None, .. } => "claimed_before",
+        Outcome::EffectClaimed { .. } => "settled_before",
         Outcome::EffectSettled => "settled",
         Outcome::TurnCommitted { lease_kept: Some(_), .. } => "lease_kept",
         Outcome::TurnCommitted { .. } => "turned",
@@ -179,7 +179,7 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ),
     ("Cancel", "already_terminal cancelled invalid quarantined task_not_found"),
     ("ChangePriority", "already_terminal invalid priority_changed task_not_found"),
-    ("Replay", "generation_mismatch not_terminal replayed replays_exhausted task_not_found"),
+    ("Replay", "execution_mismatch not_terminal replayed replays_exhausted task_not_found"),
     ("DeleteTask", "not_terminal reaped task_not_found"),
     ("SetLaneState", "invalid lane_changed lane_not_found"),
     ("LimitLane", "invalid lane_changed lane_not_found"),
@@ -232,21 +232,21 @@ pub const REQUIRED: &[(&str, &str)] = &[
     ),
     ("Resume", "already_terminal invalid not_suspended resumed task_not_found"),
     (
-        "TakeMessages",
-        "already_terminal invalid lease_expired not_leased stale_fence taken taken_none \
+        "ConsumeMessages",
+        "already_terminal consumed consumed_none invalid lease_expired not_leased stale_fence \
          task_not_found",
     ),
-    ("RotateKey", "conflict invalid known rotated"),
+    ("RotateSigningKey", "conflict invalid known rotated"),
     (
         "Admit",
         "admitted answered idempotency_conflict idempotency_expired idempotency_in_flight \
          invalid rate_limited",
     ),
     ("CompleteRequest", "already_settled answered invalid request_lost"),
-    ("ReleaseRequest", "already_settled invalid withdrawn"),
+    ("ReleaseRequest", "already_settled invalid released"),
     (
         "ClaimEffect",
-        "answered_before claimed claimed_before conflict invalid not_begun request_lost \
+        "claimed claimed_before conflict invalid not_begun request_lost settled_before \
          stale_fence",
     ),
     ("SettleEffect", "already_settled effect_not_claimed request_lost settled stale_fence"),

@@ -86,7 +86,7 @@ impl Live {
     /// Preferably the fence of a running attempt.
     pub(super) fn running(&self, random: &mut Random) -> Fence {
         let runs = |task: &Task| match &task.lifecycle {
-            Lifecycle::Active(lease) => lease.run.is_some() && self.now < lease.expires_at,
+            Lifecycle::Active(lease) => lease.attempt.is_some() && self.now < lease.expires_at,
             _ => false,
         };
         match self.task(random, runs) {

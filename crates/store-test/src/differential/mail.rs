@@ -1,9 +1,9 @@
 //! Commands about messages, waitpoints and suspensions.
 
 use windlass_core::command::{
-    CompleteWaitpoint, CreateWaitpoint, IdempotencyWindow, IfAbsent, NewMessage, NewTask,
-    NewWaitpoint, NewWorkflow, Resume, RotateKey, SendMessages, Start, Suspend, SuspendTimeout,
-    TakeMessages,
+    CompleteWaitpoint, ConsumeMessages, CreateWaitpoint, Delay, IdempotencyWindow, IfAbsent,
+    NewMessage, NewTask, NewWaitpoint, NewWorkflow, Resume, RotateSigningKey, SendMessages,
+    Suspend, SuspendTimeout,
 };
 use windlass_core::{
     Command, Condition, Distinct, Lifecycle, Matcher, OnTimeout, Secret, SuspendReason, Task,
@@ -45,7 +45,7 @@ fn message(random: &mut Random, live: &Live, task: &TaskKey) -> NewMessage {
     let name = if random.percent(BAD) { String::new() } else { text(random, NAMES) };
     NewMessage {
         idempotency: idempotency(random),
-        visible: Start::After { ms: *random.pick(&[0, 0, 0, 700, 60_000]) },
+        delay: Delay::For { ms: *random.pick(&[0, 0, 0, 700, 60_000]) },
         if_absent: if_absent(random, live),
         payload: payload(random),
         ..NewMessage::new(task.id.clone(), name, text(random, SOURCES))
@@ -70,8 +70,11 @@ pub(super) fn complete_waitpoint(random: &mut Random, live: &Live) -> Command {
         Some(last) if random.percent(50) => last.clone(),
         Some(_) => random.pick(&live.tokens).clone(),
     };
-    let token =
-        if random.percent(BAD * 2) { Token::new(token.reveal().replace("0", "1")) } else { token };
+    let token = if random.percent(BAD * 2) {
+        Token::new(token.expose_secret().replace("0", "1"))
+    } else {
+        token
+    };
     CompleteWaitpoint {
         tenant: if random.percent(BAD) { "acme".into() } else { Tenant::default() },
         token,
@@ -118,7 +121,7 @@ fn condition(random: &mut Random, depth: u64) -> Condition {
 }
 
 pub(super) fn suspend(random: &mut Random, live: &Live) -> Command {
-    let then = *random.pick(&[
+    let action = *random.pick(&[
         OnTimeout::Fail,
         OnTimeout::Cancel,
         OnTimeout::Expire,
@@ -126,7 +129,7 @@ pub(super) fn suspend(random: &mut Random, live: &Live) -> Command {
         OnTimeout::Escalate,
     ]);
     let after_ms = *random.pick(&[1, 900, 30_000]);
-    let timeout = random.percent(60).then_some(SuspendTimeout { after_ms, then });
+    let timeout = random.percent(60).then_some(SuspendTimeout { after_ms, action });
     let made = random.percent(50).then(|| new_waitpoint(random));
     let condition = match &made {
         Some(made) if random.percent(80) => Condition::waitpoint(made.id.clone()),
@@ -147,20 +150,20 @@ pub(super) fn resume(random: &mut Random, live: &Live) -> Command {
     Resume { task: live.key(random, suspended), by }.into()
 }
 
-pub(super) fn take_messages(random: &mut Random, live: &Live) -> Command {
+pub(super) fn consume_messages(random: &mut Random, live: &Live) -> Command {
     let seqs = (0..random.below(4)).map(|_| 1 + random.below(4)).collect();
-    TakeMessages { fence: live.fence(random), seqs }.into()
+    ConsumeMessages { fence: live.fence(random), seqs }.into()
 }
 
-pub(super) fn rotate_key(random: &mut Random, _: &Live) -> Command {
+pub(super) fn rotate_signing_key(random: &mut Random, _: &Live) -> Command {
     let secret = *random.pick(&["07", "07", "07", "08"]);
     let length = if random.percent(BAD) { 3 } else { 32 };
-    RotateKey {
+    RotateSigningKey {
         tenant: Tenant::new(*random.pick(TENANTS)),
         id: text(random, &["k1", "k2", "k3"]),
         secret: Secret::new(secret.repeat(length)),
         grace_ms: *random.pick(&[0, 86_400_000, 86_400_000]),
-        seed: random.percent(20),
+        if_absent: random.percent(20),
     }
     .into()
 }

@@ -1,7 +1,7 @@
 //! Commands about messages to workflows, and about leases with messages in flight.
 
 use windlass_core::command::{
-    AbandonTurn, DropActivity, MailboxLimit, NewMessage, RenewSessions, SendMessages, Start,
+    AbandonTurn, Delay, DropActivity, MailboxLimit, NewMessage, RenewSessions, SendMessages,
 };
 use windlass_core::{Command, Tenant};
 
@@ -21,12 +21,12 @@ pub(super) fn send_extended(random: &mut Random, live: &Live) -> Command {
         _ => (Tenant::new(*random.pick(TENANTS)), text(random, IDS).into()),
     };
     let name = if random.percent(BAD) { String::new() } else { text(random, &["go", "more"]) };
-    let visible = match random.below(4) {
-        0 => Start::After { ms: *random.pick(&[700, 60_000]) },
-        _ => Start::Now,
+    let delay = match random.below(4) {
+        0 => Delay::For { ms: *random.pick(&[700, 60_000]) },
+        _ => Delay::None,
     };
     let message = NewMessage {
-        visible,
+        delay,
         if_absent: if_absent(random, live),
         limit: MailboxLimit::Extended,
         payload: payload(random),
@@ -35,9 +35,9 @@ pub(super) fn send_extended(random: &mut Random, live: &Live) -> Command {
     SendMessages { tenant, messages: vec![message] }.into()
 }
 
-pub(super) fn decline(random: &mut Random, live: &Live) -> Command {
+pub(super) fn abandon_turn(random: &mut Random, live: &Live) -> Command {
     let delay_ms = *random.pick(&[0, 0, 700]);
-    AbandonTurn { fence: live.fence(random), delay_ms, counts: random.percent(70) }.into()
+    AbandonTurn { fence: live.fence(random), delay_ms, count_delivery: random.percent(70) }.into()
 }
 
 pub(super) fn discard(random: &mut Random, live: &Live) -> Command {

@@ -54,18 +54,18 @@ pub(super) fn admit(random: &mut Random, live: &Live) -> Command {
     Admit { request, fingerprint, owner, ttls, rate_limit }.into()
 }
 
-pub(super) fn answer(random: &mut Random, live: &Live) -> Command {
+pub(super) fn complete_request(random: &mut Random, live: &Live) -> Command {
     let (request, owner) = held(random, live);
-    let answer = Payload::json(text(random, &["1", "1", "\"\u{1f4b6}\""]));
-    CompleteRequest { request, owner, answer }.into()
+    let response = Payload::json(text(random, &["1", "1", "\"\u{1f4b6}\""]));
+    CompleteRequest { request, owner, response }.into()
 }
 
-pub(super) fn withdraw(random: &mut Random, live: &Live) -> Command {
+pub(super) fn release_request(random: &mut Random, live: &Live) -> Command {
     let (request, owner) = held(random, live);
     ReleaseRequest { request, owner }.into()
 }
 
-fn caller(random: &mut Random, live: &Live) -> EffectOwner {
+fn effect_owner(random: &mut Random, live: &Live) -> EffectOwner {
     if random.percent(40) {
         return EffectOwner::Task(live.running(random));
     }
@@ -85,7 +85,7 @@ fn call(random: &mut Random) -> (String, String) {
 pub(super) fn claim_effect(random: &mut Random, live: &Live) -> Command {
     let (provider, name) = call(random);
     ClaimEffect {
-        caller: caller(random, live),
+        owner: effect_owner(random, live),
         provider,
         name,
         fingerprint: asks(random),
@@ -96,8 +96,8 @@ pub(super) fn claim_effect(random: &mut Random, live: &Live) -> Command {
 
 pub(super) fn settle_effect(random: &mut Random, live: &Live) -> Command {
     let (provider, name) = call(random);
-    let answer = Payload::json(text(random, &["1", "2"]));
-    SettleEffect { caller: caller(random, live), provider, name, answer }.into()
+    let result = Payload::json(text(random, &["1", "2"]));
+    SettleEffect { owner: effect_owner(random, live), provider, name, result }.into()
 }
 
 pub(super) fn spend(random: &mut Random, _: &Live) -> Command {

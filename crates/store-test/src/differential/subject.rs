@@ -32,8 +32,8 @@ impl Subject {
     pub(super) async fn open(factory: &dyn Factory, place: &str, clock: &Arc<ManualClock>) -> Self {
         let first = factory.open(place, clock.clone()).await;
         let second = factory.open(place, clock.clone()).await;
-        let has_server = first.describe().await.is_ok_and(|found| found.traffic.is_some());
-        let notifications = has_server.then(|| [first.notices(), second.notices()]);
+        let has_server = first.describe().await.is_ok_and(|found| found.round_trips.is_some());
+        let notifications = has_server.then(|| [first.notifications(), second.notifications()]);
         Self { handles: [first, second], notifications, hints: Hints::default() }
     }
 

@@ -9,7 +9,7 @@ use windlass_core::{
     Tenant, WorkerId,
 };
 
-use super::commands::{BAD, offer, open, reason, text};
+use super::commands::{BAD, capabilities, open, reason, text};
 use super::live::{LANES, Live, TENANTS};
 use crate::random::Random;
 
@@ -42,15 +42,15 @@ fn register(random: &mut Random, live: &Live) -> Command {
     let tenant = Tenant::new(*random.pick(TENANTS));
     let lanes = LANES.iter().filter(|_| random.percent(50)).map(|lane| LaneName::new(*lane));
     let lanes = lanes.collect();
-    let (id, offer) = (worker(random), offer(random));
+    let (id, capabilities) = (worker(random), capabilities(random));
     let heartbeat_interval_ms = *random.pick(&[10, 5_000, 60_000]);
-    let held = HeldLeases { answered_below: random.below(2), ..HeldLeases::default() };
+    let held = HeldLeases { responded_below: random.below(2), ..HeldLeases::default() };
     let held = random.percent(40).then_some(held);
     let (tenant, id) = match found.map(|task| (task.tenant.clone(), holder(task))) {
         Some((tenant, Some(id))) => (tenant, id),
         _ => (tenant, id),
     };
-    RegisterWorker { tenant, id, lanes, offer, heartbeat_interval_ms, held }.into()
+    RegisterWorker { tenant, id, lanes, capabilities, heartbeat_interval_ms, held }.into()
 }
 
 fn deregister(random: &mut Random) -> Command {

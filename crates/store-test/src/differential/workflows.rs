@@ -40,7 +40,7 @@ pub(super) fn request_cancel(random: &mut Random, live: &Live) -> Command {
 }
 
 pub(super) fn prune(random: &mut Random, live: &Live) -> Command {
-    let suits = |task: &Task| is_workflow(task) && task.generation > 0;
+    let suits = |task: &Task| is_workflow(task) && task.execution > 0;
     PruneExecutions {
         task: live.key(random, suits),
         keep_last: *random.pick(&[0, 0, 1, 5]),
@@ -65,10 +65,10 @@ pub(super) fn commit_turn(random: &mut Random, live: &Live) -> Command {
     CommitTurn {
         turn,
         row: random.percent(85).then(|| Payload::json(format!("{{\"at\":{}}}", random.below(9)))),
-        taken: consumed(random, live, &fence),
+        consumed: consumed(random, live, &fence),
         commands,
         next_step: if random.percent(BAD) { 0 } else { step + count },
-        then: then(random),
+        end: end(random),
         sticky_ms: random.percent(50).then_some(if random.percent(BAD) { 1 } else { 5_000 }),
         eager: random.percent(40).then(|| eager(random, &fence)),
         metadata: None,
@@ -109,18 +109,18 @@ pub(super) fn advance(random: &mut Random, live: &Live) -> Command {
     let keeper = known.as_ref().and_then(|known| known.sticky.as_ref());
     let worker = keeper.map_or_else(|| "w1".into(), |sticky| sticky.worker.clone());
     let (turns, next_step) = known.map_or((0, 0), |known| (known.turns, known.next_step));
-    let consume = ClaimGranted { task: fence.task.clone(), ..ClaimGranted::new("w", worker) };
+    let claim = ClaimGranted { task: fence.task.clone(), ..ClaimGranted::new("w", worker) };
     CompleteAndCommitTurn {
         complete: Complete { fence: activity.fence(), result: payload(random) },
-        consume,
+        claim,
         turn: CommitTurn {
             fence: Fence { epoch: fence.epoch + 1, ..fence },
             turn: turns,
             row: Some(Payload::json("{}")),
-            taken: activity.step.map(Message::of_step).into_iter().collect(),
+            consumed: activity.step.map(Message::of_step).into_iter().collect(),
             commands: Vec::new(),
             next_step,
-            then: then(random),
+            end: end(random),
             sticky_ms: Some(5_000),
             eager: None,
             metadata: None,
@@ -184,7 +184,7 @@ fn command(
     }
 }
 
-fn then(random: &mut Random) -> TurnEnd {
+fn end(random: &mut Random) -> TurnEnd {
     match random.below(12) {
         0 | 1 => TurnEnd::MoreParts,
         2 => TurnEnd::Complete(payload(random)),

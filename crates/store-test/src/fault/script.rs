@@ -25,7 +25,7 @@ pub enum Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     Conflict,
-    Refused,
+    Rejected,
     Unavailable,
     Full,
     Corrupt,
@@ -38,7 +38,7 @@ impl Failure {
         let source = || Box::new(io::Error::other("injected by a test"));
         match self {
             Failure::Conflict => StoreError::Conflict,
-            Failure::Refused => StoreError::Refused(source()),
+            Failure::Rejected => StoreError::Rejected(source()),
             Failure::Unavailable => StoreError::Unavailable(source()),
             Failure::Full => StoreError::Full,
             Failure::Corrupt => {
@@ -77,12 +77,12 @@ struct Planned<T> {
     what: T,
 }
 
-/// Which change sets are refused.
-struct Refused(Box<dyn Fn(&ChangeSet) -> bool + Send>);
+/// Which change sets are rejected.
+struct Rejected(Box<dyn Fn(&ChangeSet) -> bool + Send>);
 
-impl fmt::Debug for Refused {
+impl fmt::Debug for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Refused")
+        f.write_str("Rejected")
     }
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Script {
     holds: Vec<Planned<Hold>>,
     outage: Option<Failure>,
     slow: Duration,
-    refused: Option<Refused>,
+    rejected: Option<Rejected>,
     /// By commit id: whether its commit took effect.
     truths: BTreeMap<u64, bool>,
     commits: u64,
@@ -135,7 +135,7 @@ impl Script {
         self.holds.clear();
         self.outage = None;
         self.slow = Duration::ZERO;
-        self.refused = None;
+        self.rejected = None;
     }
 
     pub(super) fn set_slow(&mut self, by: Duration) {
@@ -150,12 +150,12 @@ impl Script {
         self.outage = outage;
     }
 
-    pub(super) fn refuse(&mut self, refused: impl Fn(&ChangeSet) -> bool + Send + 'static) {
-        self.refused = Some(Refused(Box::new(refused)));
+    pub(super) fn reject(&mut self, rejected: impl Fn(&ChangeSet) -> bool + Send + 'static) {
+        self.rejected = Some(Rejected(Box::new(rejected)));
     }
 
-    pub(super) fn refuses(&self, changes: &ChangeSet) -> bool {
-        self.refused.as_ref().is_some_and(|refused| refused.0(changes))
+    pub(super) fn rejects(&self, changes: &ChangeSet) -> bool {
+        self.rejected.as_ref().is_some_and(|rejected| rejected.0(changes))
     }
 
     pub(super) fn commit_id(&mut self, committed: bool) -> CommitId {

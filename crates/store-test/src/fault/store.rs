@@ -25,7 +25,7 @@ use super::script::{Call, CrashPoint, Failure, Fault, Script};
 /// | a commit fails, and its response is lost | `crash(1, CrashPoint::InCommit)` |
 /// | a commit succeeds, and its response is lost | `crash(1, CrashPoint::AfterCommit)` |
 /// | the next two outcome lookups fail | `fail_times(Call::Outcome, 2, failure)` |
-/// | some change sets are refused | `refuse_if(\|changes\| ..)` |
+/// | some change sets are rejected | `reject_if(\|changes\| ..)` |
 /// | the store is unavailable for a while | `outage(failure)`, later `recover()` |
 /// | commits are slow | `slow_commits(Duration::from_millis(100))` |
 /// | no more faults | `calm()` |
@@ -86,9 +86,9 @@ impl FaultStore {
         lock(&self.script).set_outage(Some(failure));
     }
 
-    /// Refuses every commit of a matching change set, like a store that cannot hold it.
-    pub fn refuse_if(&self, refused: impl Fn(&ChangeSet) -> bool + Send + 'static) {
-        lock(&self.script).refuse(refused);
+    /// Rejects every commit of a matching change set, like a store that cannot hold it.
+    pub fn reject_if(&self, rejected: impl Fn(&ChangeSet) -> bool + Send + 'static) {
+        lock(&self.script).reject(rejected);
     }
 
     /// Delays every later commit by this duration.
@@ -158,7 +158,7 @@ impl fmt::Debug for FaultStore {
 }
 
 fn lock(script: &Mutex<Script>) -> MutexGuard<'_, Script> {
-    // The `refuse_if` closure may panic, which is a fault like others.
+    // The `reject_if` closure may panic, which is a fault like others.
     script.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -203,8 +203,8 @@ impl Store for FaultStore {
         self.inner.events(after, limit).await
     }
 
-    fn notices(&self) -> Notifications {
-        self.inner.notices()
+    fn notifications(&self) -> Notifications {
+        self.inner.notifications()
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {
@@ -260,8 +260,8 @@ impl Tx for FaultTx {
             }
             Some(Fault::Crash(CrashPoint::AfterCommit)) | None => {}
         }
-        if lock(script).refuses(&changes) {
-            return Err(Failure::Refused.error());
+        if lock(script).rejects(&changes) {
+            return Err(Failure::Rejected.error());
         }
         let writes = !changes.is_empty();
         self.inner.commit(changes).await?;

@@ -122,7 +122,7 @@ impl Factory for BrokenFactory {
 struct Broken {
     mode: Mode,
     inner: Arc<dyn Store>,
-    /// Another handle, which gets the notices of the first one.
+    /// Another handle, which gets the notifications of the first one.
     bystander: Arc<dyn Store>,
     clock: Arc<ManualClock>,
     commits: Arc<AtomicU64>,
@@ -181,11 +181,11 @@ impl Store for Broken {
         Ok(renumbered.filter(|event| event.seq > after).take(limit).collect())
     }
 
-    fn notices(&self) -> Notifications {
+    fn notifications(&self) -> Notifications {
         match self.mode {
-            Mode::HearsItself => self.bystander.notices(),
+            Mode::HearsItself => self.bystander.notifications(),
             Mode::HearsNothing => Notifications::new(broadcast::Sender::new(1).subscribe(), 0),
-            _ => self.inner.notices(),
+            _ => self.inner.notifications(),
         }
     }
 

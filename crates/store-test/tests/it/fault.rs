@@ -21,7 +21,7 @@ fn name<T>(answer: &Result<T, StoreError>) -> &'static str {
         Ok(_) => "ok",
         Err(StoreError::Conflict) => "conflict",
         Err(StoreError::OutcomeUnknown(_)) => "unknown",
-        Err(StoreError::Refused(_)) => "refused",
+        Err(StoreError::Rejected(_)) => "rejected",
         Err(StoreError::Unavailable(_)) => "unavailable",
         Err(StoreError::Full) => "full",
         Err(StoreError::Corrupt { .. }) => "corrupt",
@@ -39,12 +39,12 @@ async fn tasks(store: &FaultStore) -> usize {
 #[tokio::test]
 async fn the_named_call_fails_once() {
     let key =
-        PayloadKey { tenant: "default".into(), task: "t".into(), generation: 0, slot: Slot::INPUT };
+        PayloadKey { tenant: "default".into(), task: "t".into(), execution: 0, slot: Slot::INPUT };
     for (call, failure, expected) in [
         (Call::Begin, Failure::Unavailable, "unavailable"),
         (Call::Load, Failure::Corrupt, "corrupt"),
         (Call::Commit, Failure::Full, "full"),
-        (Call::Commit, Failure::Refused, "refused"),
+        (Call::Commit, Failure::Rejected, "rejected"),
         (Call::Begin, Failure::Incompatible, "incompatible"),
         (Call::Begin, Failure::Closed, "closed"),
     ] {
@@ -172,7 +172,7 @@ async fn a_calm_store_clears_its_plans_but_not_known_outcomes() {
     store.fail(Call::Begin, 1, Failure::Full);
     store.fail(Call::Outcome, 1, Failure::Unavailable);
     store.outage(Failure::Unavailable);
-    store.refuse_if(|_| true);
+    store.reject_if(|_| true);
     store.calm();
     assert!(store.is_spent());
     assert!(store.outcome(&commit_id).await.expect("no fault is planned"));

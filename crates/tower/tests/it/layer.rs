@@ -31,8 +31,8 @@ fn service(engine: &Engine, paid: &Count) -> Router {
         async move |context: axum::Extension<RequestContext>, body: String| {
             assert!(context.until() > Timestamp::default());
             match body.as_str() {
-                "refuse" => {
-                    (StatusCode::PAYMENT_REQUIRED, [("x-kind", "refusal")], "no".to_owned())
+                "reject" => {
+                    (StatusCode::PAYMENT_REQUIRED, [("x-kind", "rejection")], "no".to_owned())
                 }
                 _ => {
                     let nth = paid.fetch_add(1, Ordering::SeqCst);
@@ -125,7 +125,7 @@ async fn rejections_have_a_status_and_a_code() {
     for (request, status, code) in [
         (request("/pay", None, "7"), 400, "idempotency_key_missing"),
         (request("/pay", Some("short"), "7"), 400, invalid),
-        (request("/pay", Some("sixteen letters and spaces"), "7"), 400, invalid),
+        (request("/pay", Some("over sixteen, with spaces"), "7"), 400, invalid),
         (twice, 400, invalid),
         (request("/pay", Some(KEY), "8"), 422, "idempotency_conflict"),
         (request("/refund", Some(KEY), "7"), 422, "idempotency_conflict"),
@@ -143,8 +143,8 @@ async fn only_successes_are_stored() {
     let (engine, paid) = (engine(MemoryStore::new()).await, Count::default());
     let service = service(&engine, &paid);
     for _ in 0..2 {
-        let refused = send(&service, request("/pay", Some(KEY), "refuse")).await;
-        assert_eq!(refused, (402, false, b"no".to_vec()));
+        let rejected = send(&service, request("/pay", Some(KEY), "reject")).await;
+        assert_eq!(rejected, (402, false, b"no".to_vec()));
     }
     assert_eq!(send(&service, request("/pay", Some(KEY), "7")).await.0, 201);
 }

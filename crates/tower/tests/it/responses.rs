@@ -47,7 +47,7 @@ fn response_to(path: &str) -> Response<Body> {
         "/broken" => response.body(broken()),
         "/see-other" => response.status(303).header("location", "/receipts/1").body(Body::empty()),
         "/elsewhere" => response.status(307).header("location", "/pay").body(Body::empty()),
-        "/refused" => response.status(402).body(Body::from("no")),
+        "/rejected" => response.status(402).body(Body::from("no")),
         _ => response.body(Body::from("ok")),
     }
     .unwrap()
@@ -56,7 +56,7 @@ fn response_to(path: &str) -> Response<Body> {
 async fn start_service(longest: usize) -> TestService {
     let store = FaultStore::new(Arc::new(MemoryStore::new()));
     let config = Config { background: false, ..Config::default() };
-    let engine = Engine::start_shared(Arc::new(store.clone()), config).await.unwrap();
+    let engine = Engine::with_shared_store(Arc::new(store.clone()), config).await.unwrap();
     let calls = Arc::new(AtomicU32::new(0));
     let (count, resume) = (calls.clone(), Arc::new(Semaphore::new(0)));
     let permits = resume.clone();
@@ -169,7 +169,7 @@ async fn every_rejection_has_its_own_code() {
     let service_under_test = start_service(1_000).await;
     let nameless = service_under_test.problem("/pay", "").await;
     assert_eq!(nameless, problem(400, "invalid", "correctable"), "the principal is invalid");
-    for failure in [Failure::Unavailable, Failure::Refused] {
+    for failure in [Failure::Unavailable, Failure::Rejected] {
         service_under_test.store.fail(Call::Commit, 1, failure);
         let (status, code, recovery) = service_under_test.problem("/pay", "ada").await;
         assert_eq!((status, recovery.as_str()), (503, "transient"));
@@ -184,7 +184,7 @@ async fn a_failure_is_returned_even_if_the_release_fails() {
     let service_under_test = start_service(1_000).await;
     // The second commit releases the key.
     service_under_test.store.fail(Call::Commit, 2, Failure::Unavailable);
-    let (response, body) = service_under_test.send("/refused", "ada").await;
+    let (response, body) = service_under_test.send("/rejected", "ada").await;
     assert_eq!((response.status().as_u16(), &body[..]), (402, &b"no"[..]));
     assert!(service_under_test.store.is_spent());
 }
@@ -231,7 +231,7 @@ async fn a_panic_releases_the_key() {
 async fn invalid_keys_are_rejected() {
     let service_under_test = start_service(1_000).await;
     for strange in [
-        &b"caf\xe9-of-sixteen-letters"[..],
+        &b"caf\xe9-of-sixteen-or-more"[..],
         b"",
         b"\"\"",
         b"\"",

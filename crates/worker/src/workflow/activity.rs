@@ -36,7 +36,7 @@ impl Workflow {
             Ok(name) => self.activity_named(name, input),
             Err(anonymous) => {
                 let name = anonymous.function.to_owned();
-                let task = Err(StepError::refused(&name, anonymous));
+                let task = Err(StepError::rejected(&name, anonymous));
                 Activity { workflow: self.clone(), name, task, output: PhantomData }
             }
         }
@@ -148,11 +148,11 @@ pub(super) fn checked(
     let derived = workflow.id().as_str().len() + SLASH_AND_STEP;
     if task.id.as_str().is_empty() && derived > limits::TASK_ID.max_bytes {
         let why = "the id of the workflow is too long to derive one from it";
-        return Err(StepError::refused(name, why));
+        return Err(StepError::rejected(name, why));
     }
     match check(&task) {
         Ok(()) => Ok(Box::new(task)),
-        Err(rejection) => Err(StepError::refused(name, rejection)),
+        Err(rejection) => Err(StepError::rejected(name, rejection)),
     }
 }
 

@@ -39,7 +39,7 @@ impl Planned {
             Ok(name) => Self::named(workflow, name, input),
             Err(anonymous) => {
                 let name = anonymous.function.to_owned();
-                let task = Err(StepError::refused(&name, anonymous));
+                let task = Err(StepError::rejected(&name, anonymous));
                 Self { workflow: workflow.clone(), name, task }
             }
         }
@@ -62,7 +62,7 @@ impl Planned {
         let task = task.and_then(|task| {
             let id = task.id.as_str();
             let is_fit = if id.is_empty() { Ok(()) } else { limits::WORKFLOW_ID.check(id) };
-            is_fit.map_err(|rejection| StepError::refused(&name, rejection))?;
+            is_fit.map_err(|rejection| StepError::rejected(&name, rejection))?;
             checked(&workflow, &name, task)
         });
         (workflow, name, task)
@@ -173,7 +173,7 @@ impl DetachedWorkflow {
         let (workflow, _, task) = self.plan.checked();
         let task = task?;
         workflow.check_cancel()?;
-        Ok(workflow.journal().start_detached(task))
+        Ok(workflow.replay_state().start_detached(task))
     }
 }
 

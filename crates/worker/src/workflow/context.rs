@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::{CodeVersion, Payload, TaskId, Timestamp, limits};
 
-use super::cancelled::Cancelled;
+use super::cancellation::Cancellation;
 use super::carryover::Carryover;
 use super::combine::{Join, Select, TryJoin};
 use super::error::StepError;
@@ -33,17 +33,17 @@ pub struct Workflow {
 
 struct Shared {
     begin: ExecutionStart,
-    journal: Mutex<ReplayState>,
+    replay_state: Mutex<ReplayState>,
 }
 
 impl Workflow {
     pub(super) fn new(begin: ExecutionStart) -> Self {
-        let journal = Mutex::new(ReplayState::new(&begin));
-        Self { shared: Arc::new(Shared { begin, journal }), shielded: false }
+        let replay_state = Mutex::new(ReplayState::new(&begin));
+        Self { shared: Arc::new(Shared { begin, replay_state }), shielded: false }
     }
 
-    pub(super) fn journal(&self) -> MutexGuard<'_, ReplayState> {
-        self.shared.journal.lock().expect("no panic while the lock is held")
+    pub(super) fn replay_state(&self) -> MutexGuard<'_, ReplayState> {
+        self.shared.replay_state.lock().expect("no panic while the lock is held")
     }
 
     pub(super) fn begin(&self) -> &ExecutionStart {
@@ -52,7 +52,7 @@ impl Workflow {
 
     /// Fails once cancellation of the workflow is requested, unless this context is shielded.
     pub(super) fn check_cancel(&self) -> Result<(), StepError> {
-        match self.journal().cancel() {
+        match self.replay_state().cancel() {
             Some(reason) if !self.shielded => Err(StepError::Cancelled { reason: reason.clone() }),
             _ => Ok(()),
         }
@@ -60,7 +60,7 @@ impl Workflow {
 
     pub fn info(&self) -> Info {
         let ExecutionStart { id, execution, version, parent, .. } = self.begin().clone();
-        Info { id, execution, version, parent, attempt: self.journal().attempt }
+        Info { id, execution, version, parent, attempt: self.replay_state().attempt }
     }
 
     pub fn id(&self) -> &TaskId {
@@ -70,17 +70,17 @@ impl Workflow {
     /// Whether the code is being replayed. For side concerns such as metrics only: decisions of the
     /// workflow must not depend on it.
     pub fn is_replaying(&self) -> bool {
-        self.journal().is_replaying()
+        self.replay_state().is_replaying()
     }
 
     /// The time of the turn. It does not advance while the code runs.
     pub fn now(&self) -> Timestamp {
-        self.journal().now
+        self.replay_state().now
     }
 
     /// A random number, the same in every replay. It is predictable: not for secrets.
     pub fn random(&self) -> u64 {
-        self.journal().draw()
+        self.replay_state().draw()
     }
 
     /// A random UUID (version 4), the same in every replay. It is predictable: not for secrets.
@@ -88,8 +88,8 @@ impl Workflow {
         const VERSION: u64 = 0x4000;
         const VARIANT: u64 = 0x8000_0000_0000_0000;
         let (high, low) = {
-            let mut journal = self.journal();
-            (journal.draw(), journal.draw())
+            let mut replay_state = self.replay_state();
+            (replay_state.draw(), replay_state.draw())
         };
         let high = (high & !0xf000) | VERSION;
         let low = (low & !(0b11 << 62)) | VARIANT;
@@ -102,7 +102,7 @@ impl Workflow {
     /// change get `false`, all others `true`. The call may be removed together with the old branch
     /// once no execution takes that branch.
     pub fn patched(&self, id: &str) -> bool {
-        self.journal().patched(id)
+        self.replay_state().patched(id)
     }
 
     pub fn sleep(&self, pause: Duration) -> Step<()> {
@@ -158,7 +158,7 @@ impl Workflow {
         ttl: Duration,
     ) -> Result<(), StepError> {
         let buffer_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-        limits::BUFFER_MS.check(buffer_ms).map_err(|why| StepError::refused(name, why))?;
+        limits::BUFFER_MS.check(buffer_ms).map_err(|why| StepError::rejected(name, why))?;
         self.send(to.into(), name, encoded(name, payload)?, Some(buffer_ms))
     }
 
@@ -169,13 +169,13 @@ impl Workflow {
         payload: Option<Payload>,
         buffer_ms: Option<u64>,
     ) -> Result<(), StepError> {
-        let refused = |why| StepError::refused(name, why);
-        limits::MESSAGE_NAME.check(name).map_err(refused)?;
-        limits::TASK_ID.check(to.as_str()).map_err(refused)?;
+        let rejected = |why| StepError::rejected(name, why);
+        limits::MESSAGE_NAME.check(name).map_err(rejected)?;
+        limits::TASK_ID.check(to.as_str()).map_err(rejected)?;
         let bytes = payload.as_ref().map_or(0, |payload| payload.bytes.len());
-        limits::MESSAGE_BYTES.check(bytes).map_err(refused)?;
+        limits::MESSAGE_BYTES.check(bytes).map_err(rejected)?;
         self.check_cancel()?;
-        self.journal().signal(to, name.to_owned(), payload, buffer_ms);
+        self.replay_state().signal(to, name.to_owned(), payload, buffer_ms);
         Ok(())
     }
 
@@ -223,24 +223,24 @@ impl Workflow {
 
     /// Sets the status text of the workflow, readable from outside.
     pub fn set_status(&self, status: impl Into<String>) -> Result<(), StepError> {
-        let set = self.journal().state.set_status(status.into());
-        set.map_err(|why| StepError::refused("status", why))
+        let set = self.replay_state().state.set_status(status.into());
+        set.map_err(|why| StepError::rejected("status", why))
     }
 
     /// Stores a value that is readable from outside and by later executions.
     pub fn set_value<T: Serialize + ?Sized>(&self, key: &str, value: &T) -> Result<(), StepError> {
-        let bytes = serde_json::to_vec(value).map_err(|why| StepError::refused(key, why))?;
-        let set = self.journal().state.set(key, Payload::new("application/json", bytes));
-        set.map_err(|why| StepError::refused(key, why))
+        let bytes = serde_json::to_vec(value).map_err(|why| StepError::rejected(key, why))?;
+        let set = self.replay_state().state.set(key, Payload::new("application/json", bytes));
+        set.map_err(|why| StepError::rejected(key, why))
     }
 
     pub fn get_value<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, StepError> {
-        let value = self.journal().state.get(key);
+        let value = self.replay_state().state.get(key);
         value.map(|value| decoded(key, Some(&value))).transpose()
     }
 
     pub fn remove_value(&self, key: &str) {
-        self.journal().state.remove(key);
+        self.replay_state().state.remove(key);
     }
 
     /// Ends this execution and starts the next one, with this input and an empty history. Returns
@@ -271,20 +271,20 @@ impl Workflow {
         const NAME: &str = "continue_as_new";
         let input = encoded(NAME, input)?;
         let version = version.map(str::parse::<CodeVersion>).transpose();
-        let version = version.map_err(|why| StepError::refused(NAME, why))?;
+        let version = version.map_err(|why| StepError::rejected(NAME, why))?;
         self.check_cancel()?;
-        let unread = self.journal().mail.unread();
+        let unread = self.replay_state().mail.unread();
         if unread > MAX_CARRIED_SIGNALS {
             let why =
                 format!("{unread} messages are unread, {MAX_CARRIED_SIGNALS} are carried at most");
-            return Err(StepError::refused(NAME, why));
+            return Err(StepError::rejected(NAME, why));
         }
         let over = {
-            let journal = self.journal();
-            Carryover { unread: journal.mail.carried(), values: journal.state.all() }
+            let replay_state = self.replay_state();
+            Carryover { unread: replay_state.mail.carried(), values: replay_state.state.all() }
         };
-        over.check().map_err(|why| StepError::refused(NAME, why))?;
-        self.journal().next = Some((input, version.map(|version| version.to_string())));
+        over.check().map_err(|why| StepError::rejected(NAME, why))?;
+        self.replay_state().next = Some((input, version.map(|version| version.to_string())));
         poll_fn(|_| Poll::Pending).await
     }
 
@@ -296,8 +296,8 @@ impl Workflow {
     }
 
     /// Waits until cancellation of the workflow is requested, and returns the reason.
-    pub fn cancelled(&self) -> Cancelled {
-        Cancelled::new(self)
+    pub fn cancelled(&self) -> Cancellation {
+        Cancellation::new(self)
     }
 }
 
@@ -312,5 +312,5 @@ pub(super) fn encoded<I: Serialize + ?Sized>(
     name: &str,
     input: &I,
 ) -> Result<Option<Payload>, StepError> {
-    encode(input).map_err(|failure| StepError::refused(name, failure.reason()))
+    encode(input).map_err(|failure| StepError::rejected(name, failure.reason()))
 }

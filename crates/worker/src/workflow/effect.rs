@@ -68,13 +68,13 @@ impl Effect {
 
     /// Makes the call. The request must be the same when the turn is retried, or it is rejected as
     /// a different one: it must not depend on [`Workflow::now`].
-    pub fn run<D>(self, service: D, request: D::Request) -> Step<D::Answer>
+    pub fn run<D>(self, service: D, request: D::Request) -> Step<D::Response>
     where
         D: ExternalService + Send + 'static,
         D::Request: Send + 'static,
     {
         let shown = format!("effect {}", self.provider);
-        let plan = self.check().map_err(|why| StepError::refused(&shown, why)).map(|()| {
+        let plan = self.check().map_err(|why| StepError::rejected(&shown, why)).map(|()| {
             let id = self.workflow.id().clone();
             let (name, retry) = (self.name, self.retry);
             let (provider, is_idempotent) = (self.provider, self.is_idempotent);
@@ -115,22 +115,22 @@ impl EffectAttempt {
         service: &D,
         request: &D::Request,
         retry: Option<&RetryPolicy>,
-    ) -> Result<D::Answer, Failure> {
+    ) -> Result<D::Response, Failure> {
         let (mut tries, mut pause) = (0, RetryDelay::default());
         loop {
             let failed = match self.call(service, request).await {
                 Ok(response) => return Ok(response),
-                Err(EffectError::Refused(error)) if is_retryable_under_lease(&error) => {
+                Err(EffectError::Engine(error)) if is_retryable_under_lease(&error) => {
                     let provider = &self.provider;
                     tracing::warn!(provider, %error, "store failed: external call is retried");
                     tokio::time::sleep(pause.next()).await;
                     continue;
                 }
                 // The lease is lost: the call does not return, so that the turn gets no outcome.
-                Err(EffectError::Refused(Error::Rejected(rejection))) if is_lost(&rejection) => {
+                Err(EffectError::Engine(Error::Rejected(rejection))) if is_lost(&rejection) => {
                     pending().await
                 }
-                Err(EffectError::Refused(error)) => return Err(Failure::permanent(error)),
+                Err(EffectError::Engine(error)) => return Err(Failure::permanent(error)),
                 Err(failed) => failed,
             };
             tries += 1;
@@ -147,7 +147,7 @@ impl EffectAttempt {
         &self,
         service: &D,
         request: &D::Request,
-    ) -> Result<D::Answer, EffectError> {
+    ) -> Result<D::Response, EffectError> {
         let Some(effects) = &self.effects else {
             let call = Call { request_id: self.request_id.clone(), fence: None };
             let response = service.invoke(&call, request).await;

@@ -18,12 +18,12 @@ pub enum StepError {
     /// The result or message does not decode to the expected type.
     Undecodable { name: String, reason: String },
     /// The request is invalid.
-    Refused { name: String, reason: String },
+    Rejected { name: String, reason: String },
 }
 
 impl StepError {
-    pub(super) fn refused(name: &str, reason: impl fmt::Display) -> Self {
-        Self::Refused { name: name.to_owned(), reason: reason.to_string() }
+    pub(super) fn rejected(name: &str, reason: impl fmt::Display) -> Self {
+        Self::Rejected { name: name.to_owned(), reason: reason.to_string() }
     }
 
     /// The failure class of a workflow that returns this error.
@@ -32,7 +32,7 @@ impl StepError {
             StepError::Failed { class, .. } => *class,
             StepError::Expired { .. } | StepError::TimedOut => FailureClass::Timeout,
             StepError::Cancelled { .. } => FailureClass::Cancelled,
-            StepError::Undecodable { .. } | StepError::Refused { .. } => FailureClass::Permanent,
+            StepError::Undecodable { .. } | StepError::Rejected { .. } => FailureClass::Permanent,
         }
     }
 
@@ -53,7 +53,7 @@ impl fmt::Display for StepError {
             StepError::Undecodable { name, reason } => {
                 write!(f, "the value of `{name}` does not decode: {reason}")
             }
-            StepError::Refused { name, reason } => write!(f, "`{name}` was rejected: {reason}"),
+            StepError::Rejected { name, reason } => write!(f, "`{name}` was rejected: {reason}"),
         }
     }
 }

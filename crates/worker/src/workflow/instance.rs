@@ -19,7 +19,7 @@ use super::local::{Local, panic_text};
 use super::nondeterminism::{Deviation, Nondeterminism, ReplayStep};
 use super::planned_command::PlannedCommand;
 use super::replay_cursor::ReplayCursor;
-use super::turn_part::{BYTES_PER_ROW, COMMANDS_PER_ROW, TurnPart, arrival_bytes, parts};
+use super::turn_part::{BYTES_PER_ROW, COMMANDS_PER_ROW, TurnPart, input_bytes, parts};
 use super::unread_signal::UnreadSignal;
 use crate::failure::{Failure, fitting};
 use crate::handler::Handled;
@@ -148,22 +148,22 @@ impl Instance {
 
     /// Sets the attempt of the next turn, for [`Info`](super::Info).
     pub fn set_attempt(&mut self, attempt: u32) {
-        self.workflow.journal().attempt = attempt;
+        self.workflow.replay_state().attempt = attempt;
     }
 
     /// How many activities and children are open.
     pub fn tasks(&self) -> usize {
-        self.workflow.journal().tasks()
+        self.workflow.replay_state().tasks()
     }
 
     /// The number of its next step.
     pub fn next_step(&self) -> u64 {
-        self.workflow.journal().next_step()
+        self.workflow.replay_state().next_step()
     }
 
     /// The current values, for the next execution.
     pub fn values(&self) -> BTreeMap<String, HistoryPayload> {
-        self.workflow.journal().state.all()
+        self.workflow.replay_state().state.all()
     }
 
     /// How many rows its history has.
@@ -200,37 +200,37 @@ impl Instance {
         let (first_row, lengths) = (self.rows, held.lengths.clone());
         self.rows += lengths.len() as u64;
         let replayed = self.replay_held(held).map_err(|deviation| {
-            let Deviation { place, expected, found } = deviation;
-            let (turn, place) = located(first_row, &lengths, place);
-            Nondeterminism { turn, place, expected, found }
+            let Deviation { position, expected, found } = deviation;
+            let (turn, position) = located(first_row, &lengths, position);
+            Nondeterminism { turn, position, expected, found }
         });
         replayed.inspect_err(|found| self.fail(found.clone().into()))
     }
 
     fn replay_held(&mut self, held: Held) -> Result<(), Deviation> {
-        if let Some(more) = self.workflow.journal().entries.first() {
+        if let Some(more) = self.workflow.replay_state().entries.first() {
             let found = ReplayStep::made(&more.made);
-            return Err(Deviation { place: 0, expected: ReplayStep::Nothing, found });
+            return Err(Deviation { position: 0, expected: ReplayStep::Nothing, found });
         }
         if self.ended.is_some() {
             let found = self.failure().map_or(ReplayStep::End, ReplayStep::Failure);
-            return Err(Deviation { place: 0, expected: ReplayStep::More, found });
+            return Err(Deviation { position: 0, expected: ReplayStep::More, found });
         }
         let last_row = held.lengths.last().copied().unwrap_or_default();
         {
-            let mut journal = self.workflow.journal();
-            journal.now = held.at;
-            journal.begin_replay(ReplayCursor::new(held.made, last_row));
+            let mut replay_state = self.workflow.replay_state();
+            replay_state.now = held.at;
+            replay_state.begin_replay(ReplayCursor::new(held.made, last_row));
         }
         let delivered = with_default(&Dispatch::none(), || self.deliver_all(held.arrived));
-        let mut journal = self.workflow.journal();
-        let (place, expected) = journal.expected();
+        let mut replay_state = self.workflow.replay_state();
+        let (position, expected) = replay_state.expected();
         let failed = |text| {
             let found = ReplayStep::Failure(text);
-            Err(Deviation { place, expected, found })
+            Err(Deviation { position, expected, found })
         };
         // Missing commands are the consequence of a failure: report the failure.
-        match (delivered.map(|_| self.failure()), journal.end_replay()) {
+        match (delivered.map(|_| self.failure()), replay_state.end_replay()) {
             (Err(failure), Ok(()) | Err(Deviation { found: ReplayStep::Nothing, .. })) => {
                 failed(failure.to_string())
             }
@@ -252,17 +252,17 @@ impl Instance {
     pub fn turn(
         &mut self,
         at: Timestamp,
-        arrivals: Vec<WorkflowInput>,
+        inputs: Vec<WorkflowInput>,
     ) -> Result<TurnProgress, TurnFailure> {
         self.check_usable()?;
         self.catch_up()?;
         self.begin_turn(at);
         self.delivered = 0;
         let first = !self.begun;
-        let arrivals = if self.ended.is_some() { Vec::new() } else { arrivals };
-        let idle = !first && arrivals.is_empty() && !self.workflow.journal().runs_local();
+        let inputs = if self.ended.is_some() { Vec::new() } else { inputs };
+        let idle = !first && inputs.is_empty() && !self.workflow.replay_state().runs_local();
         let span = self.span();
-        let delivered = span.in_scope(|| self.deliver_all(arrivals));
+        let delivered = span.in_scope(|| self.deliver_all(inputs));
         self.delivered = delivered.inspect_err(|failure| self.fail(failure.clone()))?;
         if idle && (self.ended.is_none() || !self.parts.is_empty()) {
             return Ok(self.finished());
@@ -271,10 +271,10 @@ impl Instance {
     }
 
     /// Continues a turn with the outcomes of its local activities.
-    pub fn resume(&mut self, arrivals: Vec<WorkflowInput>) -> Result<TurnProgress, TurnFailure> {
+    pub fn resume(&mut self, inputs: Vec<WorkflowInput>) -> Result<TurnProgress, TurnFailure> {
         self.check_usable()?;
         let span = self.span();
-        let delivered = span.in_scope(|| self.deliver_all(arrivals));
+        let delivered = span.in_scope(|| self.deliver_all(inputs));
         delivered.inspect_err(|failure| self.fail(failure.clone()))?;
         self.finish_turn()
     }
@@ -288,33 +288,33 @@ impl Instance {
 
     /// Makes the uncommitted rest of the turn before this one the first parts of this one.
     fn begin_turn(&mut self, at: Timestamp) {
-        let mut journal = self.workflow.journal();
-        let left = std::mem::take(&mut journal.entries);
+        let mut replay_state = self.workflow.replay_state();
+        let left = std::mem::take(&mut replay_state.entries);
         self.parts.clear();
         if !left.is_empty() {
-            self.parts = parts(journal.now, Vec::new(), left);
-            add_commands(&mut self.parts, journal.state.commands());
+            self.parts = parts(replay_state.now, Vec::new(), left);
+            add_commands(&mut self.parts, replay_state.state.commands());
         }
-        journal.now = journal.now.max(at);
+        replay_state.now = replay_state.now.max(at);
     }
 
     /// Delivers inputs until the code has ended, and runs the code after each of them.
-    fn deliver_all(&mut self, arrivals: Vec<WorkflowInput>) -> Result<usize, TurnFailure> {
+    fn deliver_all(&mut self, inputs: Vec<WorkflowInput>) -> Result<usize, TurnFailure> {
         if !self.begun {
             self.begun = true;
             self.run()?;
         }
-        let recorded = !self.workflow.journal().is_replaying();
+        let recorded = !self.workflow.replay_state().is_replaying();
         let mut delivered = 0;
-        for arrival in arrivals {
+        for input in inputs {
             if self.ended.is_some() {
                 break;
             }
             if recorded {
-                self.arrived_bytes += arrival_bytes(&arrival);
-                self.arrived.push(arrival.clone());
+                self.arrived_bytes += input_bytes(&input);
+                self.arrived.push(input.clone());
             }
-            let woken = self.workflow.journal().deliver(arrival);
+            let woken = self.workflow.replay_state().deliver(input);
             drop(woken.unstarted);
             woken.wakers.into_iter().for_each(Waker::wake);
             delivered += 1;
@@ -334,7 +334,7 @@ impl Instance {
             if let Poll::Ready(handled) = polled {
                 return self.end(Some(handled));
             }
-            if self.workflow.journal().next.is_some() {
+            if self.workflow.replay_state().next.is_some() {
                 return self.end(None);
             }
             if !self.woken.0.load(Ordering::Acquire) {
@@ -348,16 +348,16 @@ impl Instance {
         // If it continues as new, dropping the code cancels its open steps.
         let code = self.code.take();
         catch_panic(|| drop(code))?;
-        let mut journal = self.workflow.journal();
+        let mut replay_state = self.workflow.replay_state();
         self.ended = Some(match handled {
-            Some(handled) => ending(handled, journal.cancel()),
+            Some(handled) => ending(handled, replay_state.cancel()),
             None => {
-                let (input, version) = journal.next.take().unwrap_or_default();
+                let (input, version) = replay_state.next.take().unwrap_or_default();
                 ExecutionState::ContinueAsNew {
                     input,
                     version,
-                    carried: journal.mail.carried(),
-                    first_step: journal.next_step(),
+                    carried: replay_state.mail.carried(),
+                    first_step: replay_state.next_step(),
                 }
             }
         });
@@ -366,26 +366,26 @@ impl Instance {
 
     fn finish_turn(&mut self) -> Result<TurnProgress, TurnFailure> {
         if self.ended.is_none() {
-            let mut journal = self.workflow.journal();
-            let is_full =
-                journal.entries.len() >= COMMANDS_PER_ROW || self.arrived_bytes >= BYTES_PER_ROW;
-            if journal.runs_local() && !is_full {
-                return Ok(TurnProgress::Local(journal.take_work()));
+            let mut replay_state = self.workflow.replay_state();
+            let is_full = replay_state.entries.len() >= COMMANDS_PER_ROW
+                || self.arrived_bytes >= BYTES_PER_ROW;
+            if replay_state.runs_local() && !is_full {
+                return Ok(TurnProgress::Local(replay_state.take_work()));
             }
-            let awaits_nothing = journal.waits().next().is_none();
-            drop(journal);
+            let awaits_nothing = replay_state.waits().next().is_none();
+            drop(replay_state);
             if awaits_nothing {
                 self.fail(TurnFailure::NonWorkflowAwait);
                 return Err(TurnFailure::NonWorkflowAwait);
             }
         }
-        let mut journal = self.workflow.journal();
+        let mut replay_state = self.workflow.replay_state();
         let arrived = std::mem::take(&mut self.arrived);
         self.arrived_bytes = 0;
-        let entries = std::mem::take(&mut journal.entries);
-        let mut rows = parts(journal.now, arrived, entries);
-        add_commands(&mut rows, journal.state.commands());
-        drop(journal);
+        let entries = std::mem::take(&mut replay_state.entries);
+        let mut rows = parts(replay_state.now, arrived, entries);
+        add_commands(&mut rows, replay_state.state.commands());
+        drop(replay_state);
         self.parts.append(&mut rows);
         Ok(self.finished())
     }
@@ -394,17 +394,17 @@ impl Instance {
         let parts = std::mem::take(&mut self.parts);
         self.rows += parts.len() as u64;
         let (delivered, state) = (self.delivered, self.state());
-        let has_more = !state.has_ended() && self.workflow.journal().runs_local();
+        let has_more = !state.has_ended() && self.workflow.replay_state().runs_local();
         TurnProgress::Finished(CompletedTurn { parts, delivered, state, has_more })
     }
 
     /// The state of the workflow after the inputs delivered so far.
     pub fn state(&self) -> ExecutionState {
         self.ended.clone().unwrap_or_else(|| {
-            let journal = self.workflow.journal();
+            let replay_state = self.workflow.replay_state();
             let first =
-                journal.waits().take(MAX_WAITS_SHOWN).map(|wait| wait.to_string()).collect();
-            ExecutionState::Waiting { count: journal.waits().count(), first }
+                replay_state.waits().take(MAX_WAITS_SHOWN).map(|wait| wait.to_string()).collect();
+            ExecutionState::Waiting { count: replay_state.waits().count(), first }
         })
     }
 
@@ -419,7 +419,7 @@ impl Instance {
 
     /// Drops the code without recording cancellations of its steps.
     fn abandon(&mut self) {
-        let work = self.workflow.journal().close();
+        let work = self.workflow.replay_state().close();
         let code = self.code.take();
         if let Err(failure) = catch_panic(|| drop((work, code))) {
             let workflow = self.workflow.id();
@@ -471,14 +471,14 @@ fn add_commands(parts: &mut [TurnPart], commands: Vec<PlannedCommand>) {
 }
 
 /// The row (from 0), and the position in it (from 1), of a position in several rows.
-fn located(first_row: u64, lengths: &[usize], place: usize) -> (u64, usize) {
-    let (mut row, mut place) = (first_row, place);
+fn located(first_row: u64, lengths: &[usize], position: usize) -> (u64, usize) {
+    let (mut row, mut position) = (first_row, position);
     for &length in &lengths[..lengths.len() - 1] {
-        if place < length {
+        if position < length {
             break;
         }
-        place -= length;
+        position -= length;
         row += 1;
     }
-    (row, place + 1)
+    (row, position + 1)
 }

@@ -81,7 +81,7 @@ impl<F> LocalActivity<F> {
     ) -> Step<O> {
         let Self { workflow, name, run } = self;
         let named = limits::KIND.check(&name).map_err(|rejection| rejection.to_string());
-        let checked = named.and(checked).map_err(|why| StepError::refused(&name, why));
+        let checked = named.and(checked).map_err(|why| StepError::rejected(&name, why));
         let plan = checked.map(|()| Plan::Local(plan(name.clone(), run)));
         Step::new(&workflow, name, plan, result)
     }

@@ -6,7 +6,7 @@
 //! durable through its [`Workflow`].
 
 mod activity;
-mod cancelled;
+mod cancellation;
 mod carryover;
 mod child;
 mod combine;
@@ -34,7 +34,7 @@ mod turn_part;
 mod unread_signal;
 
 pub use activity::Activity;
-pub use cancelled::Cancelled;
+pub use cancellation::Cancellation;
 pub(crate) use carryover::Carryover;
 pub use child::{Child, DetachedWorkflow};
 pub use combine::{Either, Join, OneOf3, OneOf4, OneOf5, OneOf6, OneOf7, OneOf8, Select, TryJoin};

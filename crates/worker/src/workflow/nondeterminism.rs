@@ -8,7 +8,7 @@ pub struct Nondeterminism {
     /// The row of the execution's history, from 0.
     pub turn: u64,
     /// The position among the commands of that row, from 1.
-    pub place: usize,
+    pub position: usize,
     /// What the history has.
     pub expected: ReplayStep,
     /// What the code did.
@@ -31,7 +31,7 @@ pub enum ReplayStep {
 /// Like [`Nondeterminism`], with the position in the replayed turn, from 0.
 #[derive(Debug)]
 pub(super) struct Deviation {
-    pub(super) place: usize,
+    pub(super) position: usize,
     pub(super) expected: ReplayStep,
     pub(super) found: ReplayStep,
 }
@@ -115,10 +115,10 @@ impl fmt::Display for ReplayStep {
 
 impl fmt::Display for Nondeterminism {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { turn, place, expected, found } = self;
+        let Self { turn, position, expected, found } = self;
         write!(
             f,
-            "turn {turn}, place {place}: the history has {expected}, the code makes {found}. \
+            "turn {turn}, position {position}: the history has {expected}, the code makes {found}. \
              The history is unchanged, and the workflow resumes once the code matches it: deploy \
              the code that wrote it, or put the change behind ctx.patched(..)"
         )

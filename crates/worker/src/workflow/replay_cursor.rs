@@ -7,7 +7,7 @@ use super::turn_part::{COMMANDS_PER_ROW, Entry, cuts};
 #[derive(Debug)]
 pub(super) struct ReplayCursor {
     made: Vec<RecordedCommand>,
-    place: usize,
+    position: usize,
     /// The number of commands in its last row.
     last_row: usize,
     /// The first deviation of the code.
@@ -16,12 +16,12 @@ pub(super) struct ReplayCursor {
 
 impl ReplayCursor {
     pub(super) fn new(made: Vec<RecordedCommand>, last_row: usize) -> Self {
-        Self { made, place: 0, last_row, deviation: None }
+        Self { made, position: 0, last_row, deviation: None }
     }
 
     /// The patches recorded next. Code without a recorded patch always takes its branch.
     fn patches(&self) -> impl Iterator<Item = &String> {
-        self.made[self.place..].iter().map_while(|made| match made {
+        self.made[self.position..].iter().map_while(|made| match made {
             RecordedCommand::Patch { id } => Some(id),
             _ => None,
         })
@@ -30,7 +30,7 @@ impl ReplayCursor {
     /// Whether a patch applies. It does where nothing is recorded, in the rest of a turn that was
     /// committed in part.
     pub(super) fn is_patched(&self, id: &str) -> bool {
-        let unwritten = self.place == self.made.len() && self.last_row == COMMANDS_PER_ROW;
+        let unwritten = self.position == self.made.len() && self.last_row == COMMANDS_PER_ROW;
         unwritten || self.patches().any(|patch| patch == id)
     }
 
@@ -46,12 +46,12 @@ impl ReplayCursor {
             }
             _ => ids(self),
         };
-        self.place += forgotten.len();
-        match self.made.get(self.place) {
-            Some(expected) if same(expected, found) => self.place += 1,
+        self.position += forgotten.len();
+        match self.made.get(self.position) {
+            Some(expected) if same(expected, found) => self.position += 1,
             Some(expected) => {
                 let (expected, found) = (ReplayStep::made(expected), ReplayStep::made(found));
-                self.deviation = Some(Deviation { place: self.place, expected, found });
+                self.deviation = Some(Deviation { position: self.position, expected, found });
             }
             // `end` checks whether more commands are allowed.
             None => {}
@@ -61,8 +61,8 @@ impl ReplayCursor {
 
     /// The position, and the command expected there.
     pub(super) fn next(&self) -> (usize, ReplayStep) {
-        let next = self.made.get(self.place);
-        (self.place, next.map_or(ReplayStep::Nothing, ReplayStep::made))
+        let next = self.made.get(self.position);
+        (self.position, next.map_or(ReplayStep::Nothing, ReplayStep::made))
     }
 
     /// The number of entries that are recorded, or the first deviation.
@@ -70,18 +70,22 @@ impl ReplayCursor {
         if let Some(deviation) = self.deviation {
             return Err(deviation);
         }
-        let left = self.made[self.place..].iter();
+        let left = self.made[self.position..].iter();
         if let Some(expected) =
             left.clone().find(|made| !matches!(made, RecordedCommand::Patch { .. }))
         {
             let expected = ReplayStep::made(expected);
-            return Err(Deviation { place: self.place, expected, found: ReplayStep::Nothing });
+            return Err(Deviation {
+                position: self.position,
+                expected,
+                found: ReplayStep::Nothing,
+            });
         }
-        let Some(more) = entries.get(self.place) else { return Ok(entries.len()) };
-        if left.len() == 0 && self.place > 0 && cuts(entries).contains(&self.place) {
-            return Ok(self.place);
+        let Some(more) = entries.get(self.position) else { return Ok(entries.len()) };
+        if left.len() == 0 && self.position > 0 && cuts(entries).contains(&self.position) {
+            return Ok(self.position);
         }
         let found = ReplayStep::made(&more.made);
-        Err(Deviation { place: self.place, expected: ReplayStep::Nothing, found })
+        Err(Deviation { position: self.position, expected: ReplayStep::Nothing, found })
     }
 }

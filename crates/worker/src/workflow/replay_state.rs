@@ -268,8 +268,8 @@ impl ReplayState {
     }
 
     /// Delivers an input. An input for a step that is not open is ignored.
-    pub(super) fn deliver(&mut self, arrival: WorkflowInput) -> WakeSet {
-        match arrival {
+    pub(super) fn deliver(&mut self, input: WorkflowInput) -> WakeSet {
+        match input {
             WorkflowInput::StepCompletion { step, outcome } => self.report(step, outcome),
             WorkflowInput::Message { name, source, payload } => {
                 let wakers = self.mail.deliver(UnreadSignal { name, source, payload });

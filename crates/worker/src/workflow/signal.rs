@@ -48,16 +48,16 @@ impl<T> SignalWait<T> {
             return Ok(step);
         }
         let checked = limits::MESSAGE_NAME.check(&self.name);
-        checked.map_err(|refusal| StepError::refused(&self.name, refusal))?;
+        checked.map_err(|rejection| StepError::rejected(&self.name, rejection))?;
         self.workflow.check_cancel()?;
-        let step = self.workflow.journal().wait(&self.name);
+        let step = self.workflow.replay_state().wait(&self.name);
         self.stage = Stage::Waiting(step);
         Ok(step)
     }
 
     fn leave(&mut self) {
         if let Stage::Waiting(step) = std::mem::replace(&mut self.stage, Stage::Over) {
-            let wakers = self.workflow.journal().mail.leave(&self.name, step);
+            let wakers = self.workflow.replay_state().mail.leave(&self.name, step);
             wakers.into_iter().for_each(std::task::Waker::wake);
         }
     }
@@ -66,7 +66,7 @@ impl<T> SignalWait<T> {
 impl<T: DeserializeOwned> SignalWait<T> {
     fn read(&mut self, context: &mut Context<'_>) -> Poll<Result<T, StepError>> {
         let step = self.begin()?;
-        let read = self.workflow.journal().mail.take(&self.name, step, context.waker());
+        let read = self.workflow.replay_state().mail.take(&self.name, step, context.waker());
         if let Some(message) = read {
             self.stage = Stage::Over;
             let payload = message.payload.map(|payload| payload.0);

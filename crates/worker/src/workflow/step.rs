@@ -27,7 +27,7 @@ enum Stage {
     Planned(Result<Plan, StepError>),
     Scheduled(u64),
     /// It cannot be scheduled.
-    Refused(StepError),
+    Rejected(StepError),
     Over,
 }
 
@@ -52,14 +52,14 @@ impl<O> Step<O> {
         let Stage::Planned(plan) = std::mem::replace(&mut self.stage, Stage::Over) else { return };
         let plan = plan.and_then(|plan| self.workflow.check_cancel().map(|()| plan));
         self.stage = match plan {
-            Ok(plan) => Stage::Scheduled(self.workflow.journal().schedule(plan)),
-            Err(error) => Stage::Refused(error),
+            Ok(plan) => Stage::Scheduled(self.workflow.replay_state().schedule(plan)),
+            Err(error) => Stage::Rejected(error),
         };
     }
 
     fn cancel(&mut self) {
         if let Stage::Scheduled(step) = std::mem::replace(&mut self.stage, Stage::Over) {
-            let unstarted = self.workflow.journal().cancel_step(step);
+            let unstarted = self.workflow.replay_state().cancel_step(step);
             drop(unstarted);
         }
     }
@@ -74,14 +74,14 @@ impl<O> Future for Step<O> {
         }
         let step = match &self.stage {
             Stage::Scheduled(step) => *step,
-            Stage::Refused(error) => {
+            Stage::Rejected(error) => {
                 let error = error.clone();
                 self.stage = Stage::Over;
                 return Poll::Ready(Err(error));
             }
             Stage::Planned(_) | Stage::Over => panic!("a step is polled after its end"),
         };
-        let outcome = self.workflow.journal().outcome(step, context.waker());
+        let outcome = self.workflow.replay_state().outcome(step, context.waker());
         if let Some(outcome) = outcome {
             self.stage = Stage::Over;
             return Poll::Ready((self.read)(&self.name, outcome));

@@ -26,10 +26,10 @@ pub(super) struct Entry {
 const ROUGHLY: usize = 96;
 
 /// The estimated bytes of an input in a row.
-pub(super) fn arrival_bytes(arrival: &WorkflowInput) -> usize {
+pub(super) fn input_bytes(input: &WorkflowInput) -> usize {
     let carried =
         |payload: &Option<HistoryPayload>| payload.as_ref().map_or(0, |p| p.0.bytes.len());
-    let written = match arrival {
+    let written = match input {
         WorkflowInput::Message { name, source, payload } => {
             name.len() + source.len() + carried(payload)
         }

@@ -133,10 +133,10 @@ async fn a_replayed_parent_creates_its_children_anew() {
     let running = summing(&stage, &calls).start().unwrap();
     create(&stage, "[1]").await;
     stage.until("t", "completed").await;
-    stage.other.submit(Replay { task: key("t"), generation: 0 }).await.unwrap();
+    stage.other.submit(Replay { task: key("t"), execution: 0 }).await.unwrap();
     let again = stage.other.handle(key("t"));
     let (attempt, completed, sum): (u32, u32, u32) = again.result().await.unwrap();
-    assert_eq!((attempt, completed, sum), (1, 1, 2), "the children of this generation");
+    assert_eq!((attempt, completed, sum), (1, 1, 2), "the children of this execution");
     stage.task("t/1").await;
     stage.task("t/1~1").await;
     running.drain(EVER).await;

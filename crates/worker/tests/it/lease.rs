@@ -101,7 +101,7 @@ impl Drop for Counted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_result_of_a_cancelled_task_is_refused() {
+async fn the_result_of_a_cancelled_task_is_rejected() {
     let stage = Stage::new().await;
     stage.create("t", "null").await;
     let (said, mut hear) = signal();
@@ -140,7 +140,7 @@ async fn check_lost<B>(block: impl FnOnce(&FaultStore) -> B, unblock: impl FnOnc
     let stolen = stage.other.claim(Claim::new("thief"), EVER).await.unwrap();
     unblock(&stage.faults, blocked);
     running.drain(EVER).await;
-    let history = "created claimed lease_expired claimed";
+    let history = "created claimed lease_lost claimed";
     assert_eq!(stage.history("t"), history);
     let result = Some(windlass_core::Payload::json("1"));
     let complete = Complete { fence: stolen[0].task.fence(), result };
@@ -257,7 +257,7 @@ async fn check_settle(
 async fn a_settle_is_retried_until_the_lease_expires() {
     let away = |faults: &FaultStore| faults.outage(Failure::Unavailable);
     check_settle(away, LEASE / 2, "created claimed completed").await;
-    let twice = "created claimed lease_expired claimed completed";
+    let twice = "created claimed lease_lost claimed completed";
     check_settle(away, 2 * LEASE, twice).await;
 }
 
@@ -281,8 +281,8 @@ async fn the_leases_of_a_dropped_worker_expire() {
     hear.next().await.unwrap();
     drop(running);
     assert!(hear.next().await.is_none(), "the handler is dropped, and its sender with it");
-    stage.until("t", "lease_expired").await;
-    assert_eq!(stage.history("t"), "created claimed lease_expired");
+    stage.until("t", "lease_lost").await;
+    assert_eq!(stage.history("t"), "created claimed lease_lost");
     assert_eq!(stage.task("t").await.lifecycle.public(), PublicState::Waiting);
 }
 

@@ -120,11 +120,11 @@ async fn a_lease_whose_grant_was_lost_ends_with_the_next_heartbeat() {
     let handler = async |_: Context, (): ()| Ok(());
     let running = stage.worker().lease(60 * MINUTE).handler("k", handler).start().unwrap();
     let started = Instant::now();
-    stage.until("t", "lease_expired").await;
+    stage.until("t", "lease_lost").await;
     // Until the engine stops looking the commit up, and one heartbeat more.
     assert!(started.elapsed() <= MOST, "{:?}", started.elapsed());
     let lost = stage.events("t").into_iter().find_map(|entry| match entry.change() {
-        Some(Change::LeaseExpired { cause, .. }) => Some(cause),
+        Some(Change::LeaseLost { cause, .. }) => Some(cause),
         _ => None,
     });
     assert_eq!(lost, Some(LeaseLoss::NotHeld));
@@ -145,7 +145,7 @@ async fn deregistration_ends_leases_that_the_worker_does_not_hold() {
     // The engine looks the commit up for less than this.
     sleep(Duration::from_secs(20)).await;
     running.drain(EVER).await;
-    assert_eq!(stage.history("t"), "created claimed lease_expired");
+    assert_eq!(stage.history("t"), "created claimed lease_lost");
 }
 
 /// Every commit takes half of a lease. Each task is run all the same, and is claimed only once.

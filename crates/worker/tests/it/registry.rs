@@ -24,7 +24,7 @@ async fn a_worker_registers_its_capabilities_and_deregisters_on_drain() {
     assert_eq!(workers.len(), 1);
     let lanes: Vec<&str> = workers[0].lanes.iter().map(|lane| lane.as_str()).collect();
     assert_eq!((workers[0].id.as_str(), lanes), ("w", vec!["a", "b"]));
-    assert!(workers[0].offer.capabilities.contains("gpu"));
+    assert!(workers[0].capabilities.names.contains("gpu"));
     assert_eq!(workers[0].heartbeat_interval_ms, 5_000);
     let first_seen = workers[0].seen_at;
     tokio::time::sleep(Duration::from_secs(60)).await;

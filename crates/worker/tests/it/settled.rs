@@ -22,13 +22,13 @@ fn words(report: &AttemptReport) -> String {
         Some(SettleRequest::Release) => "release".to_owned(),
         Some(SettleRequest::WaitChildren) => "wait".to_owned(),
         Some(SettleRequest::Suspend) => "suspend".to_owned(),
-        Some(SettleRequest::Snooze { pause, reason }) => {
-            format!("delay {} {reason}", pause.as_secs())
+        Some(SettleRequest::Snooze { delay, reason }) => {
+            format!("delay {} {reason}", delay.as_secs())
         }
     };
     let outcome = match &report.result {
         SettleResult::Lost(_) => "lost",
-        SettleResult::Refused(_) => "refused",
+        SettleResult::Rejected(_) => "rejected",
         SettleResult::LeaseExpired | SettleResult::Settled => "",
     };
     let code = report.result.code().unwrap_or("settled");
@@ -83,7 +83,7 @@ async fn every_attempt_is_reported_with_its_outcome() {
 #[tokio::test(start_paused = true)]
 async fn rejected_lost_and_released_attempts_are_reported() {
     for (cancelled, works, drained, expected) in [
-        (true, LEASE / 6, EVER, "t k 1: complete 6, refused already_terminal"),
+        (true, LEASE / 6, EVER, "t k 1: complete 6, rejected already_terminal"),
         (true, EVER, EVER, "t k 1: nothing, lost already_terminal"),
         (false, EVER, Duration::ZERO, "t k 1: release,  settled"),
     ] {

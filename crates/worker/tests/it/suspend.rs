@@ -81,7 +81,7 @@ async fn a_suspend_on_messages_already_received_returns_at_once() {
             context.suspend(WaitFor::signal(name)).await?;
             let signals = context.resuming_signals().await?;
             heard.extend(signals.iter().map(|received| received.message.name.clone()));
-            context.take(&signals).await?;
+            context.consume(&signals).await?;
         }
         Ok(heard.join(" "))
     };
@@ -164,7 +164,7 @@ async fn a_waitpoint_belongs_to_one_task_across_its_attempts() {
         let seen = seen.clone();
         async move {
             let waitpoint = context.waitpoint("approval", DAY).await?;
-            seen.lock().unwrap().push(waitpoint.token.reveal().to_owned());
+            seen.lock().unwrap().push(waitpoint.token.expose_secret().to_owned());
             if context.attempt() == 1 {
                 return Err(Failure::transient("again"));
             }
@@ -180,7 +180,7 @@ async fn a_waitpoint_belongs_to_one_task_across_its_attempts() {
     let tokens = seen_tokens.lock().unwrap().clone();
     assert_eq!(tokens.len(), 4);
     assert!(tokens[0] == tokens[1] && tokens[2] == tokens[3] && tokens[0] != tokens[2]);
-    let replay = Replay { task: key("t"), generation: 0 };
+    let replay = Replay { task: key("t"), execution: 0 };
     stage.other.submit(replay).await.unwrap();
     while seen_tokens.lock().unwrap().len() < 6 {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -195,8 +195,8 @@ async fn a_waitpoint_belongs_to_one_task_across_its_attempts() {
 async fn an_invalid_suspend_is_an_ordinary_failure() {
     let stage = Stage::new().await;
     let handler = async |context: Context, (): ()| {
-        let refused = context.waitpoint("not a word", DAY).await.unwrap_err();
-        assert!(matches!(refused, Error::Rejected(_)));
+        let rejected = context.waitpoint("not a word", DAY).await.unwrap_err();
+        assert!(matches!(rejected, Error::Rejected(_)));
         context.suspend(WaitFor::waitpoint("missing")).await
     };
     let running = stage.worker().handler("k", handler).start().unwrap();

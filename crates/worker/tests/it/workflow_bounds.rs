@@ -20,10 +20,10 @@ async fn result<T: serde::de::DeserializeOwned>(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_post_that_is_too_large_is_refused() {
+async fn a_message_that_is_too_large_is_rejected() {
     async fn posts(ctx: Workflow, (): ()) -> Result<String, StepError> {
-        let refused = ctx.signal("other", "hello", &"x".repeat(300 * 1_024));
-        Ok(refused.unwrap_err().to_string())
+        let rejected = ctx.signal("other", "hello", &"x".repeat(300 * 1_024));
+        Ok(rejected.unwrap_err().to_string())
     }
     let stage = Stage::new().await;
     let running = stage
@@ -31,8 +31,8 @@ async fn a_post_that_is_too_large_is_refused() {
         .workflow_definition(WorkflowDefinition::named("posts", posts))
         .start()
         .unwrap();
-    let refused: String = result(&stage, "posts", "p").await.unwrap();
-    assert!(refused.contains("was rejected"), "{refused}");
+    let rejected: String = result(&stage, "posts", "p").await.unwrap();
+    assert!(rejected.contains("was rejected"), "{rejected}");
     running.drain(EVER).await;
 }
 
@@ -40,8 +40,8 @@ async fn a_post_that_is_too_large_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn no_workflow_can_use_the_id_of_the_engine() {
     let stage = Stage::new().await;
-    let refused = stage.other.start_workflow_kind::<u32>("posts", &()).id("engine").await;
-    assert_eq!(refused.unwrap_err().code(), "invalid");
+    let rejected = stage.other.start_workflow_kind::<u32>("posts", &()).id("engine").await;
+    assert_eq!(rejected.unwrap_err().code(), "invalid");
 }
 
 #[tokio::test(start_paused = true)]

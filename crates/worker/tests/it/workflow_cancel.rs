@@ -42,8 +42,9 @@ async fn a_failed_saga_is_compensated() {
 #[tokio::test]
 async fn a_cancelled_saga_is_compensated() {
     let test = WorkflowTest::new(saga, &5).activity(charge, sold);
-    let test = test.activity(pack, Ok).lasting(seconds(100)).activity(refund, |_| Ok(()));
-    let tested = test.cancel_at(seconds(7), "changed my mind").forgetful().run().await.unwrap();
+    let test = test.activity(pack, Ok).mock_duration(seconds(100)).activity(refund, |_| Ok(()));
+    let tested =
+        test.cancel_at(seconds(7), "changed my mind").replay_every_turn().run().await.unwrap();
     assert_eq!(
         tested.result,
         Err(ExecutionState::Cancelled { reason: "changed my mind".to_owned() })
@@ -62,7 +63,7 @@ async fn a_cancelled_saga_is_compensated() {
 #[tokio::test]
 async fn a_failed_cleanup_is_reported() {
     let test = WorkflowTest::new(saga, &5).activity(charge, sold).activity(pack, Ok);
-    let test = test.lasting(seconds(100)).cancel_at(seconds(7), "stop");
+    let test = test.mock_duration(seconds(100)).cancel_at(seconds(7), "stop");
     let tested = test.activity(refund, |_| Err::<(), _>(Failure::permanent("bank away")));
     let tested = tested.run().await.unwrap();
     let reason = "stop; it ended with: `refund` failed (permanent): bank away".to_owned();
@@ -97,7 +98,7 @@ async fn shielded_steps_are_not_cancelled() {
     async fn shielded(ctx: Workflow, (): ()) -> Result<u64, StepError> {
         ctx.shielded().activity(pack, &3).await
     }
-    let test = WorkflowTest::new(shielded, &()).activity(pack, Ok).lasting(seconds(60));
+    let test = WorkflowTest::new(shielded, &()).activity(pack, Ok).mock_duration(seconds(60));
     let tested = test.cancel_at(seconds(7), "enough").run().await.unwrap();
     assert_eq!(tested.result, Ok(3));
     assert_eq!(tested.elapsed, seconds(60));
@@ -173,7 +174,7 @@ async fn awaited_steps_are_cancelled_before_cleanup_starts() {
         ctx.shielded().sleep(seconds(1)).await?;
         ended.map(drop)
     }
-    let test = WorkflowTest::new(not_dropped, &()).activity(pack, Ok).lasting(seconds(9));
+    let test = WorkflowTest::new(not_dropped, &()).activity(pack, Ok).mock_duration(seconds(9));
     let tested = test.cancel_at(seconds(1), "stop").run().await.unwrap();
     assert_eq!(made(tested.history())[1..], ["cancel (step 1)", "timer (step 2)"]);
 }

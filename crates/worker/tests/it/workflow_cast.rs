@@ -59,12 +59,8 @@ pub(crate) fn instance(program: &WorkflowDefinition) -> Instance {
 }
 
 /// A turn without local activities.
-pub(crate) fn turn(
-    instance: &mut Instance,
-    ms: i64,
-    arrivals: Vec<WorkflowInput>,
-) -> CompletedTurn {
-    match instance.turn(at(ms), arrivals).unwrap() {
+pub(crate) fn turn(instance: &mut Instance, ms: i64, inputs: Vec<WorkflowInput>) -> CompletedTurn {
+    match instance.turn(at(ms), inputs).unwrap() {
         TurnProgress::Finished(finished) => finished,
         TurnProgress::Local(work) => panic!("{work:?}"),
     }

@@ -53,7 +53,7 @@ impl Bank {
 
 impl ExternalService for Bank {
     type Request = u32;
-    type Answer = u32;
+    type Response = u32;
     type Error = String;
 
     async fn invoke(&self, call: &Call, amount: &u32) -> Result<u32, String> {

@@ -3,7 +3,7 @@
 
 use windlass_core::RecordedCommand;
 use windlass_worker::Failure;
-use windlass_worker::workflow::testing::{Recorded, WorkflowTest};
+use windlass_worker::workflow::testing::{RecordedExecution, WorkflowTest};
 use windlass_worker::workflow::{
     Either, ExecutionStart, ExecutionState, StepError, Workflow, WorkflowDefinition,
 };
@@ -30,7 +30,7 @@ async fn everything(ctx: Workflow, n: u64) -> Result<(u64, u64, String), StepErr
 
 #[test]
 fn a_recorded_history_is_replayed() {
-    let recorded: Recorded = serde_json::from_str(HISTORY).unwrap();
+    let recorded: RecordedExecution = serde_json::from_str(HISTORY).unwrap();
     let written = serde_json::to_string(&recorded).unwrap();
     assert_eq!(written, HISTORY.trim_end());
     let instance = recorded.replay(&WorkflowDefinition::of(everything).unwrap()).unwrap();
@@ -44,10 +44,10 @@ async fn the_recorded_history_is_stable() {
     let test = WorkflowTest::new(everything, &7)
         .seed(7)
         .activity_named("charge", |n: u64| Ok(n + 1))
-        .lasting(seconds(2))
+        .mock_duration(seconds(2))
         .activity_named("ship", |n: u64| Ok(n + 1))
         .activity_named("mail", |(): ()| Ok(()))
-        .event_at(seconds(10), "go", &3);
+        .signal_at(seconds(10), "go", &3);
     let tested = test.run().await.unwrap();
     let [recorded] = &tested.executions[..] else { panic!("{tested:?}") };
     assert_eq!(serde_json::to_string(recorded).unwrap(), HISTORY.trim_end());
@@ -63,7 +63,7 @@ fn random_numbers_of_a_seed_are_stable() {
     async fn draws(ctx: Workflow, (): ()) -> Result<(Vec<u64>, String), Failure> {
         Ok(((0..4).map(|_| ctx.random()).collect(), ctx.uuid()))
     }
-    let recorded = Recorded { begin: ExecutionStart::new("w", 7), rows: Vec::new() };
+    let recorded = RecordedExecution { begin: ExecutionStart::new("w", 7), rows: Vec::new() };
     let mut instance = recorded.replay(&WorkflowDefinition::of(draws).unwrap()).unwrap();
     instance.turn(windlass_core::Timestamp::default(), Vec::new()).unwrap();
     assert!(matches!(instance.state(), ExecutionState::Completed(_)));

@@ -32,22 +32,22 @@ async fn a_handle_follows_the_status_and_reads_values() {
     assert_eq!(first.text, "0 of 2");
     assert_eq!(handle.status().await.unwrap(), Some(first.clone()));
     handle.signal("add", &3).await.unwrap();
-    let second = handle.wait_for_status(Some(first.change)).await.unwrap().unwrap();
-    assert!((second.text.as_str(), second.change > first.change) == ("1 of 2", true));
+    let second = handle.wait_for_status(Some(first.revision)).await.unwrap().unwrap();
+    assert!((second.text.as_str(), second.revision > first.revision) == ("1 of 2", true));
     assert_eq!(handle.value("sum").await.unwrap(), Some(3));
     for _ in 0..2 {
-        let posted = handle.signal("add", &4).idempotency_key("once").await.unwrap();
-        assert_eq!(posted.seq, 2);
+        let sent = handle.signal("add", &4).idempotency_key("once").await.unwrap();
+        assert_eq!(sent.seq, 2);
     }
     let done = handle.wait_until(|status| status.text == "done").await.unwrap().unwrap();
     assert_eq!(handle.result().await.unwrap(), 7);
-    assert_eq!(handle.wait_for_status(Some(done.change)).await.unwrap(), None, "it has ended");
+    assert_eq!(handle.wait_for_status(Some(done.revision)).await.unwrap(), None, "it has ended");
     assert_eq!(handle.wait_for_status(None).await.unwrap(), Some(done));
     let values = handle.properties().await.unwrap();
     assert_eq!((values.len(), values[0].text.as_str()), (1, "7"));
     assert_eq!(handle.history().await.unwrap().len(), 3);
     let info = handle.info().await.unwrap();
-    assert_eq!((info.labels["customer"].as_str(), info.generation), ("7", 0));
+    assert_eq!((info.labels["customer"].as_str(), info.execution), ("7", 0));
     let changes = stage.history("tells").matches("status_changed").count();
     assert_eq!(changes, 3, "the log has each of them");
     running.drain(Duration::from_secs(10)).await;
@@ -171,18 +171,18 @@ async fn a_signal_may_be_buffered_before_the_workflow_starts() {
     let running = stage.worker().workflow(tells).start().unwrap();
     let keep = Duration::from_secs(3_600);
     let expected = stage.other.workflow(key("tells")).returning::<u32>();
-    let refused = expected.signal("add", &1).await.unwrap_err();
-    assert_eq!(refused.code(), "task_not_found", "it is not buffered by default");
+    let rejected = expected.signal("add", &1).await.unwrap_err();
+    assert_eq!(rejected.code(), "task_not_found", "it is not buffered by default");
     for number in [3, 4] {
-        let posted = expected.signal("add", &number).buffer_for(keep).await.unwrap();
-        assert!(posted.buffered);
+        let sent = expected.signal("add", &number).buffer_for(keep).await.unwrap();
+        assert!(sent.buffered);
     }
     start(&stage.other, "tells", 3).await.unwrap();
-    let posted = expected.signal("add", &5).buffer_for(keep).await.unwrap();
-    assert_eq!((posted.seq, posted.buffered), (3, false));
+    let sent = expected.signal("add", &5).buffer_for(keep).await.unwrap();
+    assert_eq!((sent.seq, sent.buffered), (3, false));
     assert_eq!(expected.result().await.unwrap(), 12);
-    let refused = expected.signal("add", &6).buffer_for(keep).await.unwrap_err();
-    assert_eq!(refused.code(), "already_terminal");
+    let rejected = expected.signal("add", &6).buffer_for(keep).await.unwrap_err();
+    assert_eq!(rejected.code(), "already_terminal");
     let missing = stage.other.workflow(key("missing"));
     missing.signal("add", &1).buffer_for(keep).await.unwrap();
     tokio::time::sleep(keep + Duration::from_secs(5)).await;
@@ -222,8 +222,8 @@ async fn a_start_and_a_buffered_signal_may_race() {
         for id in 0..n {
             ctx.signal_buffered(format!("by {id}"), "add", &1, keep)?;
         }
-        let refused = ctx.signal_buffered("x", "add", &1, Duration::ZERO).unwrap_err();
-        assert!(refused.to_string().contains("buffer_ms"), "{refused}");
+        let rejected = ctx.signal_buffered("x", "add", &1, Duration::ZERO).unwrap_err();
+        assert!(rejected.to_string().contains("ttl_ms"), "{rejected}");
         Ok(())
     }
     let stage = Stage::new().await;

@@ -74,7 +74,7 @@ async fn run(stage: &Stage) {
     let plain = TaskKey::new(&Tenant::default(), &"plain".into());
     let cancel = Cancel { task: plain.clone(), reason: "not needed".into() };
     stage.other.submit(cancel).await.unwrap();
-    stage.other.submit(Replay { task: plain, generation: 0 }).await.unwrap();
+    stage.other.submit(Replay { task: plain, execution: 0 }).await.unwrap();
     running.drain(Duration::from_secs(10)).await;
 }
 

@@ -18,7 +18,7 @@ async fn approval(ctx: Workflow, wait: u64) -> Result<String, StepError> {
 async fn a_message_may_arrive_before_or_after_its_wait() {
     for (comes, takes) in [(0, 10), (5, 10), (15, 15)] {
         let test = WorkflowTest::new(approval, &100);
-        let test = test.event_at(seconds(comes), "approved", &"Ada".to_owned());
+        let test = test.signal_at(seconds(comes), "approved", &"Ada".to_owned());
         let tested = test.run().await.unwrap();
         assert_eq!(tested.result.as_deref(), Ok("Ada"));
         assert_eq!(tested.elapsed, seconds(takes));
@@ -29,7 +29,7 @@ async fn a_message_may_arrive_before_or_after_its_wait() {
 
 #[tokio::test]
 async fn a_wait_for_a_message_times_out() {
-    let test = WorkflowTest::new(approval, &5).event_at(seconds(99), "approved", &());
+    let test = WorkflowTest::new(approval, &5).signal_at(seconds(99), "approved", &());
     let tested = test.run().await.unwrap();
     let Err(ExecutionState::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
     assert_eq!(failure.reason(), "the wait timed out");
@@ -43,7 +43,7 @@ async fn a_stuck_workflow_names_what_it_waits_for() {
     }
     let stuck = WorkflowTest::new(waiting, &()).run().await.unwrap_err();
     assert_eq!(stuck, TestFailure::Stuck { waits: vec!["message `go`".to_owned()] });
-    let other = WorkflowTest::new(waiting, &()).event_at(seconds(1), "gone", &());
+    let other = WorkflowTest::new(waiting, &()).signal_at(seconds(1), "gone", &());
     let stuck = other.run().await.unwrap_err().to_string();
     assert_eq!(stuck, "no input is scheduled, and the workflow waits for message `go`");
 }
@@ -53,7 +53,7 @@ async fn a_message_that_does_not_decode_fails_the_await() {
     async fn number(ctx: Workflow, (): ()) -> Result<u64, StepError> {
         ctx.wait_signal("n").await
     }
-    let test = WorkflowTest::new(number, &()).event_at(seconds(1), "n", &"one");
+    let test = WorkflowTest::new(number, &()).signal_at(seconds(1), "n", &"one");
     let tested = test.run().await.unwrap();
     let Err(ExecutionState::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
     assert!(failure.reason().starts_with("the value of `n` does not decode"), "{failure}");
@@ -65,8 +65,8 @@ async fn the_first_message_goes_to_the_first_wait() {
         let (a, b) = ctx.join((ctx.wait_signal("n"), ctx.wait_signal("n"))).await;
         Ok((a?, b?))
     }
-    let test = WorkflowTest::new(two, &()).event_at(seconds(1), "n", &1);
-    let tested = test.event_at(seconds(2), "n", &2).run().await.unwrap();
+    let test = WorkflowTest::new(two, &()).signal_at(seconds(1), "n", &1);
+    let tested = test.signal_at(seconds(2), "n", &2).run().await.unwrap();
     assert_eq!(tested.result, Ok((1, 2)));
 }
 
@@ -81,9 +81,9 @@ async fn a_queue_preserves_its_order() {
         }
         Ok(read)
     }
-    let mut test = WorkflowTest::new(sum, &9).forgetful();
+    let mut test = WorkflowTest::new(sum, &9).replay_every_turn();
     for n in 0..9 {
-        test = test.event_at(seconds(n), "jobs", &n).event_at(seconds(n), "other", &n);
+        test = test.signal_at(seconds(n), "jobs", &n).signal_at(seconds(n), "other", &n);
     }
     let tested = test.run().await.unwrap();
     assert_eq!(tested.result, Ok((0..9).collect()));
@@ -101,8 +101,8 @@ fn a_dropped_wait_consumes_no_message() {
     }
     let mut instance = instance(&WorkflowDefinition::of(racing).unwrap());
     turn(&mut instance, 0, Vec::new());
-    let arrivals = vec![message("tick", "null"), message("n", "1"), message("n", "2")];
-    let finished = turn(&mut instance, 1, arrivals);
+    let inputs = vec![message("tick", "null"), message("n", "1"), message("n", "2")];
+    let finished = turn(&mut instance, 1, inputs);
     assert_eq!(json(&finished.state), "[1,2]");
 }
 
@@ -116,16 +116,16 @@ async fn collecting(ctx: Workflow, read: Vec<u64>) -> Result<Vec<u64>, StepError
     let abandoned = ctx.sleep(seconds(1_000)).start();
     ctx.sleep(seconds(1)).await?;
     read.push(ctx.signals("jobs").next().await?);
-    let refused = ctx.continue_as_new(&read).await;
+    let rejected = ctx.continue_as_new(&read).await;
     drop(abandoned);
-    refused.map(|never| match never {})
+    rejected.map(|never| match never {})
 }
 
 #[tokio::test]
 async fn unread_messages_are_carried_over() {
-    let mut test = WorkflowTest::new(collecting, &Vec::new()).forgetful();
+    let mut test = WorkflowTest::new(collecting, &Vec::new()).replay_every_turn();
     for n in 1..=3 {
-        test = test.event_at(seconds(0), "jobs", &n);
+        test = test.signal_at(seconds(0), "jobs", &n);
     }
     let tested = test.run().await.unwrap();
     assert_eq!(tested.result, Ok(vec![1, 2, 3]));
@@ -141,16 +141,16 @@ async fn unread_messages_are_carried_over() {
 fn more_messages_than_can_be_carried_are_not_lost() {
     async fn full(ctx: Workflow, (): ()) -> Result<u64, StepError> {
         ctx.wait_signal::<()>("go").await?;
-        let refused = ctx.continue_as_new(&()).await.unwrap_err();
-        assert!(refused.to_string().contains("101 messages are unread, 100"), "{refused}");
+        let rejected = ctx.continue_as_new(&()).await.unwrap_err();
+        assert!(rejected.to_string().contains("101 messages are unread, 100"), "{rejected}");
         let first = ctx.wait_signal::<u64>("n").await?;
         ctx.continue_as_new(&first).await.map(|never| match never {})
     }
     let mut instance = instance(&WorkflowDefinition::of(full).unwrap());
     turn(&mut instance, 0, Vec::new());
-    let mut arrivals: Vec<_> = (0..101).map(|n| message("n", &n.to_string())).collect();
-    arrivals.extend([message("go", "null"), message("n", "101")]);
-    let finished = turn(&mut instance, 1, arrivals);
+    let mut inputs: Vec<_> = (0..101).map(|n| message("n", &n.to_string())).collect();
+    inputs.extend([message("go", "null"), message("n", "101")]);
+    let finished = turn(&mut instance, 1, inputs);
     let ExecutionState::ContinueAsNew { carried, .. } = finished.state else { panic!() };
     assert_eq!(carried.len(), 100);
     assert_eq!(carried[0].payload.as_ref().unwrap().0.bytes.as_ref(), b"1");
@@ -162,17 +162,17 @@ fn more_messages_than_can_be_carried_are_not_lost() {
 fn more_bytes_than_can_be_carried_are_not_lost() {
     async fn heavy(ctx: Workflow, (): ()) -> Result<u64, StepError> {
         ctx.wait_signal::<()>("go").await?;
-        let refused = ctx.continue_as_new(&()).await.unwrap_err();
-        assert!(refused.to_string().contains("bytes, 4194304 at most are carried"), "{refused}");
+        let rejected = ctx.continue_as_new(&()).await.unwrap_err();
+        assert!(rejected.to_string().contains("bytes, 4194304 at most are carried"), "{rejected}");
         ctx.wait_signal::<String>("large").await?;
         ctx.continue_as_new(&()).await.map(|never| match never {})
     }
     let mut instance = instance(&WorkflowDefinition::of(heavy).unwrap());
     turn(&mut instance, 0, Vec::new());
     let large = format!("\"{}\"", "x".repeat(250 * 1_024));
-    let mut arrivals: Vec<_> = (0..17).map(|_| message("large", &large)).collect();
-    arrivals.push(message("go", "null"));
-    let finished = turn(&mut instance, 1, arrivals);
+    let mut inputs: Vec<_> = (0..17).map(|_| message("large", &large)).collect();
+    inputs.push(message("go", "null"));
+    let finished = turn(&mut instance, 1, inputs);
     let ExecutionState::ContinueAsNew { carried, .. } = finished.state else { panic!() };
     assert_eq!(carried.len(), 16);
 }
@@ -184,9 +184,9 @@ fn values_that_cannot_be_carried_are_not_lost() {
         for n in 0..70 {
             ctx.set_value(&n.to_string(), &"x".repeat(63 * 1_024))?;
         }
-        let refused = ctx.continue_as_new(&()).await.unwrap_err();
-        assert!(matches!(&refused, StepError::Refused { .. }), "{refused}");
-        ctx.get_value::<String>("69")?.map(|value| value.len() as u64).ok_or(refused)
+        let rejected = ctx.continue_as_new(&()).await.unwrap_err();
+        assert!(matches!(&rejected, StepError::Rejected { .. }), "{rejected}");
+        ctx.get_value::<String>("69")?.map(|value| value.len() as u64).ok_or(rejected)
     }
     let mut instance = instance(&WorkflowDefinition::of(heavy).unwrap());
     let finished = turn(&mut instance, 0, Vec::new());
@@ -225,8 +225,8 @@ fn an_unpolled_wait_still_gets_its_message() {
     }
     let mut instance = instance(&WorkflowDefinition::of(two).unwrap());
     turn(&mut instance, 0, Vec::new());
-    let arrivals = vec![message("n", "1"), message("n", "2")];
-    assert_eq!(json(&turn(&mut instance, 1, arrivals).state), "[1,2]");
+    let inputs = vec![message("n", "1"), message("n", "2")];
+    assert_eq!(json(&turn(&mut instance, 1, inputs).state), "[1,2]");
 }
 
 /// The next wait is woken when the one before it is dropped, also within a join.
@@ -245,8 +245,8 @@ fn the_message_of_a_dropped_wait_goes_to_the_next() {
     }
     let mut instance = instance(&WorkflowDefinition::of(leaving).unwrap());
     turn(&mut instance, 0, Vec::new());
-    let arrivals = vec![message("n", "1"), message("leave", "2")];
-    assert_eq!(json(&turn(&mut instance, 1, arrivals).state), "[2,1]");
+    let inputs = vec![message("n", "1"), message("leave", "2")];
+    assert_eq!(json(&turn(&mut instance, 1, inputs).state), "[2,1]");
 }
 
 /// Its timer is cancelled when the message arrives, also if the wait is not dropped.
@@ -257,7 +257,7 @@ async fn the_timer_of_a_wait_is_cancelled_with_it() {
         (&mut event).await?;
         ctx.sleep(seconds(1)).await
     }
-    let test = WorkflowTest::new(not_dropped, &()).event_at(seconds(1), "go", &());
+    let test = WorkflowTest::new(not_dropped, &()).signal_at(seconds(1), "go", &());
     let tested = test.run().await.unwrap();
     let made = made(tested.history());
     assert_eq!(made[1..], ["timer (step 2)", "cancel (step 2)", "timer (step 3)"]);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use windlass_store_test::Random;
 use windlass_store_test::differential::seeds;
 use windlass_worker::Failure;
-use windlass_worker::workflow::testing::{TestFailure, Tested, WorkflowTest};
+use windlass_worker::workflow::testing::{TestFailure, WorkflowTest, WorkflowTestResult};
 use windlass_worker::workflow::{Either, ExecutionState, StepError, Workflow};
 
 use crate::workflow_cast::seconds;
@@ -191,26 +191,29 @@ fn test(seed: u64) -> WorkflowTest<Vec<String>> {
         let failing = random.percent(20);
         let respond =
             move |n: u64| if failing { Err(Failure::permanent("no")) } else { Ok(n * 10) };
-        test = test.activity_named(format!("act{n}"), respond).lasting(seconds(random.below(8)));
+        test =
+            test.activity_named(format!("act{n}"), respond).mock_duration(seconds(random.below(8)));
     }
     for n in 0..random.below(8) {
         let name = format!("event{}", random.below(3));
-        test = test.event_at(seconds(random.below(30)), &name, &n);
+        test = test.signal_at(seconds(random.below(30)), &name, &n);
     }
     if random.percent(30) { test.cancel_at(seconds(random.below(20)), "stop") } else { test }
 }
 
 /// The complete outcome of a run.
-fn came_of(run: &Result<Tested<Vec<String>>, TestFailure>) -> String {
+fn came_of(run: &Result<WorkflowTestResult<Vec<String>>, TestFailure>) -> String {
     format!("{run:#?}")
 }
 
-fn kind(run: &Result<Tested<Vec<String>>, TestFailure>) -> &'static str {
+fn kind(run: &Result<WorkflowTestResult<Vec<String>>, TestFailure>) -> &'static str {
     match run {
-        Ok(Tested { result: Ok(_), executions, .. }) if executions.len() > 1 => "continued",
-        Ok(Tested { result: Ok(_), .. }) => "completed",
-        Ok(Tested { result: Err(ExecutionState::Cancelled { .. }), .. }) => "cancelled",
-        Ok(Tested { result: Err(_), .. }) => "failed",
+        Ok(WorkflowTestResult { result: Ok(_), executions, .. }) if executions.len() > 1 => {
+            "continued"
+        }
+        Ok(WorkflowTestResult { result: Ok(_), .. }) => "completed",
+        Ok(WorkflowTestResult { result: Err(ExecutionState::Cancelled { .. }), .. }) => "cancelled",
+        Ok(WorkflowTestResult { result: Err(_), .. }) => "failed",
         Err(TestFailure::Stuck { .. }) => "stuck",
         Err(_) => "broken",
     }
@@ -223,7 +226,7 @@ async fn replay_makes_no_difference() {
     let seeds = seeds(0..400, 1);
     for seed in seeds.clone() {
         let once = test(seed).run().await;
-        let replayed = test(seed).forgetful().run().await;
+        let replayed = test(seed).replay_every_turn().run().await;
         let reproduction = format!("WINDLASS_SEED={seed}");
         assert_eq!(came_of(&once), came_of(&replayed), "{reproduction}");
         assert_ne!(kind(&once), "broken", "{reproduction}: {once:?}");

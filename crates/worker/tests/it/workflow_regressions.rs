@@ -3,7 +3,7 @@
 //! Related tests are elsewhere. Compensation after a cancellation request:
 //! `workflow_engine::a_workflow_cleans_up_when_cancellation_is_requested`. One input per id:
 //! `workflow_handle::the_same_id_is_a_duplicate_or_a_conflict`. A damaged history is retained:
-//! `workflow_refusals::a_history_that_does_not_decode_fails_its_workflow_in_the_end`. Two engines
+//! `workflow_rejections::a_history_that_does_not_decode_fails_its_workflow_in_the_end`. Two engines
 //! on a real database: `contention` in the tests of the crate `windlass`.
 
 use std::process::Command as Process;
@@ -227,9 +227,9 @@ async fn ready_with_message(stage: &Stage) -> (WorkflowHandle<u32>, Arc<Task>, u
         sleep(Duration::from_millis(10)).await;
     }
     running.drain(EVER).await;
-    let posted = handle.signal("go", &()).await.unwrap();
+    let sent = handle.signal("go", &()).await.unwrap();
     let task = handle.info().await.unwrap();
-    (handle, task, posted.seq)
+    (handle, task, sent.seq)
 }
 
 /// Runs workers until the workflow fails. Returns the reason, after other workflows completed.

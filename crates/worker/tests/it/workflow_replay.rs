@@ -10,7 +10,7 @@ use tracing::subscriber::with_default;
 use tracing::{Event, Metadata, Subscriber};
 use windlass_core::{HistoryPayload, Payload, RecordedCommand, TurnRecord};
 use windlass_worker::Failure;
-use windlass_worker::workflow::testing::{Recorded, WorkflowTest, replay_check};
+use windlass_worker::workflow::testing::{RecordedExecution, WorkflowTest, replay_check};
 use windlass_worker::workflow::{
     ExecutionStart, ExecutionState, StepError, TurnFailure, Workflow, WorkflowDefinition,
 };
@@ -29,12 +29,12 @@ async fn original(ctx: Workflow, (): ()) -> Result<u64, StepError> {
 }
 
 /// The history of `original`, up to its last activity.
-fn history() -> Recorded {
+fn history() -> RecordedExecution {
     let mut instance = instance(&WorkflowDefinition::of(original).unwrap());
     let mut written = rows(&turn(&mut instance, 0, Vec::new()));
     written.extend(rows(&turn(&mut instance, 10, vec![done(1, "1")])));
     written.extend(rows(&turn(&mut instance, 5_010, vec![fired(2)])));
-    Recorded { begin: ExecutionStart::new("w", 7), rows: written }
+    RecordedExecution { begin: ExecutionStart::new("w", 7), rows: written }
 }
 
 const ADVICE: &str = "The history is unchanged, and the workflow resumes once the code matches it: \
@@ -50,7 +50,7 @@ fn found(program: &WorkflowDefinition) -> String {
 fn a_renamed_step_is_found() {
     let program =
         WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| act(&ctx, "x").await);
-    let expected = "turn 0, place 1: the history has activity `a` (step 1), \
+    let expected = "turn 0, position 1: the history has activity `a` (step 1), \
                     the code makes activity `x` (step 1).";
     assert_eq!(found(&program), expected);
 }
@@ -61,14 +61,14 @@ fn a_removed_step_is_found() {
         act(&ctx, "a").await?;
         act(&ctx, "b").await
     });
-    let expected = "turn 1, place 1: the history has timer (step 2), \
+    let expected = "turn 1, position 1: the history has timer (step 2), \
                     the code makes activity `b` (step 2).";
     assert_eq!(found(&program), expected);
     let program = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
         act(&ctx, "a").await?;
         ctx.sleep(seconds(5)).await
     });
-    let expected = "turn 2, place 1: the history has activity `b` (step 3), \
+    let expected = "turn 2, position 1: the history has activity `b` (step 3), \
                     the code makes nothing.";
     assert_eq!(found(&program), expected);
 }
@@ -79,13 +79,13 @@ fn an_added_step_is_found() {
         act(&ctx, "a").await?;
         act(&ctx, "between").await
     });
-    let expected = "turn 1, place 1: the history has timer (step 2), \
+    let expected = "turn 1, position 1: the history has timer (step 2), \
                     the code makes activity `between` (step 2).";
     assert_eq!(found(&program), expected);
     let program = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
         ctx.join((act(&ctx, "a"), act(&ctx, "beside"))).await.0
     });
-    let expected = "turn 0, place 2: the history has nothing, \
+    let expected = "turn 0, position 2: the history has nothing, \
                     the code makes activity `beside` (step 2).";
     assert_eq!(found(&program), expected);
 }
@@ -96,7 +96,7 @@ fn reordered_steps_are_found() {
         ctx.sleep(seconds(5)).await?;
         act(&ctx, "a").await
     });
-    let expected = "turn 0, place 1: the history has activity `a` (step 1), \
+    let expected = "turn 0, position 1: the history has activity `a` (step 1), \
                     the code makes timer (step 1).";
     assert_eq!(found(&program), expected);
     let program = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
@@ -104,7 +104,7 @@ fn reordered_steps_are_found() {
         ctx.select((first, act(&ctx, "a"))).await;
         Ok::<_, Failure>(())
     });
-    let expected = "turn 0, place 1: the history has activity `a` (step 1), \
+    let expected = "turn 0, position 1: the history has activity `a` (step 1), \
                     the code makes wait `go` (step 1).";
     assert_eq!(found(&program), expected);
 }
@@ -128,7 +128,7 @@ fn a_step_of_another_kind_is_found() {
     let kinds = [(local, "local activity"), (child, "child"), (start, "start"), (post, "post")];
     for (program, kind) in kinds {
         let expected = format!(
-            "turn 0, place 1: the history has activity `a` (step 1), \
+            "turn 0, position 1: the history has activity `a` (step 1), \
              the code makes {kind} `a` (step 1)."
         );
         assert_eq!(found(&program), expected);
@@ -142,7 +142,7 @@ fn an_additional_cancel_is_found() {
         ctx.select((ctx.sleep(seconds(5)), std::future::ready(()))).await;
         act(&ctx, "b").await
     });
-    let expected = "turn 1, place 2: the history has nothing, the code makes cancel (step 2).";
+    let expected = "turn 1, position 2: the history has nothing, the code makes cancel (step 2).";
     assert_eq!(found(&program), expected);
 }
 
@@ -158,10 +158,10 @@ fn code_that_ends_before_its_history() {
     let mut instance = instance(&WorkflowDefinition::of(waiting).unwrap());
     let mut written = rows(&turn(&mut instance, 0, Vec::new()));
     written.extend(rows(&turn(&mut instance, 1, vec![message("other", "1")])));
-    let recorded = Recorded { begin: ExecutionStart::new("w", 7), rows: written };
+    let recorded = RecordedExecution { begin: ExecutionStart::new("w", 7), rows: written };
     assert_eq!(replay_check(waiting, &recorded), Ok(()));
     let text = replay_check(hasty, &recorded).unwrap_err().to_string();
-    let expected = "turn 1, place 1: the history has a further turn, the code makes an end.";
+    let expected = "turn 1, position 1: the history has a further turn, the code makes an end.";
     assert!(text.starts_with(expected), "{text}");
 }
 
@@ -172,7 +172,7 @@ fn code_that_panics_where_it_did_not() {
             act(&ctx, "a").await?;
             panic!("boom")
         });
-    let expected = "turn 1, place 1: the history has timer (step 2), \
+    let expected = "turn 1, position 1: the history has timer (step 2), \
                     the code makes a failure (the workflow's code panicked: boom).";
     assert_eq!(found(&program), expected);
 }
@@ -187,7 +187,7 @@ fn code_that_fails_where_it_did_not() {
     }
     let program =
         WorkflowDefinition::named("w", async |ctx: Workflow, _: Order| act(&ctx, "a").await);
-    let recorded = Recorded {
+    let recorded = RecordedExecution {
         begin: ExecutionStart {
             input: Some(HistoryPayload(Payload::json("{}"))),
             ..history().begin
@@ -195,15 +195,17 @@ fn code_that_fails_where_it_did_not() {
         ..history()
     };
     let text = recorded.check(&program).unwrap_err().to_string();
-    let expected = "turn 0, place 1: the history has activity `a` (step 1), the code makes a \
+    let expected = "turn 0, position 1: the history has activity `a` (step 1), the code makes a \
                     failure (the payload does not decode: missing field `added`";
     assert!(text.starts_with(expected), "{text}");
     // The history has a further turn, and this row has no commands.
     let mut longer = history();
     longer.rows[0].commands.clear();
-    let text =
-        Recorded { begin: recorded.begin, ..longer }.check(&program).unwrap_err().to_string();
-    let expected = "turn 1, place 1: the history has a further turn, the code makes a failure (";
+    let text = RecordedExecution { begin: recorded.begin, ..longer }
+        .check(&program)
+        .unwrap_err()
+        .to_string();
+    let expected = "turn 1, position 1: the history has a further turn, the code makes a failure (";
     assert!(text.starts_with(expected), "{text}");
 }
 
@@ -219,12 +221,12 @@ fn a_turn_of_code_that_does_not_match_is_rejected() {
     for row in &history().rows {
         misfit.replay(row).unwrap();
     }
-    let refused = misfit.turn(crate::workflow_cast::at(9_000), vec![done(3, "1")]).unwrap_err();
-    let TurnFailure::Nondeterminism(found) = &refused else { panic!("{refused}") };
-    assert_eq!((found.turn, found.place, found.expected.name()), (2, 1, Some("b")));
+    let rejected = misfit.turn(crate::workflow_cast::at(9_000), vec![done(3, "1")]).unwrap_err();
+    let TurnFailure::Nondeterminism(found) = &rejected else { panic!("{rejected}") };
+    assert_eq!((found.turn, found.position, found.expected.name()), (2, 1, Some("b")));
     assert_eq!((found.found.kind(), found.found.name()), (Some("activity"), Some("c")));
     let again = misfit.turn(crate::workflow_cast::at(9_000), Vec::new()).unwrap_err();
-    assert_eq!(again, refused);
+    assert_eq!(again, rejected);
 
     let mut fixed = history().replay(&WorkflowDefinition::of(original).unwrap()).unwrap();
     let finished = turn(&mut fixed, 9_000, vec![done(3, "2")]);
@@ -257,7 +259,7 @@ async fn changed_code_takes_the_old_branch_for_old_executions() {
     assert_eq!(json(&finished.state), "107", "the first answer is final");
 
     let test = WorkflowTest::new(changed, &()).activity_named("x", |(): ()| Ok(1));
-    let tested = test.activity_named("y", |(): ()| Ok(1)).forgetful().run().await.unwrap();
+    let tested = test.activity_named("y", |(): ()| Ok(1)).replay_every_turn().run().await.unwrap();
     assert_eq!(tested.result, Ok(42));
     let recorded = &tested.executions[0];
     assert_eq!(replay_check(changed, recorded), Ok(()));
@@ -272,7 +274,7 @@ async fn changed_code_takes_the_old_branch_for_old_executions() {
 #[test]
 fn recordings_can_be_stored_in_a_file() {
     let text = serde_json::to_string(&history()).unwrap();
-    let read: Recorded = serde_json::from_str(&text).unwrap();
+    let read: RecordedExecution = serde_json::from_str(&text).unwrap();
     assert_eq!(read, history());
     assert_eq!(replay_check(original, &read), Ok(()));
 }
@@ -334,7 +336,7 @@ async fn branches_may_talk_to_each_other() {
         let (sum, written) = ctx.join((reader, writer)).await;
         written.map(|()| sum)
     }
-    let tested = WorkflowTest::new(talking, &()).forgetful().run().await.unwrap();
+    let tested = WorkflowTest::new(talking, &()).replay_every_turn().run().await.unwrap();
     assert_eq!(tested.result, Ok(45));
 }
 
@@ -375,7 +377,7 @@ fn log_lines_are_not_repeated() {
         let mut written = rows(&turn(&mut live, 0, Vec::new()));
         written.extend(rows(&turn(&mut live, 1, vec![fired(1)])));
         drop(live);
-        let recorded = Recorded { begin: ExecutionStart::new("w", 7), rows: written };
+        let recorded = RecordedExecution { begin: ExecutionStart::new("w", 7), rows: written };
         let mut replayed = recorded.replay(&program).unwrap();
         turn(&mut replayed, 2, vec![fired(2)]);
     });

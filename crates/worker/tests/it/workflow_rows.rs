@@ -2,7 +2,7 @@
 
 use windlass_core::TurnRecord;
 use windlass_worker::Failure;
-use windlass_worker::workflow::testing::{Recorded, WorkflowTest, replay_check};
+use windlass_worker::workflow::testing::{RecordedExecution, WorkflowTest, replay_check};
 use windlass_worker::workflow::{
     COMMANDS_PER_ROW, ExecutionStart, ExecutionState, PlannedCommand, StepError, TurnPart,
     Workflow, WorkflowDefinition,
@@ -25,9 +25,9 @@ fn parts(count: u64) -> Vec<TurnPart> {
     parts
 }
 
-fn recorded(parts: &[TurnPart]) -> Recorded {
+fn recorded(parts: &[TurnPart]) -> RecordedExecution {
     let rows = parts.iter().map(|part| part.row.clone()).collect();
-    Recorded { begin: ExecutionStart::new("w", 7), rows }
+    RecordedExecution { begin: ExecutionStart::new("w", 7), rows }
 }
 
 fn lengths<'r>(rows: impl IntoIterator<Item = &'r TurnRecord>) -> Vec<(usize, usize)> {
@@ -106,7 +106,7 @@ fn a_deviation_is_located_in_its_row() {
         Ok(())
     }
     let found = replay_check(other, &recorded(&parts(2_500))).unwrap_err();
-    assert_eq!((found.turn, found.place), (2, 701));
+    assert_eq!((found.turn, found.position), (2, 701));
     // An activity beyond a complete turn is a deviation, not an uncommitted rest.
     async fn more(ctx: Workflow, (): ()) -> Result<(), StepError> {
         let count = ctx.wait_signal::<u64>("count").await?;
@@ -115,7 +115,7 @@ fn a_deviation_is_located_in_its_row() {
         Ok(())
     }
     let found = replay_check(more, &recorded(&parts(1_500))).unwrap_err();
-    assert_eq!((found.turn, found.place, found.found.step()), (2, 501, Some(1_502)));
+    assert_eq!((found.turn, found.position, found.found.step()), (2, 501, Some(1_502)));
 }
 
 /// An endless series of local activities does not make an endless row.
@@ -134,7 +134,7 @@ async fn rows_are_bounded_with_many_local_activities() {
         let found: Vec<_> = lived.history().iter().map(|row| row.inputs.len()).collect();
         assert_eq!(found[..3], rows);
         assert_eq!(lived.result, Ok(2_495 + 5 * size));
-        let replayed = WorkflowTest::new(counting, &size).forgetful().run().await.unwrap();
+        let replayed = WorkflowTest::new(counting, &size).replay_every_turn().run().await.unwrap();
         assert_eq!(lived.history(), replayed.history());
     }
 }
@@ -154,7 +154,7 @@ async fn rows_are_bounded_with_concurrent_local_activities() {
     let lived = WorkflowTest::new(wide, &()).run().await.unwrap();
     assert_eq!(lengths(lived.history()), [(3, 7), (3, 0), (1, 0)]);
     assert_eq!(lived.result, Ok(7 * 1_500_000));
-    let replayed = WorkflowTest::new(wide, &()).forgetful().run().await.unwrap();
+    let replayed = WorkflowTest::new(wide, &()).replay_every_turn().run().await.unwrap();
     assert_eq!(lived.history(), replayed.history());
 }
 

@@ -136,7 +136,7 @@ async fn sender(ctx: Workflow, n: u32) -> Result<u32, StepError> {
 
 /// However often the workflow is replayed.
 #[tokio::test(start_paused = true)]
-async fn a_rejected_post_is_logged_once() {
+async fn a_rejected_signal_is_logged_once() {
     let book = Book::default();
     let guard = tracing::subscriber::set_default(book.clone());
     let stage = Stage::new().await;

@@ -26,7 +26,7 @@ async fn steps_run_in_sequence() {
     let test = WorkflowTest::new(order, &41)
         .activity(pack, Ok)
         .activity(charge, |cents| Ok(format!("paid {cents}")))
-        .lasting(seconds(5));
+        .mock_duration(seconds(5));
     let tested = test.run().await.unwrap();
     assert_eq!(tested.result.as_deref(), Ok("paid 42"));
     assert_eq!(tested.elapsed, seconds(65));
@@ -45,9 +45,9 @@ async fn side_by_side() {
     }
     let test = WorkflowTest::new(fan, &())
         .activity(pack, Ok)
-        .lasting(seconds(3))
+        .mock_duration(seconds(3))
         .activity(charge, |cents| Ok(format!("paid {cents}")))
-        .lasting(seconds(9));
+        .mock_duration(seconds(9));
     let tested = test.run().await.unwrap();
     let (one, two, many) = tested.result.unwrap();
     assert_eq!((one, two.as_str()), (7, "paid 8"));
@@ -71,14 +71,14 @@ async fn try_join_returns_all_values_or_the_first_error() {
     assert_eq!(test.run().await.unwrap().result, Ok(vec![0, 1, 2, 3]));
 
     let full = |n| if n == 2 { Err(Failure::non_retryable("full")) } else { Ok(n) };
-    let test = WorkflowTest::new(pair, &()).activity(charge, paid).lasting(seconds(60));
-    let tested = test.activity(pack, full).lasting(seconds(1)).run().await.unwrap();
+    let test = WorkflowTest::new(pair, &()).activity(charge, paid).mock_duration(seconds(60));
+    let tested = test.activity(pack, full).mock_duration(seconds(1)).run().await.unwrap();
     let Err(ExecutionState::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
     assert!(failure.reason().contains("full"), "{failure:?}");
     assert_eq!(tested.elapsed, seconds(1), "it does not wait for the other");
     assert_eq!(made(tested.history())[2..], ["cancel (step 1)"]);
 
-    let test = WorkflowTest::new(many, &()).activity(pack, full).forgetful();
+    let test = WorkflowTest::new(many, &()).activity(pack, full).replay_every_turn();
     let tested = test.run().await.unwrap();
     assert!(tested.result.is_err());
     let cancelled = made(tested.history());
@@ -89,8 +89,8 @@ async fn try_join_returns_all_values_or_the_first_error() {
 #[tokio::test]
 async fn a_rejected_step_is_the_first_error() {
     async fn pair(ctx: Workflow, (): ()) -> Result<(String, u64), StepError> {
-        let refused = ctx.activity(charge, &1).lane("");
-        ctx.try_join((refused, ctx.activity(pack, &2))).await
+        let rejected = ctx.activity(charge, &1).lane("");
+        ctx.try_join((rejected, ctx.activity(pack, &2))).await
     }
     let tested = WorkflowTest::new(pair, &()).run().await.unwrap();
     assert!(tested.result.is_err());
@@ -124,11 +124,11 @@ async fn a_retry_policy_too_long_for_a_turn_is_rejected() {
         let never = || ready(Err::<(), _>(Failure::transient("no")));
         ctx.local_activity("long", never).retry(RetryPolicy::fixed(tries, ms)).await
     }
-    for (tries, ms, is_refused) in [(10, 0, false), (11, 0, true), (2, 10_001, true), (0, 0, true)]
+    for (tries, ms, is_rejected) in [(10, 0, false), (11, 0, true), (2, 10_001, true), (0, 0, true)]
     {
         let tested = WorkflowTest::new(long, &(tries, ms)).run().await.unwrap();
         let Err(ExecutionState::Failed(failure)) = &tested.result else { panic!("{tested:?}") };
-        assert_eq!(failure.reason().contains("was rejected"), is_refused, "{failure:?}");
+        assert_eq!(failure.reason().contains("was rejected"), is_rejected, "{failure:?}");
     }
 }
 
@@ -168,7 +168,7 @@ async fn the_loser_of_a_race_is_cancelled() {
     for (takes, expected, cancelled) in [(4, "paid", 2), (5, "paid", 2), (6, "too late", 1)] {
         let test = WorkflowTest::new(race, &())
             .activity(charge, |_| Ok("paid".to_owned()))
-            .lasting(seconds(takes));
+            .mock_duration(seconds(takes));
         let tested = test.run().await.unwrap();
         assert_eq!(tested.result.as_deref(), Ok(expected), "{takes}");
         let cancel = format!("cancel (step {cancelled})");
@@ -200,10 +200,10 @@ fn the_order_of_arrival_decides() {
         Ok(ctx.select(Vec::from(sleeps)).await.0)
     }
     let program = WorkflowDefinition::of(race).unwrap();
-    for (arrivals, expected) in [(vec![fired(1), fired(2)], "0"), (vec![fired(2), fired(1)], "1")] {
+    for (inputs, expected) in [(vec![fired(1), fired(2)], "0"), (vec![fired(2), fired(1)], "1")] {
         let mut instance = instance(&program);
         turn(&mut instance, 0, Vec::new());
-        let finished = turn(&mut instance, 5_000, arrivals);
+        let finished = turn(&mut instance, 5_000, inputs);
         assert_eq!(json(&finished.state), expected);
         assert_eq!(finished.delivered, 1, "inputs after the end are left");
     }
@@ -299,7 +299,7 @@ async fn local_activities_run_within_the_turn() {
         ctx.sleep(seconds(1)).await?;
         Ok((first, text))
     }
-    let tested = WorkflowTest::new(order, &41).forgetful().run().await.unwrap();
+    let tested = WorkflowTest::new(order, &41).replay_every_turn().run().await.unwrap();
     let expected =
         "`bad` failed (permanent): no / `loud` failed (crash): it panicked: boom".to_owned();
     assert_eq!(tested.result, Ok((42, expected)));
@@ -322,7 +322,7 @@ async fn local_activities_run_once() {
         }
         Ok(())
     }
-    WorkflowTest::new(order, &()).forgetful().run().await.unwrap().result.unwrap();
+    WorkflowTest::new(order, &()).replay_every_turn().run().await.unwrap().result.unwrap();
     assert_eq!(*RUNS.lock().unwrap(), ["a", "b", "c"]);
 }
 
@@ -371,7 +371,8 @@ async fn time_and_random_numbers_are_the_same_in_replay() {
         Ok(thrown)
     }
     let once = WorkflowTest::new(dice, &()).run().await.unwrap().result.unwrap();
-    let again = WorkflowTest::new(dice, &()).forgetful().run().await.unwrap().result.unwrap();
+    let again =
+        WorkflowTest::new(dice, &()).replay_every_turn().run().await.unwrap().result.unwrap();
     assert_eq!(once, again);
     let other = WorkflowTest::new(dice, &()).seed(2).run().await.unwrap().result.unwrap();
     let uuids = |thrown: &[String]| -> Vec<String> {
@@ -398,7 +399,7 @@ async fn attempts_follow_their_policy_in_virtual_time() {
         *tries += 1;
         if *tries == 3 { Ok("paid".to_owned()) } else { Err(Failure::transient("away")) }
     };
-    let test = WorkflowTest::new(order, &60).activity(charge, flaky).lasting(seconds(1));
+    let test = WorkflowTest::new(order, &60).activity(charge, flaky).mock_duration(seconds(1));
     let tested = test.run().await.unwrap();
     assert_eq!(tested.result.as_deref(), Ok("paid"));
     assert_eq!((tested.elapsed, *tries.lock().unwrap()), (seconds(23), 3));
@@ -424,7 +425,7 @@ async fn status_and_values() {
         assert_eq!(ctx.get_value::<u64>("b")?, None);
         ctx.get_value("a")
     }
-    let tested = WorkflowTest::new(telling, &()).forgetful().run().await.unwrap();
+    let tested = WorkflowTest::new(telling, &()).replay_every_turn().run().await.unwrap();
     assert_eq!(tested.result, Ok(Some(1)));
     assert_eq!(tested.status.as_deref(), Some("done"));
     let values: Vec<_> = tested.values.keys().map(String::as_str).collect();
@@ -438,8 +439,8 @@ async fn a_future_of_any_kind_has_a_timeout() {
         let late = ctx.timeout(seconds(5), both).await;
         Ok(matches!(late, Err(StepError::TimedOut)))
     }
-    let test = WorkflowTest::new(order, &()).activity(pack, Ok).lasting(seconds(6));
-    let test = test.activity(charge, |_| Ok(String::new())).lasting(seconds(2));
+    let test = WorkflowTest::new(order, &()).activity(pack, Ok).mock_duration(seconds(6));
+    let test = test.activity(charge, |_| Ok(String::new())).mock_duration(seconds(2));
     let tested = test.run().await.unwrap();
     assert_eq!(tested.result, Ok(true));
     assert_eq!(made(tested.history())[3..], ["cancel (step 2)"]);

@@ -102,10 +102,10 @@ async fn a_workflow_continues_as_another_version() {
 async fn an_invalid_version_is_rejected() {
     let stage = Stage::new().await;
     for text in ["1.2", "", "v1.2.0", "1.2.0 "] {
-        let refused = start(&stage.other, "order").version(text).await.unwrap_err();
-        assert_eq!(refused.code(), "invalid", "{text}");
-        let refused = stage.worker().workflow_version(text, one::order).start().unwrap_err();
-        assert_eq!(refused.code(), "invalid", "{text}");
+        let rejected = start(&stage.other, "order").version(text).await.unwrap_err();
+        assert_eq!(rejected.code(), "invalid", "{text}");
+        let rejected = stage.worker().workflow_version(text, one::order).start().unwrap_err();
+        assert_eq!(rejected.code(), "invalid", "{text}");
     }
     assert_eq!(stage.memory.snapshot().rows().count(), 0);
 }

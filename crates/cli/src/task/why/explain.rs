@@ -64,7 +64,9 @@ pub(super) fn explain(task: &Task, why: &Why, evidence: &Evidence) -> Explanatio
         Why::WaitingChildren { since, children } => {
             waiting_for_children(task, *since, children.as_ref(), now)
         }
-        Why::Leased { worker, until, attempt } => held(task, worker, *until, *attempt, now),
+        Why::Leased { worker, expires_at, attempt } => {
+            held(task, worker, *expires_at, *attempt, now)
+        }
         Why::Terminal { at, .. } => ended(task, *at, now),
     }
 }
@@ -157,7 +159,7 @@ fn closed(task: &Task, state: LaneState, evidence: &Evidence) -> Explanation {
     let since = since.unwrap_or_default();
     explanation(
         format!("Task {id} waits because its lane {lane} is {}{since}.", state.as_str()),
-        format!("windlass lane resume {lane} dispatches tasks again."),
+        format!("windlass lane resume {lane} leases tasks again."),
     )
 }
 
@@ -224,7 +226,7 @@ fn held(
         return explanation(sentence, NO_ENGINE.to_owned());
     }
     let began_at = match &task.lifecycle {
-        Lifecycle::Active(lease) => lease.run.as_ref().map(|run| run.began_at),
+        Lifecycle::Active(lease) => lease.attempt.as_ref().map(|attempt| attempt.began_at),
         _ => None,
     };
     let run = match (attempt, began_at) {
@@ -372,7 +374,7 @@ mod tests {
     #[test]
     fn explanations_depend_on_time() {
         let until = CLAIMED_AT.plus_ms(30_000);
-        let held = Why::Leased { worker: "w".into(), until, attempt: Some(1) };
+        let held = Why::Leased { worker: "w".into(), expires_at: until, attempt: Some(1) };
         let delay = Why::Delayed { until, after: None };
         let ended = Why::Terminal { state: PublicState::Completed, at: CLAIMED_AT };
         for (why, ms, expected) in [

@@ -118,7 +118,7 @@ pub(super) fn due_range<R: StoredRecord>(until: Option<Timestamp>) -> Range {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Begin, Claim, Create, LimitLane, NewTask, Start};
+    use crate::command::{Begin, Claim, Create, Delay, LimitLane, NewTask};
     use crate::lane::Lane;
     use crate::name::Tenant;
     use crate::task::{FailureClass, Lifecycle, PublicState, Route};
@@ -135,7 +135,7 @@ mod tests {
             ungranted | | waiting e0 a0   | swept 1 next +3590000   | grant_expired
             claimed   | | claimed e1 a0   | swept 0 next +30000     |
             active    | | active e1 a1    | swept 0 next +30000     |
-            lapsed    | | waiting e1 a1   | swept 1 next +3570000   | lease_expired
+            lapsed    | | waiting e1 a1   | swept 1 next +3570000   | lease_lost
             completed | | completed e1 a1 | swept 0 next +3600000   |
             failed    | | failed e1 a1    | swept 0 next +3600000   |
             cancelled | | cancelled e1 a1 | swept 0 next +3600000   |
@@ -278,8 +278,8 @@ mod tests {
     fn pages_are_bounded_and_return_the_next_due_time() {
         let mut stage = Stage::new();
         for n in 0..5 {
-            let start = Start::After { ms: 1_000 + n };
-            stage.must(Create::one(NewTask { start, ..new_task(&n.to_string()) }));
+            let delay = Delay::For { ms: 1_000 + n };
+            stage.must(Create::one(NewTask { delay, ..new_task(&n.to_string()) }));
         }
         stage.later(1_003);
         let sweep = Sweep { page: 3 };
@@ -296,7 +296,7 @@ mod tests {
         let mut stage = Stage::with_lane("limited");
         stage.must(claim());
         let elsewhere = NewTask { lane: "other".into(), ..new_task("u") };
-        stage.must(Create::one(NewTask { start: Start::After { ms: 1_000 }, ..elsewhere }));
+        stage.must(Create::one(NewTask { delay: Delay::For { ms: 1_000 }, ..elsewhere }));
         stage.garble(&Lane::key_of(&Tenant::default(), &lane()));
         stage.later(30_000);
         let swept = stage.must(Sweep::default());

@@ -78,15 +78,15 @@ fn resume_after_timeout(
 mod tests {
     use super::*;
     use crate::command::{
-        Fail, NewTask, Outcome, Resume, SendMessages, Start, Suspend, SuspendTimeout, Sweep,
+        Delay, Fail, NewTask, Outcome, Resume, SendMessages, Suspend, SuspendTimeout, Sweep,
     };
     use crate::name::Tenant;
     use crate::task::{Condition, Distinct, Matcher, PublicState};
     use crate::testing::{Stage, claim, fence, key, message, new_task};
 
-    fn suspended(new: NewTask, then: OnTimeout) -> Stage {
+    fn suspended(new: NewTask, action: OnTimeout) -> Stage {
         let mut stage = Stage::with_new_task("active", new);
-        let timeout = Some(SuspendTimeout { after_ms: 5_000, then });
+        let timeout = Some(SuspendTimeout { after_ms: 5_000, action });
         let condition = Condition::Any(vec![Condition::signal("go"), Condition::Timeout]);
         stage.must(Suspend { timeout, ..Suspend::new(fence(1), condition) });
         stage
@@ -105,8 +105,8 @@ mod tests {
             (OnTimeout::Resume, "resumable", &["signaled", "resumed"]),
             (OnTimeout::Escalate, "suspended", &["escalated"]),
         ];
-        for (then, state, logged) in rows {
-            let mut stage = suspended(new_task("t"), then);
+        for (action, state, logged) in rows {
+            let mut stage = suspended(new_task("t"), action);
             stage.later(4_999);
             stage.must(Sweep::default());
             assert_eq!(stage.task("t").unwrap().lifecycle.public(), PublicState::Suspended);
@@ -114,11 +114,11 @@ mod tests {
             stage.later(1);
             stage.must(Sweep::default());
             let task = stage.task("t").unwrap();
-            assert_eq!(task.lifecycle.public().as_str(), state, "{then:?}");
-            assert_eq!((task.claims, task.attempts), (1, 1), "{then:?}");
-            assert_eq!(events(&stage, seen), logged, "{then:?}");
+            assert_eq!(task.lifecycle.public().as_str(), state, "{action:?}");
+            assert_eq!((task.claims, task.attempts), (1, 1), "{action:?}");
+            assert_eq!(events(&stage, seen), logged, "{action:?}");
             let Outcome::Swept { swept, .. } = stage.must(Sweep::default()) else { panic!() };
-            assert_eq!(swept, 0, "{then:?}: it is not swept again");
+            assert_eq!(swept, 0, "{action:?}: it is not swept again");
         }
     }
 
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn resuming_on_timeout_posts_a_timeout_message() {
+    fn resuming_on_timeout_sends_a_timeout_message() {
         let mut stage = suspended(new_task("t"), OnTimeout::Resume);
         stage.later(5_000);
         stage.must(Sweep::default());
@@ -189,7 +189,7 @@ mod tests {
     fn a_message_visible_by_the_timeout_counts_first() {
         let mut stage = suspended(new_task("t"), OnTimeout::Cancel);
         stage.must(SendMessages::one(NewMessage {
-            visible: Start::After { ms: 5_000 },
+            delay: Delay::For { ms: 5_000 },
             ..message("go")
         }));
         stage.later(6_000);
@@ -206,7 +206,7 @@ mod tests {
         let two = Condition::Count { n: 2, distinct: Distinct::Sources, of: any() };
         for (condition, votes) in [(Condition::Signal(any()), 0), (two, 1)] {
             let mut stage = Stage::with_task("active");
-            let timeout = Some(SuspendTimeout { after_ms: 5_000, then: OnTimeout::Resume });
+            let timeout = Some(SuspendTimeout { after_ms: 5_000, action: OnTimeout::Resume });
             let suspend =
                 |epoch| Suspend { timeout, ..Suspend::new(fence(epoch), condition.clone()) };
             stage.must(suspend(1));
@@ -239,7 +239,7 @@ mod tests {
             stage.must(Sweep::default());
             assert_eq!(stage.mailbox().unwrap().messages, 1);
             stage.must(claim());
-            let timeout = Some(SuspendTimeout { after_ms: 5_000, then: OnTimeout::Resume });
+            let timeout = Some(SuspendTimeout { after_ms: 5_000, action: OnTimeout::Resume });
             stage.must(Suspend { timeout, ..Suspend::new(fence(epoch), Condition::signal("go")) });
         }
     }

@@ -21,7 +21,7 @@ impl Sweepable for Worker {
         world.prefetch_scan(&TaskList::HeldBy(&self.id).range(&self.tenant), MAX_REVOKED_LEASES);
     }
 
-    /// Marks a worker overdue that missed its heartbeats. If it is silent for one more interval,
+    /// Marks a worker suspect that missed its heartbeats. If it is silent for one more interval,
     /// its leases are revoked, a page at a time, its sessions are released, and it is deleted. A
     /// lease that is claimed meanwhile under its name expires at its own time.
     fn sweep(&self, world: &mut World) -> Result<(), Halt> {
@@ -68,10 +68,10 @@ mod tests {
             absent     | | absent               | swept 0 next none   |
             registered | | seen +0 since +0     | swept 0 next +12500 |
             late       | | seen +12499 since +12499 | swept 0 next +1 |
-            overdue    | | seen +12500 since +12500 missed | swept 1 next +5000 |
+            suspect    | | seen +12500 since +12500 missed | swept 1 next +5000 |
             missed     | | seen +17499 since +17499 missed | swept 0 next +1 |
             silent     | | absent               | swept 1 next none   |
-            dying      | | absent               | swept 1 next +3582500 | lease_expired
+            dying      | | absent               | swept 1 next +3582500 | lease_lost
             retired    | | absent               | swept 0 next none   |
             dead       | | absent               | swept 0 next none   |
             ",

@@ -139,7 +139,7 @@ impl Caller {
             (Ok(Outcome::Settled(Settled::Completed)), How::Complete)
             | (Ok(Outcome::Settled(Settled::RetryAt(_))), How::Fail) => Line::Settled { run, how },
             (Err(rejection), _) => {
-                Line::Refused { run, how, code: rejection.code().to_owned(), unsure }
+                Line::Rejected { run, how, code: rejection.code().to_owned(), unsure }
             }
             (other, _) => self.log.fail(format!("answer to {how:?} of {run}: {other:?}")),
         };

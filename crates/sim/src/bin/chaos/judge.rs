@@ -34,7 +34,7 @@ const RULES: &[Rule] = &[
     ("a claimed task was leased to this worker alone", claims),
     ("an acknowledged settle is in the log under its fence", settles),
     ("one completion of a task is acknowledged", completions),
-    ("a rejected settle did not happen", refusals),
+    ("a rejected settle did not happen", rejections),
     ("only submitted settles happened", strays),
     ("a result is that of the completing lease", results),
     ("the subscriber read every log event in order", seen),
@@ -211,9 +211,9 @@ fn completions(case: &Case) -> Vec<String> {
 /// A completion is remembered forever: its repetition is never rejected. Another settle is
 /// remembered until the next one, so it may have been committed if its first answer was lost. A
 /// handler that lost its lease submitted nothing.
-fn refusals(case: &Case) -> Vec<String> {
+fn rejections(case: &Case) -> Vec<String> {
     let happened = |line: &&Line| match line {
-        Line::Refused { run, how, unsure, .. } => {
+        Line::Rejected { run, how, unsure, .. } => {
             let sure = *how == How::Complete || !unsure;
             sure && case.log_state.end_of(run) == Some(end_by(*how))
         }
@@ -287,7 +287,7 @@ mod tests {
             event("0", "claimed", r#"{"epoch":7,"worker":"w","attempt":1}"#),
             event("0", "retry_scheduled", r#"{"reason":"0/7"}"#),
             event("1-a", "claimed", r#"{"epoch":7,"worker":"w","attempt":1}"#),
-            event("1-a", "lease_expired", r#"{"epoch":7}"#),
+            event("1-a", "lease_lost", r#"{"epoch":7}"#),
             event("0", "promoted", "{}"),
             event("0", "claimed", r#"{"epoch":8,"worker":"w","attempt":2}"#),
             event("0", "renewed", r#"{"epoch":8}"#),
@@ -317,7 +317,7 @@ mod tests {
             Line::SettleRequested { run: run("0", 7), how: How::Fail },
             Line::Settled { run: run("0", 7), how: How::Fail },
             claimed(run("1-a", 7), 1, "w"),
-            Line::Refused { run: run("1-a", 7), how: How::Complete, code, unsure },
+            Line::Rejected { run: run("1-a", 7), how: How::Complete, code, unsure },
             claimed(run("0", 8), 2, "w"),
             Line::SettleRequested { run: run("0", 8), how: How::Complete },
             Line::Settled { run: run("0", 8), how: How::Complete },
@@ -422,11 +422,11 @@ mod tests {
             }),
             ("a rejected settle did not happen", |case| {
                 let (run, code) = (run("1-a", 9), "stale_fence".to_owned());
-                said(case, Line::Refused { run, how: How::Complete, code, unsure: true });
+                said(case, Line::Rejected { run, how: How::Complete, code, unsure: true });
             }),
             ("a rejected settle did not happen", |case| {
                 let (run, code) = (run("0", 7), "stale_fence".to_owned());
-                said(case, Line::Refused { run, how: How::Fail, code, unsure: false });
+                said(case, Line::Rejected { run, how: How::Fail, code, unsure: false });
             }),
             ("a rejected settle did not happen", |case| {
                 said(case, Line::Lost { run: run("1-a", 9), code: "stale_fence".into() });

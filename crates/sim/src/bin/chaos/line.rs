@@ -27,7 +27,7 @@ pub(crate) enum Line {
         how: How,
     },
     /// `unsure` when an earlier submission had no answer: it may have been committed.
-    Refused {
+    Rejected {
         run: Run,
         how: How,
         code: String,

@@ -157,7 +157,7 @@ impl TaskRecord {
             "failed" => self.moves(State::Failed, begun),
             "retry_scheduled" => self.moves(State::Delayed, begun),
             "promoted" => self.moves(State::Waiting, before.state == State::Delayed),
-            "lease_expired" => self.moves(State::Waiting, active),
+            "lease_lost" => self.moves(State::Waiting, active),
             "released" => {
                 self.attempts -= u32::from(before.state == State::Active { begun: true });
                 self.moves(State::Waiting, active)

@@ -200,8 +200,8 @@ fn write_down(log: &ProcessLog, settlement: &AttemptReport) {
     };
     log.write(&match &settlement.result {
         SettleResult::Settled => Line::Settled { run, how },
-        SettleResult::Refused(error) => {
-            Line::Refused { run, how, code: error.code().to_owned(), unsure: true }
+        SettleResult::Rejected(error) => {
+            Line::Rejected { run, how, code: error.code().to_owned(), unsure: true }
         }
         SettleResult::LeaseExpired | SettleResult::Lost(_) => Line::Over { run },
     });

@@ -32,13 +32,13 @@ impl Figures {
         }
         let count = |such: fn(&Line) -> bool| case.lines().filter(|line| such(line)).count() as u64;
         let ended = |name: &str| case.log_state.ended(name) as u64;
-        let stale = |line: &Line| matches!(line, Line::Refused { code, .. } if is_stale(code));
+        let stale = |line: &Line| matches!(line, Line::Rejected { code, .. } if is_stale(code));
         for (key, name, value) in [
             ("process_lives", "process starts", lives as u64),
             ("tasks", "tasks", case.log_state.tasks.len() as u64),
             ("completions", "completions", ended("completed")),
             ("retries", "attempts that failed and were retried", ended("retry_scheduled")),
-            ("leases_lost", "leases lost", ended("lease_expired")),
+            ("leases_lost", "leases lost", ended("lease_lost")),
             ("released", "leases released", ended("released")),
             ("events", "log events", case.view.events.len() as u64),
             ("subscriber_restarts", "restarts of the subscriber", restarts),

@@ -36,7 +36,7 @@ impl Bank {
 
 impl ExternalService for Bank {
     type Request = Payment;
-    type Answer = String;
+    type Response = String;
     type Error = String;
 
     async fn invoke(&self, call: &Call, payment: &Payment) -> Result<String, String> {

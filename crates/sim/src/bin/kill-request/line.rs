@@ -33,5 +33,5 @@ pub(crate) enum Line {
     Ready,
     Begun { key: String },
     Responded { key: String, answer: String, replayed: bool },
-    Refused { key: String, code: String },
+    Rejected { key: String, code: String },
 }

@@ -48,7 +48,7 @@ impl Payments {
         self.stage.reach("answered");
         self.stage.say(&match answered {
             Ok((answer, replayed)) => Line::Responded { key, answer, replayed },
-            Err(code) => Line::Refused { key, code },
+            Err(code) => Line::Rejected { key, code },
         });
     }
 
@@ -66,7 +66,7 @@ impl Payments {
         let run = |context: RequestContext| self.handle(move || context.effect("bank"), ask);
         match self.engine.admit(&scope, ask.key.as_str(), &payment, run).await {
             Ok(admitted) => Ok((admitted.response, admitted.replayed)),
-            Err(AdmitError::Refused(error) | AdmitError::Failed(EffectError::Refused(error))) => {
+            Err(AdmitError::Engine(error) | AdmitError::Failed(EffectError::Engine(error))) => {
                 Err(error.code().to_owned())
             }
             Err(AdmitError::Failed(failed)) => Err(failed.to_string()),

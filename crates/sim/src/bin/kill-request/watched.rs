@@ -63,8 +63,8 @@ impl Store for Watched {
         self.store.events(after, limit).await
     }
 
-    fn notices(&self) -> Notifications {
-        self.store.notices()
+    fn notifications(&self) -> Notifications {
+        self.store.notifications()
     }
 
     async fn describe(&self) -> Result<Description, StoreError> {

@@ -32,15 +32,15 @@ pub(crate) struct Caller {
 }
 
 /// A rejection.
-struct Refused(&'static str);
+struct Rejected(&'static str);
 
 impl Caller {
     /// Retries until there is an answer.
-    async fn ask(&self, command: Command) -> Result<Outcome, Refused> {
+    async fn ask(&self, command: Command) -> Result<Outcome, Rejected> {
         loop {
             match self.engine.submit(command.clone()).await {
                 Ok(outcome) => return Ok(outcome),
-                Err(Error::Rejected(rejection)) => return Err(Refused(rejection.code())),
+                Err(Error::Rejected(rejection)) => return Err(Rejected(rejection.code())),
                 Err(Error::Overloaded | Error::OutcomeUnknown | Error::Store(_)) => {
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -58,7 +58,7 @@ impl Caller {
         let created = match answer {
             Ok(Outcome::Created(mut created)) => created.pop().expect("one task, one answer"),
             Ok(other) => self.stage.fail(format!("unexpected answer to {spec:?}: {other:?}")),
-            Err(Refused(code)) => self.stage.fail(format!("{spec:?} was rejected: {code}")),
+            Err(Rejected(code)) => self.stage.fail(format!("{spec:?} was rejected: {code}")),
         };
         if created.duplicate {
             self.stage.make_room();
@@ -75,8 +75,8 @@ impl Caller {
         match answer {
             Ok(Outcome::Settled(answer)) => self.settled(act, answer),
             Ok(other) => self.stage.fail(format!("unexpected answer to {act:?}: {other:?}")),
-            Err(Refused(code)) => {
-                self.stage.say(&Line::Refused { act: act.clone(), code: code.to_owned() });
+            Err(Rejected(code)) => {
+                self.stage.say(&Line::Rejected { act: act.clone(), code: code.to_owned() });
             }
         }
     }
@@ -113,11 +113,11 @@ impl Caller {
         let fence = claimed.task.fence();
         let begun = match self.ask(Begin { fence: fence.clone() }.into()).await {
             Ok(Outcome::Begun(run)) => run,
-            Ok(other) => self.stage.fail(format!("unexpected answer to a begin: {other:?}")),
+            Ok(other) => self.stage.fail(format!("unexpected outcome of a begin: {other:?}")),
             // The lease has expired.
-            Err(Refused(_)) => return,
+            Err(Rejected(_)) => return,
         };
-        let (id, epoch, attempt) = (claimed.task.id.to_string(), fence.epoch, begun.attempt);
+        let (id, epoch, attempt) = (claimed.task.id.to_string(), fence.epoch, begun.number);
         self.stage.say(&Line::Began { id: id.clone(), epoch, attempt });
         self.stage.reach("begin.answered");
         let plan = self.plan(&claimed).await;

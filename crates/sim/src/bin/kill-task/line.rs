@@ -32,7 +32,7 @@ pub(crate) enum Line {
         act: Act,
         answer: Option<Settled>,
     },
-    Refused {
+    Rejected {
         act: Act,
         code: String,
     },

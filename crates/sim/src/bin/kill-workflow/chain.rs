@@ -38,7 +38,7 @@ pub(crate) struct SlowBank(pub(crate) Bank);
 
 impl ExternalService for SlowBank {
     type Request = Payment;
-    type Answer = String;
+    type Response = String;
     type Error = String;
 
     async fn invoke(&self, call: &Call, payment: &Payment) -> Result<String, String> {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use windlass_core::{HistoryPayload, Payload};
 use windlass_engine::{Config, Engine, Error, WorkflowHandle};
 use windlass_worker::workflow::ExecutionStart;
-use windlass_worker::workflow::testing::Recorded;
+use windlass_worker::workflow::testing::RecordedExecution;
 
 use crate::bank::Bank;
 use crate::chain::{CHAIN, Chain, SlowBank};
@@ -102,7 +102,7 @@ async fn replayed(
     let first_step = task.workflow.as_ref().map_or(0, |workflow| workflow.first_step);
     let input = Some(HistoryPayload(Payload::json(steps.to_string())));
     let begin = ExecutionStart { first_step, input, ..ExecutionStart::new(CHAIN, 0) };
-    let recorded = Recorded { begin, rows: workflow.history().await? };
+    let recorded = RecordedExecution { begin, rows: workflow.history().await? };
     recorded.check(&chain.workflow_definition()).expect("the history replays");
     Ok(recorded.rows.len())
 }

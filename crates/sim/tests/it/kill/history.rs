@@ -38,7 +38,7 @@ pub(crate) fn follow(first_epoch: u64, history: &[(i64, Change)]) -> Result<Past
             Change::Failed { .. } => (active && begun, PublicState::Failed),
             Change::RetryScheduled { .. } => (active && begun, PublicState::Delayed),
             Change::Promoted => (past.state == PublicState::Delayed, PublicState::Waiting),
-            Change::LeaseExpired { .. } => (active, PublicState::Waiting),
+            Change::LeaseLost { .. } => (active, PublicState::Waiting),
             Change::Released { .. } => {
                 past.attempts -= u32::from(begun);
                 (active, PublicState::Waiting)
@@ -60,7 +60,7 @@ fn epoch_of(change: &Change) -> Option<u64> {
         | Change::Renewed { epoch, .. }
         | Change::Completed { epoch }
         | Change::Released { epoch }
-        | Change::LeaseExpired { epoch, .. } => Some(*epoch),
+        | Change::LeaseLost { epoch, .. } => Some(*epoch),
         _ => None,
     }
 }

@@ -26,8 +26,8 @@ impl ProcessOutput {
         requested.collect()
     }
 
-    pub(crate) fn refused(&self) -> usize {
-        self.lines().filter(|line| matches!(line, Line::Refused { .. })).count()
+    pub(crate) fn rejected(&self) -> usize {
+        self.lines().filter(|line| matches!(line, Line::Rejected { .. })).count()
     }
 
     /// The number of settles that were submitted in more than one life.
@@ -65,7 +65,7 @@ impl ProcessOutput {
             match line {
                 Line::Created { spec, .. } => drop(specs.remove(spec.id.as_str())),
                 Line::SettleRequested(act) if act.ends() => drop(open.insert(act)),
-                Line::Settled { act, .. } | Line::Refused { act, .. } if act.ends() => {
+                Line::Settled { act, .. } | Line::Rejected { act, .. } if act.ends() => {
                     open.remove(act);
                     answered.push(act);
                 }

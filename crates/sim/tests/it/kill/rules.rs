@@ -20,7 +20,7 @@ const ALWAYS: &[Rule] = &[
     ("an attempt that began is counted", attempts),
     ("an acknowledged settle stays settled", settles),
     ("one settle has one answer", answers),
-    ("a rejected settle did not happen", refusals),
+    ("a rejected settle did not happen", rejections),
     ("the log has the order of the answers", order),
     ("the state agrees with the log", histories),
 ];
@@ -191,9 +191,9 @@ fn answers(output: &ProcessOutput, _: &View) -> Vec<String> {
 /// Checks settles that end their task: a task forgets the answer of other settles with the next
 /// one. A draining worker may release a lease just before its handler returns; the settle of the
 /// handler is then rejected as a different one.
-fn refusals(output: &ProcessOutput, view: &View) -> Vec<String> {
+fn rejections(output: &ProcessOutput, view: &View) -> Vec<String> {
     let wrong = |line: &Line| match line {
-        Line::Refused { act, code } if act.ends() => {
+        Line::Rejected { act, code } if act.ends() => {
             let release = Act { how: How::Release, ..act.clone() };
             let is_released = entry_of(&release, view).is_some();
             let is_wrong = code == "already_settled" && !is_released;

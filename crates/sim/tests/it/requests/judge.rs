@@ -10,7 +10,7 @@ use crate::bank::Entry;
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     answers: BTreeMap<String, BTreeSet<String>>,
-    refused: Vec<String>,
+    rejected: Vec<String>,
 }
 
 impl Judge {
@@ -20,7 +20,7 @@ impl Judge {
                 Line::Responded { key, answer, .. } => {
                     self.answers.entry(key.clone()).or_default().insert(answer.clone());
                 }
-                Line::Refused { .. } => self.refused.push(format!("{line:?}")),
+                Line::Rejected { .. } => self.rejected.push(format!("{line:?}")),
                 Line::Ready | Line::Begun { .. } => {}
             }
         }
@@ -32,7 +32,7 @@ impl Judge {
 
     /// All violations of these payments.
     pub(crate) fn broken(&self, keys: &[String], books: &[Entry]) -> Vec<String> {
-        let mut broken = self.refused.clone();
+        let mut broken = self.rejected.clone();
         let known: BTreeSet<&String> = keys.iter().collect();
         let strays = books.iter().filter(|entry| !known.contains(&entry.order));
         broken.extend(strays.map(|entry| format!("no caller requested {entry:?}")));
@@ -62,13 +62,13 @@ fn payments_not_made_exactly_once_are_found() {
         let (key, answer) = ("a".to_owned(), format!("{answer}, by me"));
         Line::Responded { key, answer, replayed: true }
     };
-    let refused = Line::Refused { key: "a".into(), code: "no".into() };
+    let rejected = Line::Rejected { key: "a".into(), code: "no".into() };
     let cases: &[(&[Entry], &[Line], usize)] = &[
         (&[entry("a", 1)], &[responded("receipt 1"), responded("receipt 1")], 0),
         (&[entry("a", 1), entry("a", 2)], &[responded("receipt 1")], 1),
         (&[entry("a", 1)], &[responded("receipt 1"), responded("receipt 2")], 1),
         (&[entry("a", 1)], &[responded("receipt 2")], 1),
-        (&[entry("a", 1)], &[responded("receipt 1"), refused], 1),
+        (&[entry("a", 1)], &[responded("receipt 1"), rejected], 1),
         (&[entry("a", 1), entry("b", 2)], &[responded("receipt 1")], 1),
         (&[], &[responded("receipt 1")], 1),
         (&[entry("a", 1)], &[], 1),

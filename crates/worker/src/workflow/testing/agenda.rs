@@ -10,9 +10,9 @@ pub(super) struct Agenda {
 }
 
 impl Agenda {
-    pub(super) fn plan(&mut self, at: Timestamp, to: TaskId, arrival: WorkflowInput) {
+    pub(super) fn plan(&mut self, at: Timestamp, to: TaskId, input: WorkflowInput) {
         self.planned += 1;
-        self.due.insert((at, self.planned), (to, arrival));
+        self.due.insert((at, self.planned), (to, input));
     }
 
     /// Removes the scheduled outcome of a cancelled step.
@@ -21,7 +21,7 @@ impl Agenda {
             WorkflowInput::StepCompletion { step: of, .. } => *of == step,
             _ => false,
         };
-        self.due.retain(|_, (to, arrival)| to != workflow || !is_of(arrival));
+        self.due.retain(|_, (to, input)| to != workflow || !is_of(input));
     }
 
     /// The next inputs of one workflow: all that have the same time.
@@ -30,8 +30,8 @@ impl Agenda {
         let to = to.clone();
         let moment = self.due.range((at, 0)..=(at, u64::MAX));
         let keys: Vec<_> = moment.filter(|(_, item)| item.0 == to).map(|(key, _)| *key).collect();
-        let arrivals = keys.iter().filter_map(|key| self.due.remove(key));
-        let arrivals = arrivals.map(|(_, arrival)| arrival).collect();
-        Some((at, to, arrivals))
+        let inputs = keys.iter().filter_map(|key| self.due.remove(key));
+        let inputs = inputs.map(|(_, input)| input).collect();
+        Some((at, to, inputs))
     }
 }

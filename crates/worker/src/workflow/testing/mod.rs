@@ -33,6 +33,6 @@ mod stage;
 mod test;
 
 pub use failure::TestFailure;
-pub use recorded::{Recorded, replay_check};
+pub use recorded::{RecordedExecution, replay_check};
 pub use stage::SentSignal;
-pub use test::{Tested, WorkflowTest};
+pub use test::{WorkflowTest, WorkflowTestResult};

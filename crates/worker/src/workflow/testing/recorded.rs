@@ -7,12 +7,12 @@ use crate::workflow::{ExecutionStart, Instance, Nondeterminism, Workflow, Workfl
 
 /// A recorded execution of a workflow, to check later code against.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recorded {
+pub struct RecordedExecution {
     pub begin: ExecutionStart,
     pub rows: Vec<TurnRecord>,
 }
 
-impl Recorded {
+impl RecordedExecution {
     /// Checks that a program matches the recording.
     pub fn check(&self, program: &WorkflowDefinition) -> Result<(), Nondeterminism> {
         self.replay(program).map(drop)
@@ -30,7 +30,10 @@ impl Recorded {
 }
 
 /// Checks that a function matches a recording, for example one of the code before a change.
-pub fn replay_check<F, I, O, E, Fut>(function: F, recorded: &Recorded) -> Result<(), Nondeterminism>
+pub fn replay_check<F, I, O, E, Fut>(
+    function: F,
+    recorded: &RecordedExecution,
+) -> Result<(), Nondeterminism>
 where
     F: Fn(Workflow, I) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<O, E>> + Send + 'static,

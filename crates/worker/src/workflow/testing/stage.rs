@@ -7,7 +7,7 @@ use windlass_core::{HistoryPayload, Payload, StepOutcome, TaskId, Timestamp, Wor
 use super::agenda::Agenda;
 use super::failure::TestFailure;
 use super::mock::Mock;
-use super::recorded::Recorded;
+use super::recorded::RecordedExecution;
 use crate::workflow::{
     CompletedTurn, ExecutionStart, ExecutionState, Instance, Local, PlannedCommand, TurnFailure,
     TurnProgress, WorkflowDefinition,
@@ -30,7 +30,7 @@ pub(super) struct Stage {
     pub(super) mocks: BTreeMap<String, Mock>,
     pub(super) definitions: BTreeMap<String, WorkflowDefinition>,
     /// Replays the code before each turn.
-    pub(super) forgetful: bool,
+    pub(super) replay_every_turn: bool,
     running: BTreeMap<TaskId, Execution>,
     pub(super) ended: BTreeMap<TaskId, Ended>,
     pub(super) signals: Vec<SentSignal>,
@@ -43,7 +43,7 @@ struct Execution {
     instance: Instance,
     /// The parent that waits for it, and its step.
     waits: Option<(TaskId, u64)>,
-    recorded: Recorded,
+    recorded: RecordedExecution,
     published: Published,
     /// The local activities in progress.
     locals: VecDeque<Local>,
@@ -58,7 +58,7 @@ pub(super) struct Ended {
 
 #[derive(Debug, Default)]
 pub(super) struct Published {
-    pub(super) executions: Vec<Recorded>,
+    pub(super) executions: Vec<RecordedExecution>,
     pub(super) status: Option<String>,
     pub(super) values: BTreeMap<String, Payload>,
 }
@@ -74,7 +74,7 @@ impl Stage {
             if let Some(ended) = self.ended.remove(root) {
                 return Ok(ended);
             }
-            let Some((at, to, arrivals)) = self.agenda.next() else {
+            let Some((at, to, inputs)) = self.agenda.next() else {
                 let state = self.running.get(root).map(|execution| execution.instance.state());
                 let Some(ExecutionState::Waiting { first, .. }) = state else {
                     return Err(TestFailure::Stuck { waits: Vec::new() });
@@ -82,7 +82,7 @@ impl Stage {
                 return Err(TestFailure::Stuck { waits: first });
             };
             self.now = self.now.max(at);
-            self.turn(&to, arrivals).await?;
+            self.turn(&to, inputs).await?;
         }
     }
 
@@ -95,7 +95,7 @@ impl Stage {
     ) -> Result<(), TestFailure> {
         let id = begin.id.clone();
         let instance = Instance::begin(&definition, begin.clone());
-        let recorded = Recorded { begin, rows: Vec::new() };
+        let recorded = RecordedExecution { begin, rows: Vec::new() };
         let published = Published::default();
         let locals = VecDeque::new();
         let execution = Execution { definition, instance, waits, recorded, published, locals };
@@ -103,10 +103,10 @@ impl Stage {
         self.turn(&id, Vec::new()).await
     }
 
-    async fn turn(&mut self, id: &TaskId, arrivals: Vec<WorkflowInput>) -> Result<(), TestFailure> {
+    async fn turn(&mut self, id: &TaskId, inputs: Vec<WorkflowInput>) -> Result<(), TestFailure> {
         // Inputs of workflows that have ended or do not exist are ignored.
         let Some(mut execution) = self.running.remove(id) else { return Ok(()) };
-        let finished = execution.turn(self.now, arrivals.clone(), self.forgetful).await?;
+        let finished = execution.turn(self.now, inputs.clone(), self.replay_every_turn).await?;
         for command in finished.parts.into_iter().flat_map(|part| part.commands) {
             Box::pin(self.act(id, &mut execution.published, command)).await?;
         }
@@ -120,7 +120,7 @@ impl Stage {
             ExecutionState::ContinueAsNew { input, version, carried, first_step } => {
                 execution.continue_as_new(input, version, carried, first_step);
                 self.running.insert(id.clone(), execution);
-                let left = arrivals.into_iter().skip(finished.delivered).collect();
+                let left = inputs.into_iter().skip(finished.delivered).collect();
                 Box::pin(self.turn(id, left)).await?;
             }
             state => self.end(id, execution, state)?,
@@ -230,14 +230,14 @@ impl Execution {
     async fn turn(
         &mut self,
         now: Timestamp,
-        arrivals: Vec<WorkflowInput>,
-        forgetful: bool,
+        inputs: Vec<WorkflowInput>,
+        replay_every_turn: bool,
     ) -> Result<CompletedTurn, TestFailure> {
-        if forgetful {
+        if replay_every_turn {
             self.instance = self.recorded.replay(&self.definition)?;
             self.locals.clear();
         }
-        let mut turn = self.instance.turn(now, arrivals)?;
+        let mut turn = self.instance.turn(now, inputs)?;
         loop {
             match turn {
                 TurnProgress::Local(work) => self.locals.extend(work),
@@ -281,7 +281,7 @@ impl Execution {
             ..self.recorded.begin.clone()
         };
         self.instance = Instance::begin(&self.definition, begin.clone());
-        let next = Recorded { begin, rows: Vec::new() };
+        let next = RecordedExecution { begin, rows: Vec::new() };
         self.published.executions.push(mem::replace(&mut self.recorded, next));
     }
 }

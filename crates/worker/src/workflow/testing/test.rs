@@ -8,7 +8,7 @@ use windlass_core::{HistoryPayload, Payload, TaskId, Timestamp, TurnRecord, Work
 
 use super::failure::TestFailure;
 use super::mock::Mock;
-use super::recorded::Recorded;
+use super::recorded::RecordedExecution;
 use super::stage::{Ended, SentSignal, Stage};
 use crate::failure::Failure;
 use crate::handler::{decode, encode};
@@ -37,11 +37,11 @@ pub struct WorkflowTest<O> {
 
 /// The outcome of a workflow test.
 #[derive(Debug)]
-pub struct Tested<O> {
+pub struct WorkflowTestResult<O> {
     /// What it returned, or how else it ended.
     pub result: Result<O, ExecutionState>,
     /// Its recorded executions; more than one if it continued as new.
-    pub executions: Vec<Recorded>,
+    pub executions: Vec<RecordedExecution>,
     /// In virtual time.
     pub elapsed: Duration,
     pub status: Option<String>,
@@ -52,7 +52,7 @@ pub struct Tested<O> {
     pub started: Vec<TaskId>,
 }
 
-impl<O> Tested<O> {
+impl<O> WorkflowTestResult<O> {
     /// The history of its last execution.
     pub fn history(&self) -> &[TurnRecord] {
         self.executions.last().map_or(&[], |recorded| &recorded.rows)
@@ -134,7 +134,7 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
     }
 
     /// How long an attempt of the mock added last takes; by default no time.
-    pub fn lasting(mut self, duration: Duration) -> Self {
+    pub fn mock_duration(mut self, duration: Duration) -> Self {
         if let Some(mock) = self.stage.mocks.get_mut(&self.last) {
             mock.lasting = duration;
         }
@@ -156,7 +156,7 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
     }
 
     /// Sends it a message, this long after its start.
-    pub fn event_at<T: Serialize>(mut self, after: Duration, name: &str, payload: &T) -> Self {
+    pub fn signal_at<T: Serialize>(mut self, after: Duration, name: &str, payload: &T) -> Self {
         let payload = self.written(payload);
         let (name, source) = (name.to_owned(), "test".to_owned());
         self.arrives(after, WorkflowInput::Message { name, source, payload })
@@ -168,13 +168,13 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
     }
 
     /// Drops the code after each turn and replays it from its history.
-    pub fn forgetful(mut self) -> Self {
-        self.stage.forgetful = true;
+    pub fn replay_every_turn(mut self) -> Self {
+        self.stage.replay_every_turn = true;
         self
     }
 
     /// Runs it until it ends.
-    pub async fn run(mut self) -> Result<Tested<O>, TestFailure> {
+    pub async fn run(mut self) -> Result<WorkflowTestResult<O>, TestFailure> {
         if let Some(broken) = self.broken {
             return Err(broken);
         }
@@ -186,7 +186,7 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
                 .map_err(|why| TestFailure::Payload { reason: why.reason().to_owned() })?),
             state => Err(state),
         };
-        Ok(Tested {
+        Ok(WorkflowTestResult {
             result,
             executions: published.executions,
             elapsed: Duration::from_millis(MORNING.ms_until(self.stage.now)),
@@ -197,9 +197,9 @@ impl<O: Serialize + DeserializeOwned> WorkflowTest<O> {
         })
     }
 
-    fn arrives(mut self, after: Duration, arrival: WorkflowInput) -> Self {
+    fn arrives(mut self, after: Duration, input: WorkflowInput) -> Self {
         let ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-        self.stage.agenda.plan(MORNING.plus_ms(ms), self.begin.id.clone(), arrival);
+        self.stage.agenda.plan(MORNING.plus_ms(ms), self.begin.id.clone(), input);
         self
     }
 

@@ -79,7 +79,7 @@ async fn check(lost: Lost, mail: bool) {
     assert_eq!(handle.result().await.unwrap(), 2);
     for id in ["t", "t/1", "t/2", "t/3"] {
         let history = stage.history(id);
-        assert!(!history.contains("lease_expired"), "{id}: {history}");
+        assert!(!history.contains("lease_lost"), "{id}: {history}");
     }
     running.drain(EVER).await;
 }

@@ -1,4 +1,4 @@
-//! Data that Postgres cannot store: core rejects it first, and a change that Postgres still refuses
+//! Data that Postgres cannot store: core rejects it first, and a change that Postgres still rejects
 //! fails only its own command.
 
 use std::collections::BTreeSet;
@@ -21,8 +21,9 @@ use crate::stage::{create, engine, must, open};
 
 /// An incompressible text that fills its limit.
 fn wide(random: &mut Random, bytes: usize) -> String {
-    const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:/-+";
-    (0..bytes).map(|_| char::from(*random.pick(LETTERS))).collect()
+    const CHARACTERS: &[u8] =
+        b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:/-+";
+    (0..bytes).map(|_| char::from(*random.pick(CHARACTERS))).collect()
 }
 
 /// As many capabilities of this length as fit into a route beside a tag.
@@ -79,8 +80,8 @@ async fn live(store: &dyn Store, random: &mut Random, capabilities: BTreeSet<Str
     let claim = Claim {
         tenant: tenant.clone(),
         lanes: vec![lane.clone()],
-        offer: WorkerCapabilities {
-            capabilities: offered,
+        capabilities: WorkerCapabilities {
+            names: offered,
             tags: TagFilter::Any,
             ..WorkerCapabilities::default()
         },
@@ -102,7 +103,7 @@ async fn live(store: &dyn Store, random: &mut Random, capabilities: BTreeSet<Str
     let result = Payload::new(wide(random, limits::CONTENT_TYPE.max_bytes), *b"done");
     let complete = Complete { fence: fence(store, &claim).await, result: Some(result) };
     must(store, complete).await;
-    must(store, Replay { task: key.clone(), generation: 0 }).await;
+    must(store, Replay { task: key.clone(), execution: 0 }).await;
     must(store, Cancel { task: key.clone(), reason }).await;
     must(store, SetLaneState { tenant, lane, state: LaneState::Paused }).await;
     must(store, DeleteTask { task: key }).await;
@@ -169,7 +170,7 @@ async fn no_command_passes_a_nul_to_the_store() {
             ReportProgress { fence, percent: 1, message }.into(),
             Cancel { task: task.clone(), reason }.into(),
             ChangePriority { task: task.clone(), priority: 1 }.into(),
-            Replay { task: task.clone(), generation: 0 }.into(),
+            Replay { task: task.clone(), execution: 0 }.into(),
             DeleteTask { task: task.clone() }.into(),
             Cancel { task, reason: NUL.into() }.into(),
         ]);
@@ -182,10 +183,10 @@ async fn no_command_passes_a_nul_to_the_store() {
     }
 }
 
-/// One command of a batch is refused by the database, here by a constraint that an operator added.
+/// One command of a batch is rejected by the database, here by a constraint that an operator added.
 /// Only that command fails; the others succeed.
 #[tokio::test]
-async fn a_refused_command_fails_alone() {
+async fn a_rejected_command_fails_alone() {
     const CALLERS: usize = 40;
     let server = Server::start();
     let engine = engine(&server).await;
@@ -203,7 +204,7 @@ async fn a_refused_command_fails_alone() {
         match caller.await.unwrap() {
             ("good", Ok(Outcome::Created(_))) => {}
             ("bad", Err(Error::Store(error))) => {
-                assert!(matches!(*error, StoreError::Refused(_)), "{error:?}");
+                assert!(matches!(*error, StoreError::Rejected(_)), "{error:?}");
             }
             other => panic!("{other:?}"),
         }
@@ -214,15 +215,15 @@ async fn a_refused_command_fails_alone() {
     assert_eq!(server.sql(good), (CALLERS - 3).to_string());
 }
 
-/// Postgres shows the refused row. Our errors do not: it may contain a secret.
+/// Postgres shows the rejected row. Our errors do not: it may contain a secret.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_row_is_not_disclosed() {
+async fn a_rejected_row_is_not_disclosed() {
     let server = Server::start();
     let engine = engine(&server).await;
     server.sql("ALTER TABLE windlass.admission ADD CONSTRAINT their_rule CHECK (due_at < 0)");
     let (scope, key) = (RequestScope::new("ada", "pay"), "abcdefgh-THE-TAIL-of-it");
-    let refused = engine.begin_request(&scope, key, b"1").await.unwrap_err();
-    let printed = format!("{refused} {refused:?} {refused:#?}");
+    let rejected = engine.begin_request(&scope, key, b"1").await.unwrap_err();
+    let printed = format!("{rejected} {rejected:?} {rejected:#?}");
     assert!(printed.contains("their_rule"), "{printed}");
     assert!(!printed.contains("THE-TAIL"), "{printed}");
     engine.shutdown().await.unwrap();

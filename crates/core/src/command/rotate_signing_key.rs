@@ -9,16 +9,16 @@ use crate::world::World;
 /// Adds a key that signs the tokens of a tenant from then on. The previous key still verifies its
 /// tokens until its grace period ends.
 #[derive(Clone, Debug)]
-pub struct RotateKey {
+pub struct RotateSigningKey {
     pub tenant: Tenant,
     pub id: String,
     pub secret: Secret,
     pub grace_ms: u64,
     /// Only if the tenant has no key yet.
-    pub seed: bool,
+    pub if_absent: bool,
 }
 
-impl RotateKey {
+impl RotateSigningKey {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
         limits::TENANT.check(self.tenant.as_str())?;
         limits::KEY_ID.check(&self.id)?;
@@ -35,17 +35,17 @@ impl RotateKey {
             }
             return Ok(Outcome::KeyRotated { unchanged: true });
         }
-        if self.seed && !keys.is_empty() {
+        if self.if_absent && !keys.is_empty() {
             return Ok(Outcome::KeyRotated { unchanged: true });
         }
         if keys.len() >= limits::KEYS_PER_TENANT as usize {
-            return Err(Rejection::TooManyKeys { max: limits::KEYS_PER_TENANT }.into());
+            return Err(Rejection::TooManySigningKeys { max: limits::KEYS_PER_TENANT }.into());
         }
         if let Some(last) = keys.last_mut() {
-            last.ends_at = Some(now.plus_ms(self.grace_ms));
+            last.expires_at = Some(now.plus_ms(self.grace_ms));
         }
         let (id, secret) = (self.id.clone(), self.secret.clone());
-        keys.push(SigningKey { id, secret, added_at: now, ends_at: None });
+        keys.push(SigningKey { id, secret, added_at: now, expires_at: None });
         world.put::<Keyring>(Keyring { tenant: self.tenant.clone(), keys });
         Ok(Outcome::KeyRotated { unchanged: false })
     }
@@ -61,11 +61,11 @@ mod tests {
         let ring = stage.record::<Keyring>(&Keyring::key_of(&Tenant::default()));
         let keys = ring.map(|ring| ring.keys).unwrap_or_default();
         keys.into_iter()
-            .map(|key| (key.id, key.ends_at.map(|ends_at| stage.now.ms_until(ends_at))))
+            .map(|key| (key.id, key.expires_at.map(|expires_at| stage.now.ms_until(expires_at))))
             .collect()
     }
 
-    fn rotate(stage: &mut Stage, rotation: RotateKey) -> Result<bool, &'static str> {
+    fn rotate(stage: &mut Stage, rotation: RotateSigningKey) -> Result<bool, &'static str> {
         match stage.run(rotation) {
             Ok(Outcome::KeyRotated { unchanged }) => Ok(unchanged),
             Ok(other) => panic!("{other:?}"),
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(rotate(&mut stage, rotation("k2", "08")), Ok(false));
         stage.later(10_000);
         assert_eq!(
-            rotate(&mut stage, RotateKey { grace_ms: 5_000, ..rotation("k3", "09") }),
+            rotate(&mut stage, RotateSigningKey { grace_ms: 5_000, ..rotation("k3", "09") }),
             Ok(false)
         );
         let expected =
@@ -108,7 +108,7 @@ mod tests {
             assert_eq!(rotate(&mut stage, again), Ok(true));
         }
         assert_eq!(rotate(&mut stage, rotation("k1", "08")), Err("conflict"));
-        let seed = RotateKey { seed: true, ..rotation("k9", "09") };
+        let seed = RotateSigningKey { if_absent: true, ..rotation("k9", "09") };
         assert_eq!(rotate(&mut stage, seed), Ok(true), "another node was first");
         assert_eq!(stage.tables, before);
     }
@@ -119,10 +119,11 @@ mod tests {
         for n in 0..16 {
             assert_eq!(rotate(&mut stage, rotation(&format!("k{n}"), "07")), Ok(false));
         }
-        assert_eq!(rotate(&mut stage, rotation("k16", "07")), Err("too_many_keys"));
+        assert_eq!(rotate(&mut stage, rotation("k16", "07")), Err("too_many_signing_keys"));
         stage.later(60_000);
         assert_eq!(rotate(&mut stage, rotation("k16", "07")), Ok(false));
-        let secret = |hex: &str| RotateKey { secret: Secret::new(hex), ..rotation("k", "07") };
+        let secret =
+            |hex: &str| RotateSigningKey { secret: Secret::new(hex), ..rotation("k", "07") };
         let bad = [
             rotation("", "07"),
             rotation("a.b", "07"),
@@ -132,8 +133,8 @@ mod tests {
             secret(&"zz".repeat(32)),
             secret(&"07".repeat(31)),
             secret(&"07".repeat(129)),
-            RotateKey { grace_ms: u64::MAX, ..rotation("k", "07") },
-            RotateKey { tenant: "".into(), ..rotation("k", "07") },
+            RotateSigningKey { grace_ms: u64::MAX, ..rotation("k", "07") },
+            RotateSigningKey { tenant: "".into(), ..rotation("k", "07") },
         ];
         for rotation in bad {
             assert_eq!(rotate(&mut Stage::new(), rotation.clone()), Err("invalid"), "{rotation:?}");

@@ -7,24 +7,24 @@ use crate::world::World;
 
 /// Deletes messages from the mailbox that the lease holder has consumed. Missing ones are skipped.
 #[derive(Clone, Debug)]
-pub struct TakeMessages {
+pub struct ConsumeMessages {
     pub fence: Fence,
     pub seqs: Vec<u64>,
 }
 
-impl TakeMessages {
+impl ConsumeMessages {
     pub(crate) fn apply(&self, world: &mut World) -> Transition {
-        limits::TAKEN.check(self.seqs.len())?;
+        limits::CONSUME_MESSAGES.check(self.seqs.len())?;
         let (task, _) = require_lease(world, &self.fence)?;
         if !task.has_mailbox {
-            return Ok(Outcome::Taken { taken: 0 });
+            return Ok(Outcome::Consumed { consumed: 0 });
         }
         let key = |seq: u64| Message::key_of(&task.tenant, &task.id, seq);
         for &seq in &self.seqs {
             world.prefetch(key(seq));
         }
         let current = existing(world, &task.tenant, &task.id)?;
-        let (mut mailbox, mut taken) = ((*current).clone(), 0);
+        let (mut mailbox, mut consumed) = ((*current).clone(), 0);
         for &seq in &self.seqs {
             let message = world.get::<Message>(&key(seq))?;
             let message = message.filter(|message| message.buffered_until.is_none());
@@ -32,12 +32,12 @@ impl TakeMessages {
             mailbox.forget(&message);
             world.drop_payloads(message.own_payload_key());
             world.remove(&key(seq));
-            taken += 1;
+            consumed += 1;
         }
-        if taken > 0 {
+        if consumed > 0 {
             world.put::<Mailbox>(mailbox);
         }
-        Ok(Outcome::Taken { taken })
+        Ok(Outcome::Consumed { consumed })
     }
 }
 
@@ -55,8 +55,8 @@ mod tests {
             absent    |         | absent          | ! task_not_found |
             waiting   |         | waiting e0 a0   | ! stale_fence    |
             delayed   |         | delayed e0 a0   | ! stale_fence    |
-            claimed   |         | claimed e1 a0   | taken 0          |
-            active    |         | active e1 a1    | taken 0          |
+            claimed   |         | claimed e1 a0   | consumed 0          |
+            active    |         | active e1 a1    | consumed 0          |
             active    | none    | active e1 a1    | ! invalid        |
             active    | epoch=2 | active e1 a1    | ! stale_fence    |
             lapsed    |         | active e1 a1    | ! lease_expired  |
@@ -73,22 +73,26 @@ mod tests {
             ",
             |args| {
                 let seqs = if args.has("none") { vec![] } else { vec![1] };
-                TakeMessages { fence: args.fence(), seqs }
+                ConsumeMessages { fence: args.fence(), seqs }
             },
         );
     }
 
     #[test]
-    fn taken_messages_are_deleted_and_not_counted() {
+    fn consumed_messages_are_deleted_and_not_counted() {
         let mut stage = Stage::with_task("active");
         let with = |text: &str| NewMessage { payload: Some(Payload::json(text)), ..message("a") };
         for text in ["1", "22", "333"] {
             stage.must(SendMessages::one(with(text)));
         }
-        let take = |seqs: &[u64]| TakeMessages { fence: fence(1), seqs: seqs.to_vec() };
-        assert_eq!(stage.must(take(&[1, 3, 9])), Outcome::Taken { taken: 2 });
-        assert_eq!(stage.must(take(&[1, 3, 9])), Outcome::Taken { taken: 0 }, "once is enough");
-        assert_eq!(stage.must(take(&[2, 2])), Outcome::Taken { taken: 1 });
+        let take = |seqs: &[u64]| ConsumeMessages { fence: fence(1), seqs: seqs.to_vec() };
+        assert_eq!(stage.must(take(&[1, 3, 9])), Outcome::Consumed { consumed: 2 });
+        assert_eq!(
+            stage.must(take(&[1, 3, 9])),
+            Outcome::Consumed { consumed: 0 },
+            "once is enough"
+        );
+        assert_eq!(stage.must(take(&[2, 2])), Outcome::Consumed { consumed: 1 });
         assert_eq!(stage.tables.payloads().count(), 0);
         let mailbox = stage.mailbox().unwrap();
         assert_eq!((mailbox.next_seq, mailbox.messages, mailbox.bytes), (4, 0, 0));

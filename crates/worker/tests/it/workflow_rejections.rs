@@ -85,10 +85,10 @@ async fn a_history_that_does_not_decode_fails_its_workflow_in_the_end() {
         fence: claimed[0].task.fence(),
         turn: 0,
         row: Some(row.clone()),
-        taken: Vec::new(),
+        consumed: Vec::new(),
         commands: Vec::new(),
         next_step: 0,
-        then: TurnEnd::AwaitMessages,
+        end: TurnEnd::AwaitMessages,
         sticky_ms: None,
         eager: None,
         metadata: None,
@@ -135,7 +135,7 @@ async fn a_lost_payload_is_not_treated_as_none() {
         for nth in 1..messages {
             handle.signal("go", &nth).await.unwrap();
             until(&stage, "l", |task| {
-                task.generation == nth && task.lifecycle.public() == PublicState::Suspended
+                task.execution == nth && task.lifecycle.public() == PublicState::Suspended
             })
             .await;
         }
@@ -172,7 +172,7 @@ async fn oversized_status_and_values_are_rejected_and_change_nothing() {
         ctx.set_status("fine")?;
         ctx.set_value("v", &1)?;
         let long = "x".repeat(STATUS_BYTES + 1);
-        let mut refused = vec![
+        let mut rejected = vec![
             ctx.set_status(long.clone()).unwrap_err(),
             ctx.set_status("a\0b").unwrap_err(),
             ctx.set_value("v", &long[..VALUE_BYTES]).unwrap_err(),
@@ -181,9 +181,9 @@ async fn oversized_status_and_values_are_rejected_and_change_nothing() {
         for n in 1..MAX_VALUES {
             ctx.set_value(&n.to_string(), &n)?;
         }
-        refused.push(ctx.set_value("one more", &1).unwrap_err());
+        rejected.push(ctx.set_value("one more", &1).unwrap_err());
         ctx.set_value("7", &"there is room for what is there")?;
-        Ok(refused.iter().map(ToString::to_string).collect())
+        Ok(rejected.iter().map(ToString::to_string).collect())
     }
     let stage = Stage::new().await;
     let running = stage
@@ -192,11 +192,11 @@ async fn oversized_status_and_values_are_rejected_and_change_nothing() {
         .start()
         .unwrap();
     let handle = stage.other.start_workflow_kind::<Vec<String>>("large", &1).id("l").await.unwrap();
-    let refused = handle.result().await.unwrap();
+    let rejected = handle.result().await.unwrap();
     let parts = ["262144 at most", "a NUL", "65536 at most", "its name", "150 values"];
-    assert_eq!(refused.len(), parts.len());
-    for (refusal, part) in refused.iter().zip(parts) {
-        assert!(refusal.contains("was rejected") && refusal.contains(part), "{refusal}");
+    assert_eq!(rejected.len(), parts.len());
+    for (rejection, part) in rejected.iter().zip(parts) {
+        assert!(rejection.contains("was rejected") && rejection.contains(part), "{rejection}");
     }
     assert_eq!(handle.status().await.unwrap().unwrap().text, "fine");
     assert_eq!(handle.value::<u32>("v").await.unwrap(), Some(1));
@@ -261,7 +261,7 @@ async fn rejected_posts_and_starts_are_in_the_history() {
     running.drain(EVER).await;
     let task = stage.task("s").await;
     let rows = stage.other.history(&task, 0).await.unwrap();
-    let failures = rows.iter().flat_map(|row| &row.inputs).map(|arrival| match arrival {
+    let failures = rows.iter().flat_map(|row| &row.inputs).map(|input| match input {
         WorkflowInput::StepCompletion { step, outcome: StepOutcome::Failed { class, reason } } => {
             assert_eq!(*class, FailureClass::Permanent);
             (*step, reason.as_str())
@@ -276,8 +276,8 @@ async fn rejected_posts_and_starts_are_in_the_history() {
     let running =
         other.workflow_definition(WorkflowDefinition::named("sender", sender)).start().unwrap();
     handle.signal("go", &()).await.unwrap();
-    for refusal in handle.result().await.unwrap() {
-        assert!(refusal.contains("was rejected") && refusal.contains("200"), "{refusal}");
+    for rejection in handle.result().await.unwrap() {
+        assert!(rejection.contains("was rejected") && rejection.contains("200"), "{rejection}");
     }
     assert_eq!(exists.result().await.unwrap(), 2, "it is unchanged, and has its message");
     running.drain(EVER).await;
