@@ -12,7 +12,7 @@ use windlass_core::{
     Command, FailureClass, Fence, Kind, LaneName, LimitKey, Payload, Policy, Rejection, Retry,
     RetryPolicy, SESSIONS, TagFilter, WorkerCapabilities, limits,
 };
-use windlass_engine::{Claimed, Error, Input};
+use windlass_engine::{ClaimedTask, Error, TaskInput};
 
 use crate::error::{failed, garbled};
 use crate::names::{self, activities, activity_id, all_activities, instance_id, step};
@@ -157,11 +157,14 @@ impl WindlassProvider {
         }
     }
 
-    async fn activity(&self, claimed: Claimed) -> Result<(WorkItem, String, u32), ProviderError> {
+    async fn activity(
+        &self,
+        claimed: ClaimedTask,
+    ) -> Result<(WorkItem, String, u32), ProviderError> {
         let payload = match claimed.input {
-            Input::Inline(payload) => Some(payload),
-            Input::ByKey(key) => self.engine.payload(&key).await.map_err(failed(FETCH))?,
-            Input::None => None,
+            TaskInput::Inline(payload) => Some(payload),
+            TaskInput::ByKey(key) => self.engine.payload(&key).await.map_err(failed(FETCH))?,
+            TaskInput::None => None,
         };
         let payload = payload.ok_or_else(|| ProviderError::permanent(FETCH, "no input"))?;
         let item = serde_json::from_slice(&payload.bytes).map_err(garbled(FETCH))?;

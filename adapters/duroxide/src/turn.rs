@@ -6,7 +6,7 @@ use duroxide::providers::{DispatcherCapabilityFilter, OrchestrationItem, Provide
 use duroxide::{ErrorDetails, Event, EventKind};
 use windlass_core::command::{AbandonTurn, Claim, CommitTurn, Renew, RuntimeMetadata, TurnEnd};
 use windlass_core::{Fence, Lifecycle, Message, Task, VersionRange, WorkerCapabilities};
-use windlass_engine::{Claimed, ReceivedMessage};
+use windlass_engine::{ClaimedTask, ReceivedMessage};
 
 use crate::error::{failed, garbled};
 use crate::execution_summary::ExecutionSummary;
@@ -91,7 +91,7 @@ impl WindlassProvider {
         operation: &'static str,
         claim: &Claim,
         wait: Duration,
-    ) -> Result<Option<Claimed>, ProviderError> {
+    ) -> Result<Option<ClaimedTask>, ProviderError> {
         let found = self.engine.claim(claim.clone(), wait).await.map_err(failed(operation))?;
         if !found.is_empty() || !wait.is_zero() {
             return Ok(found.into_iter().next());
@@ -102,7 +102,7 @@ impl WindlassProvider {
     }
 
     /// Builds the item for the lease holder; none if there is nothing to deliver.
-    async fn deliver(&self, claimed: &Claimed) -> Result<Option<Fetched>, ProviderError> {
+    async fn deliver(&self, claimed: &ClaimedTask) -> Result<Option<Fetched>, ProviderError> {
         let task = &*claimed.task;
         let Some(instance) = instance_of(&task.id) else { return Ok(None) };
         let Some(mail) = self.mail(task).await? else { return Ok(None) };

@@ -9,7 +9,7 @@ use crate::error::CliError;
 use crate::output::{say, say_json, say_table, time};
 use crate::target::Target;
 
-const OPTIONS: &[(&str, &str)] = &[("waitpoint", "ID"), ("expires_ms", "--expires")];
+const OPTIONS: &[(&str, &str)] = &[("waitpoint", "ID"), ("ttl_ms", "--ttl")];
 
 #[derive(Debug, Args)]
 pub(crate) struct WaitpointCommand {
@@ -34,7 +34,7 @@ struct Create {
     id: WaitpointId,
     /// How long its token is valid.
     #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = duration::parse)]
-    expires: Duration,
+    ttl: Duration,
     #[command(flatten)]
     target: Target,
 }
@@ -67,7 +67,7 @@ impl Create {
     async fn run(self) -> Result<(), CliError> {
         let engine = self.target.open().await?;
         let task = self.target.key(&self.task);
-        let created = engine.create_waitpoint(&task, self.id, self.expires).await;
+        let created = engine.create_waitpoint(&task, self.id, self.ttl).await;
         let created = created
             .map_err(|error| CliError::for_object("task", &self.task, error).named(OPTIONS))?;
         if self.target.json {
@@ -134,7 +134,7 @@ fn described(waitpoint: &Waitpoint) -> Value {
 
 fn row(waitpoint: &Waitpoint, now: Timestamp) -> [String; 6] {
     let state = match message(waitpoint) {
-        Some(seq) => format!("used by message {seq}"),
+        Some(seq) => format!("completed by message {seq}"),
         None if waitpoint.expires_at <= now => "expired".to_owned(),
         None => waitpoint.state.as_str().to_owned(),
     };

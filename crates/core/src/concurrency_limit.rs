@@ -222,7 +222,7 @@ impl ConcurrencyLimit {
 
     fn starts_left(&self, now: Timestamp) -> u32 {
         let Some(rate) = self.rate else { return u32::MAX };
-        rate.starts.saturating_sub(self.started(now).saturating_add(self.admitted))
+        rate.limit.saturating_sub(self.started(now).saturating_add(self.admitted))
     }
 
     /// Whether `count` admitted tasks may start. They may, unless the limits were lowered after
@@ -232,7 +232,7 @@ impl ConcurrencyLimit {
         let started = self.started(now).saturating_add(count);
         !self.is_revoked()
             && self.limit.is_none_or(|limit| running <= limit)
-            && self.rate.is_none_or(|rate| started <= rate.starts)
+            && self.rate.is_none_or(|rate| started <= rate.limit)
     }
 
     /// Whether more tasks are admitted than may run.
@@ -242,7 +242,7 @@ impl ConcurrencyLimit {
         self.admitted > 0
             && (self.is_revoked()
                 || self.limit.is_some_and(|limit| taken > limit)
-                || self.rate.is_some_and(|rate| started > rate.starts))
+                || self.rate.is_some_and(|rate| started > rate.limit))
     }
 
     /// Counts starts against the rate.

@@ -24,7 +24,7 @@ pub struct Event {
 
 /// The kind of change, with its details.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "change", rename_all = "snake_case")]
+#[serde(tag = "event", rename_all = "snake_case")]
 pub enum Change {
     Created,
     /// `attempt` is set if the claim also began the attempt.
@@ -114,7 +114,7 @@ pub enum Change {
         provider: String,
         name: String,
     },
-    /// The published status of a workflow changed. `number` identifies the version of the status.
+    /// The published status of a workflow changed. `revision` identifies the version of the status.
     StatusChanged {
         revision: u64,
     },
@@ -122,7 +122,7 @@ pub enum Change {
         epoch: u64,
         reason: SuspendReason,
     },
-    /// A part of a workflow turn was committed: the last part, unless `then` retains the lease.
+    /// A part of a workflow turn was committed: the last part, unless `next` is `keeps_lease`.
     TurnCommitted {
         epoch: u64,
         /// The number of history rows of this execution before the commit.

@@ -24,7 +24,7 @@ impl Limiter {
 
     /// The remaining units.
     pub fn left(&self, now: Timestamp) -> u32 {
-        self.rate.starts.saturating_sub(rate::counted(&self.spent, now))
+        self.rate.limit.saturating_sub(rate::counted(&self.spent, now))
     }
 
     /// When the last spent unit leaves the window.

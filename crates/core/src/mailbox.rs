@@ -57,10 +57,10 @@ pub struct Message {
     /// The size of its payload, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// When the attempt began that consumed it. It meets no other condition of that attempt; a
+    /// The start of the attempt that it resumed. It meets no other condition of that attempt; a
     /// later attempt sees it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub consumed_by: Option<Timestamp>,
+    pub resumed_attempt_at: Option<Timestamp>,
     /// The number of deliveries that did not consume it, without the one in flight.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub delivery_count: u32,
@@ -166,7 +166,7 @@ impl Message {
             sent_at: now,
             visible_at: now,
             bytes: None,
-            consumed_by: None,
+            resumed_attempt_at: None,
             delivery_count: 0,
             completion: None,
             buffered_until: None,

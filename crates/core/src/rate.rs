@@ -7,10 +7,10 @@ use crate::time::Timestamp;
 /// Slices per window: starts are counted with the precision of a slice.
 const SLICES: u64 = 32;
 
-/// At most `starts` starts in any window of `window_ms`.
+/// At most `limit` starts, requests or units in any window of `window_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
-    pub starts: u32,
+    pub limit: u32,
     pub window_ms: u64,
 }
 
@@ -32,7 +32,7 @@ impl Rate {
 
     /// Checks it against the limits.
     pub fn check(self) -> Result<(), Rejection> {
-        limits::RATE_STARTS.check(self.starts)?;
+        limits::RATE_LIMIT.check(self.limit)?;
         limits::RATE_WINDOW_MS.check(self.window_ms)
     }
 }
@@ -67,12 +67,12 @@ pub(crate) fn retry_at(
     now: Timestamp,
 ) -> Option<Timestamp> {
     let mut left = counted(starts, now).saturating_add(more);
-    if left < rate.starts {
+    if left < rate.limit {
         return None;
     }
     let ends = starts.iter().filter(|starts| now < starts.until).find(|starts| {
         left = left.saturating_sub(starts.count);
-        left < rate.starts
+        left < rate.limit
     });
     ends.map(|starts| starts.until)
 }

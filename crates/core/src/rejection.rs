@@ -34,7 +34,7 @@ pub enum Rejection {
     AttemptsExhausted { max: u32 },
     #[error("the task has used its {max} replays")]
     ReplaysExhausted { max: u32 },
-    #[error("lane {lane} takes no tasks: it is draining or disabled")]
+    #[error("lane {lane} accepts no new tasks: it is draining or disabled")]
     LaneClosed { lane: LaneName },
     #[error("lane {lane} has reached the limit of distinct routes")]
     TooManyRoutes { lane: LaneName },
@@ -78,9 +78,9 @@ pub enum Rejection {
     NotSuspended { state: PublicState },
     #[error("the attempt has not begun, so it cannot be suspended")]
     NotBegun,
-    #[error("this tenant has no key to sign tokens with")]
+    #[error("this tenant has no signing key")]
     NoSigningKey,
-    #[error("this tenant has reached the limit of {max} keys")]
+    #[error("this tenant has reached the limit of {max} signing keys")]
     TooManySigningKeys { max: u32 },
     #[error("this idempotency key was used before for a different request")]
     IdempotencyConflict,

@@ -290,7 +290,7 @@ mod tests {
             retry_at,
         };
         assert_eq!(why_of(&stage, "t", None), full);
-        let (limit, rate) = (None, Some(Rate { starts: 1, window_ms: 10_000 }));
+        let (limit, rate) = (None, Some(Rate { limit: 1, window_ms: 10_000 }));
         let (tenant, scope) = (Tenant::default(), QuotaScope::Concurrency("k".into()));
         stage.must(SetQuota { tenant, scope, limit, rate });
         stage.must(Claim { lanes: vec!["other".into()], ..claim() });

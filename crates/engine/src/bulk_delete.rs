@@ -26,7 +26,7 @@ const PAGE: usize = 500;
 /// # #[tokio::main] async fn main() -> Result<(), windlass_engine::Error> {
 /// # let engine = Engine::with_store(MemoryStore::new(), Config::default()).await?;
 /// # for id in ["a", "b"] {
-/// #     let one = engine.start_workflow_kind::<()>("order", &1).id(id).await?;
+/// #     let one = engine.start_workflow_named::<()>("order", &1).id(id).await?;
 /// #     one.terminate("enough").await?;
 /// # }
 /// let mut after = None;

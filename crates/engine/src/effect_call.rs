@@ -18,12 +18,12 @@ pub trait ExternalService: Sync {
     /// Makes the call with its persisted request id.
     fn invoke(
         &self,
-        call: &Call,
+        call: &ExternalCall,
         request: &Self::Request,
     ) -> impl Future<Output = Result<Self::Response, Self::Error>> + Send;
 
     /// Checks whether a call with this id was made. Not used for calls to an idempotent provider.
-    fn lookup(&self, call: &Call) -> impl Future<Output = Lookup<Self::Response>> + Send;
+    fn lookup(&self, call: &ExternalCall) -> impl Future<Output = Lookup<Self::Response>> + Send;
 }
 
 /// A shared service behaves like the service itself.
@@ -32,11 +32,15 @@ impl<D: ExternalService + Send> ExternalService for Arc<D> {
     type Response = D::Response;
     type Error = D::Error;
 
-    async fn invoke(&self, call: &Call, request: &D::Request) -> Result<D::Response, D::Error> {
+    async fn invoke(
+        &self,
+        call: &ExternalCall,
+        request: &D::Request,
+    ) -> Result<D::Response, D::Error> {
         (**self).invoke(call, request).await
     }
 
-    async fn lookup(&self, call: &Call) -> Lookup<D::Response> {
+    async fn lookup(&self, call: &ExternalCall) -> Lookup<D::Response> {
         (**self).lookup(call).await
     }
 }
@@ -53,7 +57,7 @@ pub enum Lookup<A> {
 
 /// The parameters of one call.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct ExternalCall {
     /// The same for every attempt. Send it with the call.
     pub request_id: String,
     /// The fence of the lease that makes the call, if a task makes it. A service that remembers the
@@ -86,10 +90,10 @@ pub struct EffectCall {
     is_idempotent: bool,
 }
 
-impl fmt::Debug for Call {
+impl fmt::Debug for ExternalCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The request id is confidential.
-        f.debug_struct("Call").field("fence", &self.fence).finish_non_exhaustive()
+        f.debug_struct("ExternalCall").field("fence", &self.fence).finish_non_exhaustive()
     }
 }
 
@@ -151,7 +155,7 @@ impl EffectCall {
             EffectOwner::Task(fence) => Some(fence.clone()),
             EffectOwner::Request { .. } => None,
         };
-        let call = Call { request_id: request_id.expose_secret().to_owned(), fence };
+        let call = ExternalCall { request_id: request_id.expose_secret().to_owned(), fence };
         let found = if existed && !self.is_idempotent {
             match service.lookup(&call).await {
                 Lookup::Found(response) => Some(response),
@@ -197,7 +201,7 @@ impl EffectCall {
     }
 
     /// The provider's error text, without the request id and the idempotency key.
-    fn strip(&self, text: &str, call: &Call) -> String {
+    fn strip(&self, text: &str, call: &ExternalCall) -> String {
         let key = match &self.owner {
             EffectOwner::Task(_) => None,
             EffectOwner::Request { request, .. } => Some(request.key.expose_secret()),

@@ -20,7 +20,7 @@ use crate::filter::EventFilter;
 use crate::keyed_notify::KeyedNotify;
 use crate::node_heartbeat::NodeHeartbeat;
 use crate::recent_claims::RecentClaims;
-use crate::reply::{Claimed, CommandResult, CommandResults, Replier, Reply};
+use crate::reply::{ClaimedTask, CommandResult, CommandResults, Replier, Reply};
 use crate::stats::{Counters, Stats, add};
 use crate::subscription::{Commits, Subscription};
 use crate::task_watch::TaskWatch;
@@ -189,7 +189,7 @@ impl Engine {
     /// is deciding at the timeout still gets its result.
     ///
     /// If the caller drops this future, the leases are released.
-    pub async fn claim(&self, mut claim: Claim, wait: Duration) -> Result<Vec<Claimed>, Error> {
+    pub async fn claim(&self, mut claim: Claim, wait: Duration) -> Result<Vec<ClaimedTask>, Error> {
         claim.rotation = spread(self.0.rotation.fetch_add(1, Ordering::Relaxed));
         self.0.recent_claims.note(&claim);
         let (sender, mut receiver) = oneshot::channel();
@@ -208,7 +208,7 @@ impl Engine {
     }
 
     /// Decides one command that leases tasks, without waiting.
-    pub(crate) async fn lease(&self, command: Command) -> Result<Vec<Claimed>, Error> {
+    pub(crate) async fn lease(&self, command: Command) -> Result<Vec<ClaimedTask>, Error> {
         let (sender, receiver) = oneshot::channel();
         let reply = Reply::Claim { sender, wait: None };
         self.0.queue.push(Submission::new(vec![command], reply))?;

@@ -38,16 +38,16 @@ pub enum Error {
     NotCompleted { id: TaskId, state: PublicState, reason: String },
     /// A history row is missing, so the workflow cannot be replayed.
     #[error("row {turn} of the history is missing")]
-    NoHistory { turn: u32 },
+    HistoryMissing { turn: u32 },
     #[error("row {turn} of the history cannot be read: {error}")]
-    BadHistory { turn: u32, error: Arc<serde_json::Error> },
+    HistoryUnreadable { turn: u32, error: Arc<serde_json::Error> },
     /// The message stays in the mailbox and blocks its task.
     #[error("message {seq} of the mailbox cannot be read")]
-    BadMessage { seq: u64 },
+    MessageUnreadable { seq: u64 },
     /// A payload that a record refers to is missing from the store. It is an error, not an empty
     /// payload.
     #[error("payload {} of {task} is missing", slot.as_str())]
-    NoPayload { task: TaskId, slot: Slot },
+    PayloadMissing { task: TaskId, slot: Slot },
     /// A transition panicked or did not converge. Nothing was changed.
     #[error("deciding {command} failed: this is a bug, please report it")]
     Bug { command: &'static str },
@@ -58,8 +58,8 @@ impl Error {
         Error::Payload(Arc::new(error))
     }
 
-    pub(crate) fn no_payload(key: PayloadKey) -> Self {
-        Error::NoPayload { task: key.task, slot: key.slot }
+    pub(crate) fn payload_missing(key: PayloadKey) -> Self {
+        Error::PayloadMissing { task: key.task, slot: key.slot }
     }
 
     /// Whether a retry of the same call may succeed: the engine is overloaded, the store is
@@ -87,12 +87,12 @@ impl Error {
             Error::CursorExpired(_) => "cursor_expired",
             Error::Disconnected { .. } => "disconnected",
             Error::Store(error) => error.code(),
-            Error::Payload(_) => "payload",
+            Error::Payload(_) => "payload_encoding",
             Error::NotCompleted { .. } => "not_completed",
-            Error::NoHistory { .. } => "no_history",
-            Error::BadHistory { .. } => "bad_history",
-            Error::BadMessage { .. } => "bad_message",
-            Error::NoPayload { .. } => "no_payload",
+            Error::HistoryMissing { .. } => "history_missing",
+            Error::HistoryUnreadable { .. } => "history_unreadable",
+            Error::MessageUnreadable { .. } => "message_unreadable",
+            Error::PayloadMissing { .. } => "payload_missing",
             Error::Bug { .. } => "bug",
         }
     }

@@ -17,7 +17,7 @@ pub struct EventFilter {
 }
 
 impl EventFilter {
-    pub fn takes(&self, event: &LogEvent) -> bool {
+    pub fn matches(&self, event: &LogEvent) -> bool {
         let in_category = |category: &EventCategory| category.as_str() == event.category;
         (self.categories.is_empty() || self.categories.iter().any(in_category))
             && self.tenant.as_ref().is_none_or(|tenant| *tenant == event.tenant)
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_filter_takes_events_that_match_all_its_fields() {
-        let labelled = event(r#"{"change":"claimed","labels":{"who":"me","region":"eu"}}"#);
+        let labelled = event(r#"{"event":"claimed","labels":{"who":"me","region":"eu"}}"#);
         let of_lane = LogEvent { task: None, kind: None, category: "lane".into(), ..event("{}") };
         let any = EventFilter::default;
         let labels = |pairs: &[(&str, &str)]| EventFilter {
@@ -86,7 +86,7 @@ mod tests {
             (labels(&[("who", "me"), ("region", "us")]), false, false),
             (labels(&[("missing", "")]), false, false),
         ] {
-            let found = (filter.takes(&labelled), filter.takes(&of_lane));
+            let found = (filter.matches(&labelled), filter.matches(&of_lane));
             assert_eq!(found, (takes_labelled, takes_of_lane), "{filter:?}");
         }
     }

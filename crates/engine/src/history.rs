@@ -148,8 +148,8 @@ fn complete((rows, error): (Vec<TurnRecord>, Option<Error>)) -> Result<Vec<TurnR
 }
 
 fn decode_turn(row: Option<Payload>, turn: u32) -> Result<TurnRecord, Error> {
-    let row = row.ok_or(Error::NoHistory { turn })?;
-    let unreadable = |error| Error::BadHistory { turn, error: Arc::new(error) };
+    let row = row.ok_or(Error::HistoryMissing { turn })?;
+    let unreadable = |error| Error::HistoryUnreadable { turn, error: Arc::new(error) };
     serde_json::from_slice(&row.bytes).map_err(unreadable)
 }
 

@@ -33,7 +33,7 @@ impl ReceivedMessage {
     /// Fails if the payload is missing from the store.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.message.payload_key() {
-            Some(key) if self.payload.is_none() => Err(Error::no_payload(key)),
+            Some(key) if self.payload.is_none() => Err(Error::payload_missing(key)),
             _ => Ok(()),
         }
     }
@@ -41,7 +41,7 @@ impl ReceivedMessage {
 
 /// The result of a suspension.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Suspended {
+pub enum SuspendResult {
     /// The lease has ended. Contains the waitpoints created with it.
     Waiting(Vec<CreatedWaitpoint>),
     /// The condition is already satisfied: the lease continues.
@@ -67,9 +67,9 @@ impl Engine {
         &self,
         task: &TaskKey,
         id: impl Into<WaitpointId>,
-        expires: Duration,
+        ttl: Duration,
     ) -> Result<CreatedWaitpoint, Error> {
-        self.make_waitpoint(task, None, id.into(), expires).await
+        self.make_waitpoint(task, None, id.into(), ttl).await
     }
 
     /// Creates a waitpoint of a task, as its lease holder.
@@ -77,9 +77,9 @@ impl Engine {
         &self,
         fence: &Fence,
         id: impl Into<WaitpointId>,
-        expires: Duration,
+        ttl: Duration,
     ) -> Result<CreatedWaitpoint, Error> {
-        self.make_waitpoint(&fence.task, Some(fence.epoch), id.into(), expires).await
+        self.make_waitpoint(&fence.task, Some(fence.epoch), id.into(), ttl).await
     }
 
     async fn make_waitpoint(
@@ -87,10 +87,10 @@ impl Engine {
         task: &TaskKey,
         epoch: Option<u64>,
         id: WaitpointId,
-        expires: Duration,
+        ttl: Duration,
     ) -> Result<CreatedWaitpoint, Error> {
-        let expires_ms = u64::try_from(expires.as_millis()).unwrap_or(u64::MAX);
-        let waitpoint = NewWaitpoint { id, expires_ms };
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let waitpoint = NewWaitpoint { id, ttl_ms };
         let create = CreateWaitpoint { task: task.clone(), epoch, waitpoint };
         match self.submit_signed(&task.tenant, create).await? {
             Outcome::WaitpointCreated(made) => Ok(made),
@@ -99,11 +99,13 @@ impl Engine {
     }
 
     /// Suspends a leased task until a condition holds, unless it holds already.
-    pub async fn suspend(&self, suspend: Suspend) -> Result<Suspended, Error> {
+    pub async fn suspend(&self, suspend: Suspend) -> Result<SuspendResult, Error> {
         let tenant = suspend.fence.task.tenant.clone();
         match self.submit_signed(&tenant, suspend).await? {
-            Outcome::Suspended { waitpoints } => Ok(Suspended::Waiting(waitpoints)),
-            Outcome::AlreadySatisfied(resumption) => Ok(Suspended::AlreadySatisfied(resumption)),
+            Outcome::Suspended { waitpoints } => Ok(SuspendResult::Waiting(waitpoints)),
+            Outcome::AlreadySatisfied(resumption) => {
+                Ok(SuspendResult::AlreadySatisfied(resumption))
+            }
             other => unreachable!("unexpected outcome of a suspension: {other:?}"),
         }
     }
@@ -144,7 +146,7 @@ impl Engine {
         let rows = self.store().query(&Query { limit, ..behind(task, after) }).await?;
         let messages = rows.iter().map(|row| {
             let message = read_row::<Message>(row.schema, &row.body);
-            message.ok_or_else(|| Error::BadMessage { seq: seq_of(&row.key) })
+            message.ok_or_else(|| Error::MessageUnreadable { seq: seq_of(&row.key) })
         });
         messages.collect()
     }

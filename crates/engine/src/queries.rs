@@ -8,7 +8,7 @@ use windlass_core::{
     Rejection, RowKey, StoredRecord, StoredRow, Table, Task, TaskId, TaskKey, Tenant, Value, Why,
     WhyContext, read_row, why,
 };
-use windlass_store::{Count, Description, Query};
+use windlass_store::{Count, Query, StoreDescription};
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -116,7 +116,7 @@ impl Engine {
 
     /// A payload that a record refers to; an error if it is missing.
     pub async fn payload_of_record(&self, key: &PayloadKey) -> Result<Payload, Error> {
-        self.payload(key).await?.ok_or_else(|| Error::no_payload(key.clone()))
+        self.payload(key).await?.ok_or_else(|| Error::payload_missing(key.clone()))
     }
 
     /// Payloads in the order of their keys; none for a missing one.
@@ -158,7 +158,7 @@ impl Engine {
         Ok(Some(why))
     }
 
-    pub async fn describe(&self) -> Result<Description, Error> {
+    pub async fn describe(&self) -> Result<StoreDescription, Error> {
         Ok(self.store().describe().await?)
     }
 

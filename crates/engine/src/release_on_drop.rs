@@ -5,7 +5,7 @@ use windlass_core::{Command, Fence, Outcome};
 
 use crate::command_queue::{CommandQueue, Submission};
 use crate::error::Error;
-use crate::reply::{Claimed, CommandResults, Reply};
+use crate::reply::{ClaimedTask, CommandResults, Reply};
 
 /// A reply in flight. If the caller has left, dropping it releases the leases it contains; their
 /// attempts are not counted.
@@ -30,7 +30,7 @@ impl CarriesLeases for CommandResults {
     }
 }
 
-impl CarriesLeases for Result<Vec<Claimed>, Error> {
+impl CarriesLeases for Result<Vec<ClaimedTask>, Error> {
     fn fences(&self) -> Vec<Fence> {
         self.iter().flatten().map(|claimed| claimed.task.fence()).collect()
     }

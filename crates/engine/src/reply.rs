@@ -13,9 +13,9 @@ use crate::release_on_drop::{CarriesLeases, ReleaseOnDrop};
 
 /// A leased task with its payload, as delivered to a worker.
 #[derive(Clone, Debug)]
-pub struct Claimed {
+pub struct ClaimedTask {
     pub task: Arc<Task>,
-    pub input: Input,
+    pub input: TaskInput,
     /// Start of the batch that granted the lease, on this process's monotonic clock. The lease
     /// starts no earlier on the store's clock.
     pub leased_from: Instant,
@@ -23,7 +23,7 @@ pub struct Claimed {
 
 /// The payload of a claimed task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
+pub enum TaskInput {
     /// The task was created without a payload.
     None,
     Inline(Payload),
@@ -56,7 +56,7 @@ pub(crate) enum Reply {
     Discard,
 }
 
-type ClaimSender = oneshot::Sender<ReleaseOnDrop<Result<Vec<Claimed>, Error>>>;
+type ClaimSender = oneshot::Sender<ReleaseOnDrop<Result<Vec<ClaimedTask>, Error>>>;
 
 impl Reply {
     /// Whether the caller has dropped its receiver.
@@ -107,8 +107,8 @@ impl Replier {
         } else {
             for (sender, tasks) in claims {
                 let bare = |task: Arc<Task>| {
-                    let input = task.input_key().map_or(Input::None, Input::ByKey);
-                    Claimed { task, input, leased_from: batch_began }
+                    let input = task.input_key().map_or(TaskInput::None, TaskInput::ByKey);
+                    ClaimedTask { task, input, leased_from: batch_began }
                 };
                 let claimed = tasks.into_iter().map(bare).collect();
                 drop(sender.send(self.release_on_drop(Ok(claimed))));
@@ -144,14 +144,14 @@ impl Replier {
         for (sender, plan) in plans {
             let claimed = plan.into_iter().map(|(task, key, fits)| {
                 let input = match key {
-                    None => Input::None,
+                    None => TaskInput::None,
                     Some(key) if fits => match found.pop_front().flatten() {
-                        Some(payload) => Input::Inline(payload),
-                        None => Input::ByKey(key),
+                        Some(payload) => TaskInput::Inline(payload),
+                        None => TaskInput::ByKey(key),
                     },
-                    Some(key) => Input::ByKey(key),
+                    Some(key) => TaskInput::ByKey(key),
                 };
-                Claimed { task, input, leased_from: batch_began }
+                ClaimedTask { task, input, leased_from: batch_began }
             });
             let claimed = claimed.collect();
             drop(sender.send(self.release_on_drop(Ok(claimed))));

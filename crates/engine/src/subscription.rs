@@ -5,8 +5,8 @@ use windlass_core::{Cursor, Log, LogEvent, read_row};
 use windlass_store::{Query, Store};
 
 use crate::error::Error;
+use crate::event_stream::EventStream;
 use crate::filter::EventFilter;
-use crate::log_stream::Events;
 
 /// Marks the end; counting never reaches it.
 const ENDED: u64 = u64::MAX;
@@ -132,7 +132,7 @@ impl Subscription {
         loop {
             let mut events = self.read_page().await?;
             let more = !events.is_empty();
-            events.retain(|event| self.filter.takes(event));
+            events.retain(|event| self.filter.matches(event));
             if !events.is_empty() || !more {
                 return Ok(events);
             }
@@ -153,8 +153,8 @@ impl Subscription {
     }
 
     /// The events one by one. The stream ends after its first error.
-    pub fn into_stream(self) -> Events {
-        Events::new(self)
+    pub fn into_stream(self) -> EventStream {
+        EventStream::new(self)
     }
 }
 

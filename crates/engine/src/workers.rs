@@ -11,7 +11,7 @@ use windlass_store::Query;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::reply::Claimed;
+use crate::reply::ClaimedTask;
 
 /// Workers per page for an explanation.
 const PAGE: usize = 1_000;
@@ -48,7 +48,7 @@ impl Engine {
     /// Leases the task granted to a worker, with its payload.
     ///
     /// If the caller drops this future, the lease is released.
-    pub async fn claim_granted(&self, claim: ClaimGranted) -> Result<Claimed, Error> {
+    pub async fn claim_granted(&self, claim: ClaimGranted) -> Result<ClaimedTask, Error> {
         let mut claimed = self.lease(claim.into()).await?;
         Ok(claimed.pop().expect("an accepted grant leases one task"))
     }

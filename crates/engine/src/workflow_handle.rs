@@ -37,7 +37,7 @@ pub struct WorkflowHandle<O = serde_json::Value> {
 
 /// The published status of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct WorkflowStatus {
     pub text: String,
     /// Incremented by every change.
     pub revision: u64,
@@ -46,7 +46,7 @@ pub struct Status {
 impl Engine {
     /// Starts a workflow by name with this input. A repetition under the same id returns the same
     /// workflow, or a conflict if anything differs.
-    pub fn start_workflow_kind<O>(
+    pub fn start_workflow_named<O>(
         &self,
         name: impl Into<Kind>,
         input: &(impl Serialize + ?Sized),
@@ -158,7 +158,7 @@ impl<O> WorkflowHandle<O> {
     }
 
     /// The current task record.
-    pub async fn info(&self) -> Result<Arc<Task>, Error> {
+    pub async fn task(&self) -> Result<Arc<Task>, Error> {
         let task = self.task.task().await?;
         match &task.workflow {
             Some(_) => Ok(task),
@@ -214,17 +214,22 @@ impl<O> WorkflowHandle<O> {
     }
 
     /// The published status, if any.
-    pub async fn status(&self) -> Result<Option<Status>, Error> {
+    pub async fn status(&self) -> Result<Option<WorkflowStatus>, Error> {
         let key =
             WorkflowProperty::key_of(&self.key().tenant, &self.key().id, WorkflowProperty::STATUS);
         let property = self.engine.one::<WorkflowProperty>(key).await?;
-        Ok(property
-            .map(|property| Status { text: property.text.clone(), revision: property.revision }))
+        Ok(property.map(|property| WorkflowStatus {
+            text: property.text.clone(),
+            revision: property.revision,
+        }))
     }
 
     /// Waits for a status with a revision above `after`, or for any status. None if the
     /// workflow ends without one.
-    pub async fn wait_for_status(&self, after: Option<u64>) -> Result<Option<Status>, Error> {
+    pub async fn wait_for_status(
+        &self,
+        after: Option<u64>,
+    ) -> Result<Option<WorkflowStatus>, Error> {
         self.wait_until(|status| after.is_none_or(|after| status.revision > after)).await
     }
 
@@ -232,13 +237,13 @@ impl<O> WorkflowHandle<O> {
     /// status does not match. Intermediate statuses may be missed.
     pub async fn wait_until(
         &self,
-        mut matches: impl FnMut(&Status) -> bool,
-    ) -> Result<Option<Status>, Error> {
+        mut matches: impl FnMut(&WorkflowStatus) -> bool,
+    ) -> Result<Option<WorkflowStatus>, Error> {
         loop {
             // Changes after this call are not missed.
             let mut waiter = TaskWatch::register(&self.engine, self.key()).await?;
             // Read before the status, so that the last status of an ended workflow is seen.
-            let task = self.info().await?;
+            let task = self.task().await?;
             let status = self.status().await?.filter(&mut matches);
             if status.is_some() || task.lifecycle.ended_at().is_some() {
                 return Ok(status);
@@ -267,7 +272,7 @@ impl<O> WorkflowHandle<O> {
 
     /// The history of the current execution: one row per turn.
     pub async fn history(&self) -> Result<Vec<TurnRecord>, Error> {
-        self.engine.history(&*self.info().await?, 0).await
+        self.engine.history(&*self.task().await?, 0).await
     }
 
     /// The retained past executions, in order.

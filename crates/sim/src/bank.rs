@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use windlass_engine::{Call, EffectCall, EffectError, ExternalService, Lookup};
+use windlass_engine::{EffectCall, EffectError, ExternalCall, ExternalService, Lookup};
 use windlass_store_test::Random;
 
 use crate::coverage::CoverageEvent;
@@ -111,7 +111,7 @@ impl ExternalService for BankClient {
     type Response = String;
     type Error = String;
 
-    async fn invoke(&self, call: &Call, _: &String) -> Result<String, String> {
+    async fn invoke(&self, call: &ExternalCall, _: &String) -> Result<String, String> {
         let (pause, outcome) = {
             let mut seen = self.watch.see();
             let outcome = seen.bank.outcome();
@@ -126,7 +126,7 @@ impl ExternalService for BankClient {
         if outcome == CallOutcome::Lost { Err("connection lost".to_owned()) } else { Ok(answer) }
     }
 
-    async fn lookup(&self, call: &Call) -> Lookup<String> {
+    async fn lookup(&self, call: &ExternalCall) -> Lookup<String> {
         tokio::task::yield_now().await;
         let mut seen = self.watch.see();
         seen.model.looks_up(&self.call, &call.request_id);

@@ -12,7 +12,7 @@ use windlass_core::{
     Backoff, Command, FailureClass, Fence, Outcome, Payload, RequestKey, Retry, RetryPolicy,
     SESSIONS, TaskKey, Tenant, Token, WorkerCapabilities, limits,
 };
-use windlass_engine::{Claimed, Engine, Error, Input};
+use windlass_engine::{ClaimedTask, Engine, Error, TaskInput};
 
 use crate::concurrency;
 use crate::model::{ExternalRuntime, Workflows};
@@ -378,13 +378,13 @@ async fn replays<'c>(
 }
 
 /// Shows the model the input of a claimed task.
-fn show_input(watch: &Watch, claimed: &Claimed) {
+fn show_input(watch: &Watch, claimed: &ClaimedTask) {
     let fenced = (claimed.task.id.clone(), claimed.task.epoch);
     let text: Option<String> = match &claimed.input {
-        Input::Inline(payload) => serde_json::from_slice(&payload.bytes).ok(),
-        Input::None => None,
+        TaskInput::Inline(payload) => serde_json::from_slice(&payload.bytes).ok(),
+        TaskInput::None => None,
         // The store could not be read.
-        Input::ByKey(_) => return,
+        TaskInput::ByKey(_) => return,
     };
     let mut seen = watch.see();
     let judged = seen.model.input_shown(&fenced, text.as_deref());

@@ -37,7 +37,7 @@ pub(crate) fn command(operation: &Operation) -> Option<Command> {
     let tenant = Tenant::default();
     Some(match *operation {
         Operation::SetQuota { scope: number, limit, rate } => {
-            let rate = rate.map(|(starts, window_ms)| Rate { starts, window_ms });
+            let rate = rate.map(|(limit, window_ms)| Rate { limit, window_ms });
             SetQuota { tenant, scope: scope(number), limit, rate }.into()
         }
         Operation::ReleaseSession { session } => {

@@ -147,8 +147,7 @@ impl Client<'_> {
                 let ids = waitpoints(&fence.task.id);
                 let count = usize::from(open) + usize::from(condition == 9);
                 let made = ids.iter().zip(WAITPOINT_MS).take(count);
-                let waitpoints =
-                    made.map(|(id, expires_ms)| NewWaitpoint { id: id.clone(), expires_ms });
+                let waitpoints = made.map(|(id, ttl_ms)| NewWaitpoint { id: id.clone(), ttl_ms });
                 let waitpoints = waitpoints.collect();
                 let condition = condition_of(condition, &ids);
                 let timeout = timeout_of(&condition, timeout);
@@ -161,7 +160,7 @@ impl Client<'_> {
                 let fence = self.fence(lease)?;
                 let number = usize::from(number) % WAITPOINT_MS.len();
                 let id = waitpoints(&fence.task.id)[number].clone();
-                let waitpoint = NewWaitpoint { id, expires_ms: WAITPOINT_MS[number] };
+                let waitpoint = NewWaitpoint { id, ttl_ms: WAITPOINT_MS[number] };
                 let epoch = held.then_some(fence.epoch);
                 CreateWaitpoint { task: fence.task, epoch, waitpoint }.into()
             }

@@ -31,7 +31,7 @@ pub(crate) const TERMS: RequestTtls = RequestTtls {
 };
 
 /// The rate limit for requests of one principal.
-pub(crate) const GROWTH: Rate = Rate { starts: 2, window_ms: 1_600 };
+pub(crate) const GROWTH: Rate = Rate { limit: 2, window_ms: 1_600 };
 
 const KEYS: [&str; 6] = [
     "request-number-0",
@@ -45,8 +45,8 @@ const PRINCIPALS: [&str; 2] = ["ada", "bob"];
 const OPERATION: &str = "pay";
 const BODIES: [&str; 2] = ["\"ten\"", "\"eleven\""];
 const LIMITERS: [(&str, Rate); 2] = [
-    ("calls", Rate { starts: 3, window_ms: 3_200 }),
-    ("bytes", Rate { starts: 5, window_ms: 6_400 }),
+    ("calls", Rate { limit: 3, window_ms: 3_200 }),
+    ("bytes", Rate { limit: 5, window_ms: 6_400 }),
 ];
 
 /// The provider of tasks. The provider of a request follows from its key.

@@ -10,7 +10,7 @@ use windlass_core::{
     Update, Value,
 };
 use windlass_store::{
-    CommitId, Count, Description, MemoryStore, Notifications, Query, Store, StoreError, Tx,
+    CommitId, Count, MemoryStore, Notifications, Query, Store, StoreDescription, StoreError, Tx,
 };
 use windlass_store_test::{FaultStore, Random};
 
@@ -182,7 +182,7 @@ impl Store for SimStore {
         self.faults.notifications()
     }
 
-    async fn describe(&self) -> Result<Description, StoreError> {
+    async fn describe(&self) -> Result<StoreDescription, StoreError> {
         self.wait().await;
         self.faults.describe().await
     }

@@ -334,7 +334,7 @@ CREATE TABLE workflow_property (
 CREATE TABLE payload (
     tenant       text COLLATE "C" NOT NULL,
     task         text COLLATE "C" NOT NULL,
-    execution   bigint NOT NULL,
+    execution    bigint NOT NULL,
     slot         text COLLATE "C" NOT NULL,
     content_type text   NOT NULL,
     bytes        bytea  NOT NULL,

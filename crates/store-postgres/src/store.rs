@@ -10,8 +10,8 @@ use tokio_postgres::{Config, Error, Row};
 use windlass_core::{LogEvent, Payload, PayloadKey, StoredRow, Timestamp, Value};
 use windlass_postgres_link::Link;
 use windlass_store::{
-    Clock as _, CommitId, Count, Description, MonotonicTime, Notification, Notifications, Query,
-    RoundTripCounter, ScanHints, Store, StoreError, SystemClock, Tx,
+    Clock as _, CommitId, Count, MonotonicTime, Notification, Notifications, Query,
+    RoundTripCounter, ScanHints, Store, StoreDescription, StoreError, SystemClock, Tx,
 };
 
 use crate::error::{DecodeError, rejected, translate, unavailable};
@@ -214,12 +214,12 @@ impl Store for PostgresStore {
         Notifications::new(self.notifications.resubscribe(), OWN)
     }
 
-    async fn describe(&self) -> Result<Description, StoreError> {
+    async fn describe(&self) -> Result<StoreDescription, StoreError> {
         let statement = Statement::plain(self.shared.sql().named("log_incarnation"));
         let decode = |row: &Row| Ok((unsigned(row, 0)?, row.try_get(1)?));
         let mut rows = self.shared.read(statement, decode).await?;
         let (last_seq, incarnation) = rows.pop().ok_or_else(|| unavailable(DecodeError::Ended))?;
-        Ok(Description {
+        Ok(StoreDescription {
             backend: "postgres",
             format: migrate::FORMAT,
             durability: self.shared.database.durability.clone(),

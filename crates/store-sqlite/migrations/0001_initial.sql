@@ -322,7 +322,7 @@ CREATE TABLE workflow_property (
 CREATE TABLE payload (
     tenant       TEXT    NOT NULL,
     task         TEXT    NOT NULL,
-    execution   INTEGER NOT NULL,
+    execution    INTEGER NOT NULL,
     slot         TEXT    NOT NULL,
     content_type TEXT    NOT NULL,
     bytes        BLOB    NOT NULL,

@@ -10,7 +10,7 @@ use windlass_core::{
     ChangeSet, LoadRequest, Loaded, LogEvent, Payload, PayloadKey, StoredRow, Timestamp, Value,
 };
 use windlass_store::{
-    CommitId, Count, Description, Notification, Notifications, Query, Store, StoreError, Tx,
+    CommitId, Count, Notification, Notifications, Query, Store, StoreDescription, StoreError, Tx,
 };
 
 use crate::error::SqliteError;
@@ -133,9 +133,9 @@ impl Store for SqliteStore {
         Notifications::new(self.notifications.resubscribe(), OWN)
     }
 
-    async fn describe(&self) -> Result<Description, StoreError> {
+    async fn describe(&self) -> Result<StoreDescription, StoreError> {
         let (incarnation, last_seq) = self.readers.read(open::log).await?;
-        Ok(Description {
+        Ok(StoreDescription {
             backend: "sqlite",
             format: open::FORMAT,
             durability: self.durability.clone(),

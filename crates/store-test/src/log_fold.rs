@@ -318,11 +318,11 @@ mod tests {
         }
     }
 
-    const CLAIMED: &str = r#"{"change":"claimed","epoch":5,"worker":"w","attempt":1}"#;
-    const AGAIN: &str = r#"{"change":"claimed","epoch":6,"worker":"w","attempt":1}"#;
-    const WAITS: &str = r#"{"change":"turn_committed","epoch":5,"turn":0,"next":"waits"}"#;
-    const KEEPS: &str = r#"{"change":"turn_committed","epoch":5,"turn":0,"next":"keeps_lease"}"#;
-    const CREATED: &str = r#"{"change":"created"}"#;
+    const CLAIMED: &str = r#"{"event":"claimed","epoch":5,"worker":"w","attempt":1}"#;
+    const AGAIN: &str = r#"{"event":"claimed","epoch":6,"worker":"w","attempt":1}"#;
+    const WAITS: &str = r#"{"event":"turn_committed","epoch":5,"turn":0,"next":"waits"}"#;
+    const KEEPS: &str = r#"{"event":"turn_committed","epoch":5,"turn":0,"next":"keeps_lease"}"#;
+    const CREATED: &str = r#"{"event":"created"}"#;
 
     fn reads(bodies: &[&str]) -> bool {
         let mut fold = LogFold::default();
@@ -341,11 +341,11 @@ mod tests {
 
     #[test]
     fn an_ended_task_is_replayed_and_an_open_workflow_continues_as_new() {
-        const REPLAYED: &str = r#"{"change":"replayed","execution":1}"#;
-        const CONTINUED: &str = r#"{"change":"continued_as_new","execution":1}"#;
+        const REPLAYED: &str = r#"{"event":"replayed","execution":1}"#;
+        const CONTINUED: &str = r#"{"event":"continued_as_new","execution":1}"#;
         const OVER: &str =
-            r#"{"change":"turn_committed","epoch":5,"turn":0,"next":"continues_as_new"}"#;
-        const ENDED: &str = r#"{"change":"completed","epoch":5}"#;
+            r#"{"event":"turn_committed","epoch":5,"turn":0,"next":"continues_as_new"}"#;
+        const ENDED: &str = r#"{"event":"completed","epoch":5}"#;
         assert!(reads(&[CREATED, CLAIMED, OVER, CONTINUED, AGAIN]));
         assert!(!reads(&[CREATED, CLAIMED, OVER, REPLAYED]));
         assert!(reads(&[CREATED, CLAIMED, ENDED, REPLAYED, AGAIN]));

@@ -36,7 +36,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Commits that were not made through this handle. Hints only: some may be lost.
     fn notifications(&self) -> Notifications;
 
-    async fn describe(&self) -> Result<Description, StoreError>;
+    async fn describe(&self) -> Result<StoreDescription, StoreError>;
 
     /// Finishes pending work and releases all resources.
     async fn close(&self) -> Result<(), StoreError>;
@@ -98,7 +98,7 @@ pub struct Count {
 
 /// Properties and counters of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Description {
+pub struct StoreDescription {
     pub backend: &'static str,
     /// The highest store format this program supports.
     pub format: i64,

@@ -28,7 +28,7 @@ mod sql_filter;
 
 pub use clock::{Clock, ManualClock, MonotonicTime, SystemClock};
 pub use commit_notification::CommitNotification;
-pub use contract::{Count, Description, Query, Store, Tx};
+pub use contract::{Count, Query, Store, StoreDescription, Tx};
 pub use error::{CommitId, StoreError};
 pub use failpoint::{Failpoints, Fault};
 pub use memory::MemoryStore;

@@ -10,7 +10,7 @@ use windlass_core::{
 };
 
 use crate::clock::{Clock, MonotonicTime, SystemClock};
-use crate::contract::{Count, Description, Query, Store, Tx};
+use crate::contract::{Count, Query, Store, StoreDescription, Tx};
 use crate::error::{CommitId, StoreError};
 use crate::notification::{Notification, Notifications};
 
@@ -133,8 +133,8 @@ impl Store for MemoryStore {
         Notifications::new(self.shared.notifications.subscribe(), self.handle)
     }
 
-    async fn describe(&self) -> Result<Description, StoreError> {
-        Ok(Description {
+    async fn describe(&self) -> Result<StoreDescription, StoreError> {
+        Ok(StoreDescription {
             backend: "memory",
             format: 1,
             durability: "none: lost when the process ends".into(),

@@ -18,7 +18,9 @@ use axum::http::request::Parts;
 use axum::routing::post;
 use axum::{Extension, Json, Router};
 use serde_json::{Value, json};
-use windlass_engine::{Call, Config, EffectError, Engine, ExternalService, Lookup, RequestContext};
+use windlass_engine::{
+    Config, EffectError, Engine, ExternalCall, ExternalService, Lookup, RequestContext,
+};
 use windlass_store_sqlite::SqliteStore;
 use windlass_tower::{IdempotencyLayer, Principal};
 
@@ -31,12 +33,12 @@ impl ExternalService for Bank {
     type Response = Value;
     type Error = String;
 
-    async fn invoke(&self, call: &Call, payment: &Value) -> Result<Value, String> {
+    async fn invoke(&self, call: &ExternalCall, payment: &Value) -> Result<Value, String> {
         let number = self.0.fetch_add(1, Ordering::SeqCst) + 1;
         Ok(json!({ "receipt": number, "cents": payment["cents"], "id": call.request_id }))
     }
 
-    async fn lookup(&self, _: &Call) -> Lookup<Value> {
+    async fn lookup(&self, _: &ExternalCall) -> Lookup<Value> {
         Lookup::Ambiguous("this bank has no lookup".to_owned())
     }
 }

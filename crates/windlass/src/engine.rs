@@ -28,7 +28,7 @@ impl OpenError {
     /// The stable name of this error, for programs.
     pub fn code(&self) -> &'static str {
         match self {
-            OpenError::Url(_) => "bad_url",
+            OpenError::Url(_) => "invalid_url",
             OpenError::Engine(error) => error.code(),
         }
     }
@@ -66,7 +66,7 @@ impl Engine {
     {
         // A function without a name gives an empty kind, which is rejected as `invalid`.
         let kind = name_of(&function).unwrap_or_default();
-        self.0.start_workflow_kind(kind, input)
+        self.0.start_workflow_named(kind, input)
     }
 
     /// Builds a worker that claims tasks from this engine; see [`Worker`] for its options.

@@ -214,13 +214,14 @@ pub use windlass_core::{
 };
 pub use windlass_core::{Secret as SigningSecret, Token, WaitpointState};
 pub use windlass_engine::{
-    AdmitError, AdmittedResponse, BulkDelete, BulkDeleted, Call, Claimed, CommandResults, Config,
-    DurableSubscription, EffectCall, EffectError, Error, EventFilter, Events, ExternalService,
-    Input, Lookup, OnInFlight, ReceivedMessage, RequestAdmission, RequestContext, RequestGuard,
-    RequestPolicy, RequestScope, SignalBuilder, SigningKeyInfo, Stats, Status, Subscription,
-    Suspended, TaskBuilder, TaskFilter, TaskHandle, WorkflowBuilder, WorkflowHandle,
+    AdmitError, AdmittedResponse, BulkDelete, BulkDeleted, ClaimedTask, CommandResults, Config,
+    DurableSubscription, EffectCall, EffectError, Error, EventFilter, EventStream, ExternalCall,
+    ExternalService, Lookup, OnInFlight, ReceivedMessage, RequestAdmission, RequestContext,
+    RequestGuard, RequestPolicy, RequestScope, SignalBuilder, SigningKeyInfo, Stats, Subscription,
+    SuspendResult, TaskBuilder, TaskFilter, TaskHandle, TaskInput, WorkflowBuilder, WorkflowHandle,
+    WorkflowStatus,
 };
-pub use windlass_store::{Clock, Description, StoreError, SystemClock};
+pub use windlass_store::{Clock, StoreDescription, StoreError, SystemClock};
 pub use windlass_worker::workflow::StepError;
 pub use windlass_worker::{
     AttemptReport, Context, Failure, SettleRequest, SettleResult, ShortLease, WaitFor, Worker,

@@ -6,7 +6,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::Instrument as _;
 use windlass_core::{Command, Outcome, Payload, PayloadKey, Settled, TaskKey};
-use windlass_engine::{Claimed, Engine, Input};
+use windlass_engine::{ClaimedTask, Engine, TaskInput};
 
 use crate::attempt_report::{AttemptReport, SettleRequest, SettleResult};
 use crate::cancellation_token::CancellationToken;
@@ -30,7 +30,7 @@ type Settlement = (Option<SettleRequest>, SettleResult);
 #[derive(Debug)]
 pub(crate) struct Attempt {
     state: Arc<WorkerState>,
-    claimed: Claimed,
+    claimed: ClaimedTask,
     lease: Arc<Lease>,
     token: CancellationToken,
     waits: Arc<Waits>,
@@ -92,7 +92,7 @@ impl Attempt {
             attempt: task.attempts,
             request,
             result,
-            took: began.elapsed(),
+            elapsed: began.elapsed(),
         });
         self.continuation.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_default()
     }
@@ -224,14 +224,14 @@ impl Attempt {
             // A handler may block its thread. Yield first to tasks queued on that thread: if the
             // engine shares this runtime, one of them may be a heartbeat.
             tokio::task::yield_now().await;
-            let Claimed { task, input, .. } = claimed;
+            let ClaimedTask { task, input, .. } = claimed;
             let worker = &state.worker;
             let handler =
                 worker.handlers.get(&task.kind).expect("run_until_settled checks that it exists");
             let payload = match input {
-                Input::None => None,
-                Input::Inline(payload) => Some(payload),
-                Input::ByKey(key) => Some(fetch(&worker.engine, &key, until).await?),
+                TaskInput::None => None,
+                TaskInput::Inline(payload) => Some(payload),
+                TaskInput::ByKey(key) => Some(fetch(&worker.engine, &key, until).await?),
             };
             let engine = worker.engine.clone();
             let context = Context::new(engine, task.clone(), payload, token, deadline, waits);

@@ -23,7 +23,7 @@ pub struct AttemptReport {
     pub request: Option<SettleRequest>,
     pub result: SettleResult,
     /// From the start of the attempt to the response.
-    pub took: Duration,
+    pub elapsed: Duration,
 }
 
 /// What a worker requests at the end of an attempt.

@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use windlass_core::command::Claim;
 use windlass_core::limits;
-use windlass_engine::{Claimed, Error};
+use windlass_engine::{ClaimedTask, Error};
 
 use crate::attempt_set::AttemptSet;
 use crate::lease::Granted;
@@ -122,8 +122,8 @@ impl Claimer {
     }
 
     /// Warns when granting a lease takes so much of it that little is left to renew it in.
-    fn check_length(&mut self, took: Duration) {
-        let Some(short) = ShortLease::check(self.worker.lease_length(), took) else { return };
+    fn check_length(&mut self, elapsed: Duration) {
+        let Some(short) = ShortLease::check(self.worker.lease_length(), elapsed) else { return };
         if self.warned_at.is_some_and(|at| at.elapsed() < WARN_INTERVAL) {
             return;
         }
@@ -153,7 +153,7 @@ impl Claimer {
 
     fn start(
         &mut self,
-        claimed: Vec<Claimed>,
+        claimed: Vec<ClaimedTask>,
         mut slots: OwnedSemaphorePermit,
         request: &PendingRequest,
     ) {

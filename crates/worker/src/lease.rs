@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use windlass_core::command::{Release, Renew};
 use windlass_core::{Command, Fence, Lifecycle, Outcome, Rejection, Task};
-use windlass_engine::{Claimed, CommandResults, Engine, Error, Input};
+use windlass_engine::{ClaimedTask, CommandResults, Engine, Error, TaskInput};
 
 use crate::attempt_report::SettleResult;
 use crate::cancellation_token::CancellationToken;
@@ -38,12 +38,12 @@ pub(crate) struct Lease {
 /// A task that was leased to this worker.
 #[derive(Debug)]
 pub(crate) struct Granted {
-    pub(crate) claimed: Claimed,
+    pub(crate) claimed: ClaimedTask,
     pub(crate) held: HeldLease,
 }
 
 impl Granted {
-    pub(crate) fn new(claimed: Claimed, request: &PendingRequest) -> Self {
+    pub(crate) fn new(claimed: ClaimedTask, request: &PendingRequest) -> Self {
         let held = request.granted(&claimed.task.fence());
         Self { claimed, held }
     }
@@ -54,8 +54,8 @@ impl Granted {
         leased_from: Instant,
         request: &PendingRequest,
     ) -> Self {
-        let input = task.input_key().map_or(Input::None, Input::ByKey);
-        Self::new(Claimed { task, input, leased_from }, request)
+        let input = task.input_key().map_or(TaskInput::None, TaskInput::ByKey);
+        Self::new(ClaimedTask { task, input, leased_from }, request)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reads the recorded executions of a workflow, with everything that a replay needs.
 
 use windlass_core::{Execution, HistoryPayload, PayloadKey, Task};
-use windlass_engine::{Engine, Error, Input, WorkflowHandle};
+use windlass_engine::{Engine, Error, TaskInput, WorkflowHandle};
 
 use crate::turn_commit::encode_error;
 use crate::workflow::testing::RecordedExecution;
@@ -30,7 +30,7 @@ impl RecordedExecution {
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let engine = Engine::with_store(MemoryStore::new(), Config::default()).await?;
     /// # let running = Worker::new(engine.clone(), "w").workflow(countdown).start()?;
-    /// let handle = engine.start_workflow_kind::<u32>("countdown", &2).await?;
+    /// let handle = engine.start_workflow_named::<u32>("countdown", &2).await?;
     /// assert_eq!(handle.result().await?, 2);
     ///
     /// let recorded = RecordedExecution::of(&handle).await?;
@@ -46,7 +46,7 @@ impl RecordedExecution {
     pub async fn of<O>(workflow: &WorkflowHandle<O>) -> Result<Vec<Self>, Error> {
         let engine = workflow.engine();
         // Read first: if it continues as new meanwhile, no earlier execution is missing below.
-        let task = workflow.info().await?;
+        let task = workflow.task().await?;
         let mut all = Vec::new();
         for execution in workflow.executions().await? {
             if execution.number < task.execution {
@@ -59,8 +59,8 @@ impl RecordedExecution {
 
     /// The current execution of a workflow.
     pub async fn of_current_execution(engine: &Engine, task: &Task) -> Result<Self, Error> {
-        let begin = begin(engine, task, &stored(task.input_key())).await?;
-        Ok(Self { begin, rows: engine.history(task, 0).await? })
+        let start = begin(engine, task, &stored(task.input_key())).await?;
+        Ok(Self { start, rows: engine.history(task, 0).await? })
     }
 
     /// An earlier execution of a workflow.
@@ -71,21 +71,21 @@ impl RecordedExecution {
     ) -> Result<Self, Error> {
         let Execution { number, version, first_step, .. } = execution.clone();
         let (input, carried) = (stored(execution.input_key()), execution.carried_key());
-        let begin = begin_at(engine, task, number, &input, carried).await?;
-        let begin = ExecutionStart { version, first_step, ..begin };
-        Ok(Self { begin, rows: engine.past_history(execution).await? })
+        let start = begin_at(engine, task, number, &input, carried).await?;
+        let start = ExecutionStart { version, first_step, ..start };
+        Ok(Self { start, rows: engine.past_history(execution).await? })
     }
 }
 
-fn stored(input: Option<PayloadKey>) -> Input {
-    input.map_or(Input::None, Input::ByKey)
+fn stored(input: Option<PayloadKey>) -> TaskInput {
+    input.map_or(TaskInput::None, TaskInput::ByKey)
 }
 
 /// The start parameters of the current execution of a workflow.
 pub(crate) async fn begin(
     engine: &Engine,
     task: &Task,
-    input: &Input,
+    input: &TaskInput,
 ) -> Result<ExecutionStart, Error> {
     let begin = begin_at(engine, task, task.execution, input, task.carried_key()).await?;
     let state = task.workflow.as_deref();
@@ -100,13 +100,13 @@ async fn begin_at(
     engine: &Engine,
     task: &Task,
     execution: u32,
-    input: &Input,
+    input: &TaskInput,
     carried: Option<PayloadKey>,
 ) -> Result<ExecutionStart, Error> {
     let input = match input {
-        Input::None => None,
-        Input::Inline(payload) => Some(payload.clone()),
-        Input::ByKey(key) => Some(engine.payload_of_record(key).await?),
+        TaskInput::None => None,
+        TaskInput::Inline(payload) => Some(payload.clone()),
+        TaskInput::ByKey(key) => Some(engine.payload_of_record(key).await?),
     };
     let over: Carryover = match carried {
         Some(key) => {

@@ -11,29 +11,29 @@ const LEAST_SHARE: u32 = 6;
 pub struct ShortLease {
     pub lease: Duration,
     /// The time from the start of the batch that granted it until the worker received it.
-    pub took: Duration,
+    pub elapsed: Duration,
 }
 
 impl ShortLease {
     /// Reports a lease that is too short for the time that its grant took.
-    pub(crate) fn check(lease: Duration, took: Duration) -> Option<Self> {
-        let short = Self { lease, took };
+    pub(crate) fn check(lease: Duration, elapsed: Duration) -> Option<Self> {
+        let short = Self { lease, elapsed };
         (short.recommended() > lease).then_some(short)
     }
 
     /// The shortest lease that suits this store.
     pub fn recommended(&self) -> Duration {
-        LEAST_SHARE * self.took
+        LEAST_SHARE * self.elapsed
     }
 }
 
 impl fmt::Display for ShortLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (lease, took, least) =
-            (self.lease.as_millis(), self.took.as_millis(), self.recommended().as_millis());
+        let (lease, elapsed, least) =
+            (self.lease.as_millis(), self.elapsed.as_millis(), self.recommended().as_millis());
         write!(
             f,
-            "leases of {lease} ms are too short for this store: it took {took} ms to grant one; \
+            "leases of {lease} ms are too short for this store: it took {elapsed} ms to grant one; \
              use at least {least} ms"
         )
     }
@@ -46,9 +46,10 @@ mod tests {
     #[test]
     fn a_lease_lasts_six_times_as_long_as_it_takes_to_grant() {
         let ms = Duration::from_millis;
-        for (took, recommended) in [(0, None), (100, None), (101, Some(606)), (600, Some(3_600))] {
-            let short = ShortLease::check(ms(600), ms(took));
-            assert_eq!(short.map(|short| short.recommended()), recommended.map(ms), "{took} ms");
+        for (elapsed, recommended) in [(0, None), (100, None), (101, Some(606)), (600, Some(3_600))]
+        {
+            let short = ShortLease::check(ms(600), ms(elapsed));
+            assert_eq!(short.map(|short| short.recommended()), recommended.map(ms), "{elapsed} ms");
         }
     }
 }

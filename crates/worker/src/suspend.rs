@@ -3,7 +3,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 use windlass_core::command::{CreatedWaitpoint, Suspend};
 use windlass_core::{EffectOwner, Resumption, WaitpointId};
-use windlass_engine::{EffectCall, Error, ReceivedMessage, Suspended};
+use windlass_engine::{EffectCall, Error, ReceivedMessage, SuspendResult};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -47,8 +47,8 @@ impl Context {
             ..Suspend::new(self.fence(), condition)
         };
         match self.ask(suspend).await? {
-            Suspended::Waiting(_) => Err(Failure::suspended()),
-            Suspended::AlreadySatisfied(resumption) => {
+            SuspendResult::Waiting(_) => Err(Failure::suspended()),
+            SuspendResult::AlreadySatisfied(resumption) => {
                 self.set_resumed(resumption);
                 Ok(())
             }
@@ -56,7 +56,7 @@ impl Context {
     }
 
     /// Retries until there is a response or the lease expires. Suspend requests are idempotent.
-    async fn ask(&self, suspend: Suspend) -> Result<Suspended, Error> {
+    async fn ask(&self, suspend: Suspend) -> Result<SuspendResult, Error> {
         let mut pause = RetryDelay::default();
         loop {
             let suspended = self.engine().suspend(suspend.clone());

@@ -12,7 +12,7 @@ use windlass_core::{
     FailureClass, HistoryPayload, Lifecycle, Outcome, Rejection, Retry, Task, Timestamp,
     WorkflowInput,
 };
-use windlass_engine::{Claimed, Error, Input, PendingInput};
+use windlass_engine::{ClaimedTask, Error, PendingInput, TaskInput};
 
 use crate::attempt::NextTurn;
 use crate::attempt_report::SettleResult;
@@ -37,7 +37,7 @@ const BROKEN_DELAY: Duration = Duration::from_secs(30);
 pub(crate) struct TurnAttempt {
     state: Arc<WorkerState>,
     task: Arc<Task>,
-    input: Input,
+    input: TaskInput,
     lease: Lease,
     in_progress: Mutex<Option<Box<TurnInProgress>>>,
     eager_activities: UnboundedSender<EagerActivities>,
@@ -81,7 +81,7 @@ impl TurnAttempt {
         may_chain: bool,
     ) -> Self {
         let NextTurn { granted: Granted { claimed, held }, in_progress } = next;
-        let Claimed { task, input, leased_from } = claimed;
+        let ClaimedTask { task, input, leased_from } = claimed;
         let lease = Lease::new(state, task.fence(), leased_from, held);
         let (state, in_progress, is_settling) =
             (state.clone(), Mutex::new(in_progress), AtomicBool::new(false));
@@ -417,7 +417,7 @@ fn truncated(reason: &str) -> String {
 
 /// Whether stored data is missing or damaged, so that a retry fails until it is repaired.
 fn is_damaged_data(error: &Error) -> bool {
-    use Error::{BadHistory, BadMessage, NoHistory, NoPayload, Payload};
-    let is_lost = matches!(error, NoHistory { .. } | NoPayload { .. });
-    is_lost || matches!(error, Payload(_) | BadHistory { .. } | BadMessage { .. })
+    use Error::{HistoryMissing, HistoryUnreadable, MessageUnreadable, Payload, PayloadMissing};
+    let is_lost = matches!(error, HistoryMissing { .. } | PayloadMissing { .. });
+    is_lost || matches!(error, Payload(_) | HistoryUnreadable { .. } | MessageUnreadable { .. })
 }

@@ -7,7 +7,7 @@ use windlass_core::command::{
     Claim, CommitTurn, IfAbsent, NewMessage, NewTask, OnReject, TurnEnd, WorkflowCommand as Command,
 };
 use windlass_core::{Fence, HistoryPayload, Payload, Task, TaskId, WorkflowProperty};
-use windlass_engine::{Claimed, Error, Input};
+use windlass_engine::{ClaimedTask, Error, TaskInput};
 
 use crate::lease::Granted;
 use crate::lease_registry::PendingRequest;
@@ -117,8 +117,8 @@ impl EagerSlots {
     ) -> Option<EagerActivities> {
         let with_input = |task: Arc<Task>| {
             let input = self.inputs.remove(&task.id).flatten();
-            let input = input.map_or(Input::None, Input::Inline);
-            Granted::new(Claimed { task, input, leased_from }, &self.request)
+            let input = input.map_or(TaskInput::None, TaskInput::Inline);
+            Granted::new(ClaimedTask { task, input, leased_from }, &self.request)
         };
         let granted: Vec<Granted> = leased.into_iter().map(with_input).collect();
         (!granted.is_empty()).then(|| EagerActivities { granted, slots: self.slots.take() })

@@ -289,7 +289,7 @@ impl Worker {
     /// let bank = Bank { account: "ours".into() };
     /// let worker = Worker::new(engine.clone(), "worker-1");
     /// let running = worker.activity_with(bank, Bank::charge).workflow(order).start()?;
-    /// let order = engine.start_workflow_kind::<String>("order", &500).await?;
+    /// let order = engine.start_workflow_named::<String>("order", &500).await?;
     /// assert_eq!(order.result().await?, "500 cents to ours");
     /// # running.drain(std::time::Duration::from_secs(10)).await;
     /// # Ok(()) }

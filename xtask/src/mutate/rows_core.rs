@@ -168,8 +168,8 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a lease without a payload starts with its batch, too",
         file: "crates/engine/src/reply.rs",
-        from: "Claimed { task, input, leased_from: batch_began }\n                };",
-        to: "Claimed { task, input, leased_from: Instant::now() }\n                };",
+        from: "ClaimedTask { task, input, leased_from: batch_began }\n                };",
+        to: "ClaimedTask { task, input, leased_from: Instant::now() }\n                };",
     },
     Mutation {
         rule: "a worker drops a handler that does not stop",
@@ -204,8 +204,8 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a message resumes an attempt once",
         file: "crates/core/src/task/condition.rs",
-        from: "let is_consumed = message.consumed_by == Some(began_at);",
-        to: "let is_consumed = message.consumed_by == Some(began_at) && began_at.micros() < 0;",
+        from: "let has_resumed = message.resumed_attempt_at == Some(began_at);",
+        to: "let has_resumed = message.resumed_attempt_at == Some(began_at) && began_at.micros() < 0;",
     },
     Mutation {
         rule: "the end of the last child resumes its parent",
@@ -314,8 +314,8 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "a lease starts with the batch that granted it",
         file: "crates/engine/src/reply.rs",
-        from: "Claimed { task, input, leased_from: batch_began }\n            });",
-        to: "Claimed { task, input, leased_from: Instant::now() }\n            });",
+        from: "ClaimedTask { task, input, leased_from: batch_began }\n            });",
+        to: "ClaimedTask { task, input, leased_from: Instant::now() }\n            });",
     },
     Mutation {
         rule: "a revoked lease ends",

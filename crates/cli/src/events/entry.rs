@@ -143,7 +143,7 @@ pub(crate) fn entry_json(entry: &LogEvent, incarnation: &str) -> Value {
 /// The fields of a change, also of one unknown to this version.
 fn body(text: &str) -> Value {
     let mut fields: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();
-    fields.remove("change");
+    fields.remove("event");
     Value::Object(with_times(fields))
 }
 
@@ -168,15 +168,15 @@ mod tests {
     #[test]
     fn changes() {
         for (name, body, expected) in [
-            ("created", r#"{"change":"created"}"#, ""),
-            ("claimed", r#"{"change":"claimed","epoch":1,"worker":"w"}"#, "by w"),
+            ("created", r#"{"event":"created"}"#, ""),
+            ("claimed", r#"{"event":"claimed","epoch":1,"worker":"w"}"#, "by w"),
             (
                 "snoozed",
-                r#"{"change":"snoozed","until":61000000}"#,
+                r#"{"event":"snoozed","until":61000000}"#,
                 "until 1970-01-01T00:01:01.000Z (1m later)",
             ),
-            ("failed", r#"{"change":"failed","class":"crash","reason":"a\nb"}"#, "crash: a b"),
-            ("blessed", r#"{"change":"blessed","by":3}"#, r#"{"change":"blessed","by":3}"#),
+            ("failed", r#"{"event":"failed","class":"crash","reason":"a\nb"}"#, "crash: a b"),
+            ("blessed", r#"{"event":"blessed","by":3}"#, r#"{"event":"blessed","by":3}"#),
         ] {
             assert_eq!(details(&entry(name, body)), expected, "{name}");
         }
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn timestamps_are_written_out() {
-        let json = entry_json(&entry("snoozed", r#"{"change":"snoozed","until":0}"#), "i");
+        let json = entry_json(&entry("snoozed", r#"{"event":"snoozed","until":0}"#), "i");
         assert_eq!(json["details"], json!({ "until": "1970-01-01T00:00:00.000Z" }));
         assert_eq!(json["cursor"], "i:7");
         assert_eq!(entry_json(&entry("x", "no json"), "i")["details"], json!({}));

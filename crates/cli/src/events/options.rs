@@ -89,9 +89,9 @@ struct Filter {
 }
 
 impl Filter {
-    fn takes(&self, entry: &LogEvent) -> bool {
+    fn matches(&self, entry: &LogEvent) -> bool {
         self.task.as_ref().is_none_or(|task| entry.task.as_ref() == Some(task))
-            && self.rest.takes(entry)
+            && self.rest.matches(entry)
     }
 }
 
@@ -157,9 +157,9 @@ async fn backward(
     json: bool,
 ) -> Result<Cursor, Error> {
     let log = LogView::open(engine).await?;
-    let start = log.start_of_tail(limit, |entry| filter.takes(entry)).await?;
+    let start = log.start_of_tail(limit, |entry| filter.matches(entry)).await?;
     let show_matching = |entry: &LogEvent| {
-        if filter.takes(entry) {
+        if filter.matches(entry) {
             show(entry, log.incarnation(), json);
         }
     };
@@ -184,7 +184,7 @@ async fn forward(
             return Ok(reached);
         }
         for entry in entries {
-            if filter.takes(&entry) {
+            if filter.matches(&entry) {
                 if remaining == 0 {
                     return Ok(reached);
                 }
@@ -218,7 +218,7 @@ async fn follow(
             () = &mut closed => return Ok(before),
             entries = log.next() => {
                 let entries = entries.map_err(|error| CliError::expired(Some(&before), error))?;
-                for entry in entries.iter().filter(|entry| filter.takes(entry)) {
+                for entry in entries.iter().filter(|entry| filter.matches(entry)) {
                     show(entry, &before.incarnation, json);
                 }
                 stored_cursor.move_to(log.cursor()).await?;

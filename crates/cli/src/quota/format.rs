@@ -10,8 +10,8 @@ use crate::output::time;
 pub(crate) fn limits(limit: Option<u32>, rate: Option<Rate>) -> String {
     let limit = limit.map(|limit| format!("{limit} at once at most"));
     let rate = rate.map(|rate| {
-        let starts = if rate.starts == 1 { "start" } else { "starts" };
-        format!("{} {starts} in {} at most", rate.starts, window(rate))
+        let starts = if rate.limit == 1 { "start" } else { "starts" };
+        format!("{} {starts} in {} at most", rate.limit, window(rate))
     });
     match (limit, rate) {
         (Some(limit), Some(rate)) => format!("{limit}, {rate}"),

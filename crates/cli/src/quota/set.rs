@@ -24,7 +24,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("session", "--session"),
     ("lane", "--lane"),
     ("limit", "--limit"),
-    ("starts", "--rate"),
+    ("rate", "--rate"),
     ("window_ms", "the window of --rate"),
 ];
 
@@ -103,11 +103,11 @@ async fn submit(
 
 fn rate(text: &str) -> Result<Rate, String> {
     const FORM: &str = "a rate is a number and a time, as in 20/1s or 100/1m";
-    let (starts, window) = text.split_once('/').ok_or(FORM)?;
-    let starts = starts.parse().map_err(|_| FORM)?;
+    let (limit, window) = text.split_once('/').ok_or(FORM)?;
+    let limit = limit.parse().map_err(|_| FORM)?;
     let window = duration::parse(window).map_err(|bad| bad.to_string())?;
     let window_ms = u64::try_from(window.as_millis()).map_err(|_| FORM)?;
-    Ok(Rate { starts, window_ms })
+    Ok(Rate { limit, window_ms })
 }
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
             ("20/soon", None),
             ("-1/1s", None),
         ] {
-            let expected = expected.map(|(starts, window_ms)| Rate { starts, window_ms });
+            let expected = expected.map(|(limit, window_ms)| Rate { limit, window_ms });
             assert_eq!(rate(text).ok(), expected, "{text}");
         }
     }

@@ -90,7 +90,7 @@ pub(crate) struct Create {
     /// step up to the cap [default: 1s..1h]
     #[arg(
         long,
-        value_name = "PAUSE",
+        value_name = "DELAY",
         value_parser = backoff,
         requires = "attempts",
         help_heading = "Retries"

@@ -59,7 +59,7 @@ fn described(received: &ReceivedMessage) -> Value {
         "waitpoint": message.waitpoint,
         "sent_at": time(message.sent_at),
         "visible_at": time(message.visible_at),
-        "resumed_attempt": message.consumed_by.is_some(),
+        "resumed_attempt": message.resumed_attempt_at.is_some(),
         "payload": received.payload.as_ref().map(payload_json),
     })
 }
@@ -68,7 +68,7 @@ fn row(received: &ReceivedMessage, now: Timestamp) -> [String; 6] {
     let message = &received.message;
     let state = if message.visible_at > now {
         format!("visible {}", duration::distance(message.visible_at, now))
-    } else if message.consumed_by.is_some() {
+    } else if message.resumed_attempt_at.is_some() {
         "resumed the attempt".to_owned()
     } else {
         "pending".to_owned()

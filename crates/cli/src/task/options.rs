@@ -35,7 +35,7 @@ enum Verb {
     Messages(Messages),
     /// Cancel a task in any state; its lease holder cannot settle it then.
     Cancel(Cancel),
-    /// Run a finished task again, with the payload it was created with.
+    /// Replay an ended task: start its next execution, with its original payload.
     Replay(Replay),
     /// Resume a suspended task, whatever it waits for.
     Resume(Resume),

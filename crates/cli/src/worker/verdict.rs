@@ -97,7 +97,7 @@ fn reason(status: ExitStatus, stderr_tail: &str) -> String {
 /// The report of an attempt: a line for people, an object for programs.
 pub(crate) fn line(report: &AttemptReport) -> String {
     let (task, attempt, seconds) =
-        (&report.fence.task.id, report.attempt, report.took.as_secs_f64());
+        (&report.fence.task.id, report.attempt, report.elapsed.as_secs_f64());
     let request = requested(report.request.as_ref(), report.result.is_settled());
     let what = match report.result.code() {
         None => request,
@@ -166,7 +166,7 @@ pub(crate) fn object(report: &AttemptReport) -> Value {
         "non_retryable": failure.is_some_and(|failure| failure.retry() == Retry::Never),
         "reason": reason,
         "result_bytes": result_bytes,
-        "duration_ms": u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX),
+        "duration_ms": u64::try_from(report.elapsed.as_millis()).unwrap_or(u64::MAX),
     })
 }
 

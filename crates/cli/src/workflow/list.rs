@@ -78,7 +78,6 @@ impl List {
 pub(super) fn workflow_json(task: &Task) -> Value {
     let mut fields = task_json(task);
     let Some(state) = task.workflow.as_deref() else { return fields };
-    fields["execution"] = task.execution.into();
     fields["version"] = json!(state.version);
     fields["turns"] = state.turns.into();
     fields["first_step"] = state.first_step.into();

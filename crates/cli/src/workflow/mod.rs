@@ -2,6 +2,7 @@
 
 mod cancel;
 mod check;
+mod check_history;
 mod clear;
 mod command_text;
 mod confirm;
@@ -12,7 +13,6 @@ mod list;
 mod open;
 mod options;
 mod prune;
-mod replay_check;
 mod show;
 mod signal;
 mod start;

@@ -2,11 +2,11 @@ use clap::{Args, Subcommand};
 
 use crate::error::CliError;
 use crate::workflow::cancel::Cancel;
+use crate::workflow::check_history::CheckHistory;
 use crate::workflow::delete::Delete;
 use crate::workflow::history::History;
 use crate::workflow::list::List;
 use crate::workflow::prune::Prune;
-use crate::workflow::replay_check::ReplayCheck;
 use crate::workflow::show::Show;
 use crate::workflow::signal::Signal;
 use crate::workflow::start::Start;
@@ -40,7 +40,7 @@ enum Verb {
     /// Delete earlier executions of a workflow.
     Prune(Prune),
     /// Check that a history is well formed and consistent; runs no code.
-    ReplayCheck(ReplayCheck),
+    CheckHistory(CheckHistory),
 }
 
 impl WorkflowCommand {
@@ -55,7 +55,7 @@ impl WorkflowCommand {
             Verb::Cancel(cancel) => cancel.run().await,
             Verb::Delete(delete) => delete.run().await,
             Verb::Prune(prune) => prune.run().await,
-            Verb::ReplayCheck(check) => check.run().await,
+            Verb::CheckHistory(check) => check.run().await,
         }
     }
 }

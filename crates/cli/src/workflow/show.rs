@@ -45,7 +45,7 @@ impl WorkflowData {
         let properties = engine.properties(&task.task_key()).await?;
         let (rows, damage) = match engine.history(task, 0).await {
             Ok(rows) => (rows, None),
-            Err(error @ (Error::NoHistory { .. } | Error::BadHistory { .. })) => {
+            Err(error @ (Error::HistoryMissing { .. } | Error::HistoryUnreadable { .. })) => {
                 (Vec::new(), Some(error))
             }
             Err(error) => return Err(error.into()),

@@ -96,7 +96,7 @@ async fn every_field_is_in_the_guide() {
         "workflow list",
         "workflow show w",
         "workflow tree w",
-        "workflow replay-check w",
+        "workflow check-history w",
         "workflow prune w --keep 1 --dry-run",
         "workflow cancel w --force",
         "workflow delete --kind k --dry-run",

@@ -23,7 +23,7 @@ const READ_ONLY: &[&str] = &[
     "workflow show w",
     "workflow history w",
     "workflow tree w",
-    "workflow replay-check w",
+    "workflow check-history w",
     "lane list",
     "quota list",
     "quota show --concurrency-key k",

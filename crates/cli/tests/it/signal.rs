@@ -69,7 +69,7 @@ async fn a_waitpoint_accepts_one_message_with_its_token() {
     assert!(token.starts_with("wl1.") && token.lines().count() == 1, "{token}");
     let created = store.one("waitpoint create t approval");
     assert_eq!(created["token"], token.trim(), "a repeated create returns the same token");
-    assert_eq!(store.run("waitpoint create t approval --expires 2d").code, 3);
+    assert_eq!(store.run("waitpoint create t approval --ttl 2d").code, 3);
 
     let both = ["signal", "yes", "--token", "-", "--payload-file", "-"];
     assert_eq!(piped(&store, &both, &token).0, Some(2), "two options read standard input");
@@ -142,7 +142,7 @@ async fn an_expired_waitpoint_is_reported_and_created_again() {
     let store = TestStore::empty();
     let engine = store.application().await;
     engine.create("k").id("t").await.unwrap();
-    let old = store.ok("waitpoint create t approval --expires 1s");
+    let old = store.ok("waitpoint create t approval --ttl 1s");
     let task = claim(&engine, "w", "default").await;
     let condition = Condition::waitpoint("approval");
     engine.suspend(Suspend::new(task.fence(), condition)).await.unwrap();

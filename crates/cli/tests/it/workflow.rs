@@ -153,27 +153,27 @@ fn has_a_history(store: &TestStore) {
     assert_eq!(rows.len(), 3);
     assert_eq!(rows[0]["commands"][0]["activity"]["input"]["json"], 500);
     assert_eq!(store.run("workflow history o --execution 1").code, 4);
-    let checked = store.ok("workflow replay-check o");
+    let checked = store.ok("workflow check-history o");
     assert_eq!(checked, "execution 0: 3 turns, well formed\n");
 
     // Printed histories can be checked again, and changes to them are detected.
     let text = store.ok("workflow history o --json");
     std::fs::write(store.file("o.jsonl"), &text).unwrap();
-    assert!(store.ok("workflow replay-check --file o.jsonl").contains("3 turns, well formed"));
+    assert!(store.ok("workflow check-history --file o.jsonl").contains("3 turns, well formed"));
     let array = format!("[{}]", text.trim().replace('\n', ","));
     std::fs::write(store.file("o.json"), &array).unwrap();
-    assert!(store.ok("workflow replay-check --file o.json").contains("3 turns, well formed"));
+    assert!(store.ok("workflow check-history --file o.json").contains("3 turns, well formed"));
     let recorded = json!({ "begin": { "first_step": 0 }, "rows": rows });
     std::fs::write(store.file("recorded.json"), recorded.to_string()).unwrap();
-    assert!(store.ok("workflow replay-check --file recorded.json").contains("well formed"));
+    assert!(store.ok("workflow check-history --file recorded.json").contains("well formed"));
     let lines: Vec<&str> = text.lines().collect();
     std::fs::write(store.file("cut.jsonl"), format!("{}\n{}", lines[0], lines[2])).unwrap();
-    let found = store.one_of("workflow replay-check --file cut.jsonl", 1);
+    let found = store.one_of("workflow check-history --file cut.jsonl", 1);
     assert_eq!(found["problems"][0]["what"], "step 2 is cancelled, but was never created");
     assert_eq!(found["problems"][0]["turn"], 1);
     std::fs::write(store.file("other.json"), "{\"a\":1}").unwrap();
     for file in ["other.json", "nowhere.json"] {
-        let output = store.run(&format!("workflow replay-check --file {file}"));
+        let output = store.run(&format!("workflow check-history --file {file}"));
         assert!(output.code == 1 && output.err.ends_with("[history_file]\n"), "{output:?}");
     }
 }
@@ -223,11 +223,11 @@ async fn executions_and_children() {
     assert!(first.contains("-> child order as order-100, step 0"), "{first}");
     assert!(first.contains("<- child order as order-100, step 0, completed after"), "{first}");
     assert!(first.lines().last().unwrap().starts_with("continued as execution 1"), "{first}");
-    let findings = store.json("workflow replay-check s");
+    let findings = store.json("workflow check-history s");
     let found: Vec<_> = findings.iter().map(|one| (&one["execution"], &one["problems"])).collect();
     let none = json!([]);
     assert_eq!(found, [(&json!(0), &none), (&json!(1), &none), (&json!(2), &none)]);
-    let second = store.one("workflow replay-check s --execution 1");
+    let second = store.one("workflow check-history s --execution 1");
     assert_eq!(second["execution"], 1);
 
     // A recording contains all that a test needs.
@@ -238,7 +238,7 @@ async fn executions_and_children() {
         replay_check(shop, execution).unwrap();
     }
     std::fs::write(store.file("s.json"), &text).unwrap();
-    assert_eq!(store.json("workflow replay-check --file s.json").len(), 3);
+    assert_eq!(store.json("workflow check-history --file s.json").len(), 3);
 
     // Earlier executions can be pruned, the oldest first.
     let output = store.run("workflow prune s");
@@ -316,7 +316,7 @@ async fn a_workflow_is_cancelled_politely_or_by_force() {
     let forced = store.one("workflow cancel forced --force");
     assert_eq!(forced, json!({ "id": "forced", "state": "cancelled", "cancel_requested": false }));
     assert!(!store.ok("workflow history forced").contains("refund"));
-    assert_eq!(store.ok("workflow replay-check forced"), "execution 0: 2 turns, well formed\n");
+    assert_eq!(store.ok("workflow check-history forced"), "execution 0: 2 turns, well formed\n");
     let late = store.run("workflow signal forced approved");
     assert!(late.code == 3 && late.err.ends_with("[already_terminal]\n"), "{late:?}");
     running.drain(Duration::from_secs(10)).await;
@@ -364,7 +364,7 @@ async fn an_invalid_history_is_reported() {
         };
         engine.submit(commit).await.unwrap();
     }
-    let found = store.one_of("workflow replay-check o", 1);
+    let found = store.one_of("workflow check-history o", 1);
     let problems = found["problems"].as_array().unwrap();
     let problems: Vec<_> =
         problems.iter().map(|problem| problem["what"].as_str().unwrap()).collect();
@@ -377,7 +377,7 @@ async fn an_invalid_history_is_reported() {
     ]) {
         assert!(problem.contains(part), "{problem}: {part}");
     }
-    let output = store.run("workflow replay-check o");
+    let output = store.run("workflow check-history o");
     assert!(output.out.starts_with("execution 0, turn 0: "), "{output:?}");
     assert!(output.err.ends_with("4 problems found [unhealthy]\n"), "{output:?}");
 
@@ -385,7 +385,7 @@ async fn an_invalid_history_is_reported() {
     let spoilt = sqlite
         .execute("UPDATE payload SET bytes = x'7b' WHERE task = 'o' AND slot LIKE 'turn/%1'", []);
     assert_eq!(spoilt.unwrap(), 1);
-    let found = store.one_of("workflow replay-check o", 1);
+    let found = store.one_of("workflow check-history o", 1);
     assert!(found["problems"][0]["what"].as_str().unwrap().contains("EOF"), "{found}");
 
     // Everything except the damaged row is shown.
@@ -403,7 +403,7 @@ async fn an_invalid_history_is_reported() {
     assert_ne!(printed.code, 0, "{printed:?}");
     assert!(printed.out.contains(", execution 0, 1 turn\nturn    0 "), "{printed:?}");
     assert!(printed.err.contains("row 1 of the history cannot be read: EOF"), "{printed:?}");
-    assert!(printed.err.ends_with("[bad_history]\n"), "{printed:?}");
+    assert!(printed.err.ends_with("[history_unreadable]\n"), "{printed:?}");
     let printed = store.run("workflow history o --json");
     assert_eq!((printed.code == 0, printed.out.lines().count()), (false, 1), "{printed:?}");
     engine.shutdown().await.unwrap();
@@ -445,7 +445,7 @@ async fn a_workflow_that_cannot_continue_shows_why() {
         assert!(output.contains(why), "{line}: {output}");
     }
     running.drain(Duration::from_secs(10)).await;
-    assert_eq!(store.ok("workflow replay-check o"), "execution 0: 2 turns, well formed\n");
+    assert_eq!(store.ok("workflow check-history o"), "execution 0: 2 turns, well formed\n");
     engine.shutdown().await.unwrap();
 }
 

@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn new_keys_are_rate_limited_and_replays_are_not() {
-        let rate_limit = Some(Rate { starts: 2, window_ms: 32_000 });
+        let rate_limit = Some(Rate { limit: 2, window_ms: 32_000 });
         let ask = |key: &str| {
             let mut admit = Admit { rate_limit, ..admit("o1") };
             admit.request.key = key.into();
@@ -209,7 +209,7 @@ mod tests {
     /// A key is counted once. The same key of another account is counted separately.
     #[test]
     fn the_rate_limit_counts_every_key_of_every_account() {
-        let rate_limit = Some(Rate { starts: 2, window_ms: 32_000 });
+        let rate_limit = Some(Rate { limit: 2, window_ms: 32_000 });
         let ask = |account: &str| {
             let mut admit = Admit { rate_limit, ..admit("o1") };
             admit.request.account = account.into();

@@ -104,7 +104,7 @@ mod tests {
     }
 
     fn make(stage: &mut Stage, id: &str) -> CreatedWaitpoint {
-        let waitpoint = NewWaitpoint { id: id.into(), expires_ms: 60_000 };
+        let waitpoint = NewWaitpoint { id: id.into(), ttl_ms: 60_000 };
         let create = CreateWaitpoint { task: key("t"), epoch: None, waitpoint };
         let Outcome::WaitpointCreated(made) = stage.must(create) else { panic!() };
         made
@@ -237,7 +237,7 @@ mod tests {
             Err("token_invalid"),
             "the same key there"
         );
-        let waitpoint = NewWaitpoint { id: "p1".into(), expires_ms: 60_000 };
+        let waitpoint = NewWaitpoint { id: "p1".into(), ttl_ms: 60_000 };
         let new = crate::testing::new_task("t");
         stage.must(crate::command::Create { tenant: "other".into(), tasks: vec![new] });
         let task = TaskKey::new(&"other".into(), &"t".into());
@@ -292,7 +292,7 @@ mod tests {
         let (mut stage, token) = stage();
         stage.must(claim_of_nothing());
         let made = stage.must(Suspend {
-            waitpoints: vec![NewWaitpoint { id: "p5".into(), expires_ms: 60_000 }],
+            waitpoints: vec![NewWaitpoint { id: "p5".into(), ttl_ms: 60_000 }],
             ..Suspend::new(fence(1), Condition::waitpoint("p1"))
         });
         let rejected = stage.run(complete(&Token::new("wl1.k1.p1.1.00")));

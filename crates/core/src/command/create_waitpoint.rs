@@ -25,7 +25,7 @@ pub struct CreateWaitpoint {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NewWaitpoint {
     pub id: WaitpointId,
-    pub expires_ms: u64,
+    pub ttl_ms: u64,
 }
 
 impl CreateWaitpoint {
@@ -59,7 +59,7 @@ mod tests {
 
     fn command(args: &Args) -> CreateWaitpoint {
         let id = args.text("id", "p").as_str().into();
-        let waitpoint = NewWaitpoint { id, expires_ms: args.number("ms", 60_000) };
+        let waitpoint = NewWaitpoint { id, ttl_ms: args.number("ms", 60_000) };
         let epoch = (!args.has("operator")).then(|| args.fence().epoch);
         CreateWaitpoint { task: key("t"), epoch, waitpoint }
     }
@@ -109,7 +109,7 @@ mod tests {
         id: &str,
         ms: u64,
     ) -> Result<CreatedWaitpoint, &'static str> {
-        let waitpoint = NewWaitpoint { id: id.into(), expires_ms: ms };
+        let waitpoint = NewWaitpoint { id: id.into(), ttl_ms: ms };
         match stage.run(CreateWaitpoint { task: key(task), epoch: None, waitpoint }) {
             Ok(Outcome::WaitpointCreated(made)) => Ok(made),
             Ok(other) => panic!("{other:?}"),

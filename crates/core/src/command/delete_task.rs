@@ -145,7 +145,7 @@ mod tests {
             stage.must(SendMessages { tenant: tenant.clone(), messages: chunk.to_vec() });
         }
         for n in 0..waitpoints {
-            let waitpoint = NewWaitpoint { id: n.to_string().into(), expires_ms: 60_000 };
+            let waitpoint = NewWaitpoint { id: n.to_string().into(), ttl_ms: 60_000 };
             stage.must(CreateWaitpoint { task: key("t"), epoch: None, waitpoint });
         }
         stage.must(Complete { fence: fence(1), result: None });

@@ -118,7 +118,7 @@ pub enum Outcome {
     },
     Spent,
     /// `unchanged` when nothing had to change.
-    KeyRotated {
+    SigningKeyRotated {
         unchanged: bool,
     },
 }

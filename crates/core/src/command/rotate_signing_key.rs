@@ -33,10 +33,10 @@ impl RotateSigningKey {
             if same.secret != self.secret {
                 return Err(Rejection::Conflict.into());
             }
-            return Ok(Outcome::KeyRotated { unchanged: true });
+            return Ok(Outcome::SigningKeyRotated { unchanged: true });
         }
         if self.if_absent && !keys.is_empty() {
-            return Ok(Outcome::KeyRotated { unchanged: true });
+            return Ok(Outcome::SigningKeyRotated { unchanged: true });
         }
         if keys.len() >= limits::KEYS_PER_TENANT as usize {
             return Err(Rejection::TooManySigningKeys { max: limits::KEYS_PER_TENANT }.into());
@@ -47,7 +47,7 @@ impl RotateSigningKey {
         let (id, secret) = (self.id.clone(), self.secret.clone());
         keys.push(SigningKey { id, secret, added_at: now, expires_at: None });
         world.put::<Keyring>(Keyring { tenant: self.tenant.clone(), keys });
-        Ok(Outcome::KeyRotated { unchanged: false })
+        Ok(Outcome::SigningKeyRotated { unchanged: false })
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
 
     fn rotate(stage: &mut Stage, rotation: RotateSigningKey) -> Result<bool, &'static str> {
         match stage.run(rotation) {
-            Ok(Outcome::KeyRotated { unchanged }) => Ok(unchanged),
+            Ok(Outcome::SigningKeyRotated { unchanged }) => Ok(unchanged),
             Ok(other) => panic!("{other:?}"),
             Err(rejection) => Err(rejection.code()),
         }

@@ -111,7 +111,7 @@ impl SetQuota {
             limits::QUOTA.check(limit)?;
         }
         if let Some(rate) = self.rate {
-            limits::RATE_STARTS.check(rate.starts)?;
+            limits::RATE_LIMIT.check(rate.limit)?;
             limits::RATE_WINDOW_MS.check(rate.window_ms)?;
         }
         Ok(())
@@ -146,7 +146,7 @@ mod tests {
     use crate::time::Timestamp;
 
     fn quota(scope: QuotaScope, limit: Option<u32>, rate: Option<(u32, u64)>) -> SetQuota {
-        let rate = rate.map(|(starts, window_ms)| Rate { starts, window_ms });
+        let rate = rate.map(|(limit, window_ms)| Rate { limit, window_ms });
         SetQuota { tenant: Tenant::default(), scope, limit, rate }
     }
 
@@ -346,7 +346,7 @@ mod tests {
             ("session", quota(QuotaScope::Session("a\n".into()), Some(1), None)),
             ("lane", quota(QuotaScope::Lane("".into()), Some(1), None)),
             ("limit", of_key(Some(1_000_001), None)),
-            ("starts", of_key(None, Some((0, 1_000)))),
+            ("rate", of_key(None, Some((0, 1_000)))),
             ("window_ms", of_key(None, Some((1, 1)))),
             ("window_ms", of_key(None, Some((1, u64::MAX)))),
         ] {
@@ -367,7 +367,7 @@ mod tests {
         };
         for seed in 0..200 {
             let rate = Rate {
-                starts: u32::try_from(1 + dice(5)).expect("it is small"),
+                limit: u32::try_from(1 + dice(5)).expect("it is small"),
                 window_ms: [100, 101, 999, 5_000][usize::try_from(dice(4)).expect("it is small")],
             };
             let mut quota = ConcurrencyLimit::new(&Tenant::default(), LimitKind::Tenant, "");
@@ -380,7 +380,7 @@ mod tests {
                 quota.charge(count, now);
                 starts.extend(std::iter::repeat_n(now, count as usize));
                 let within = starts.iter().filter(|at| now < at.plus_ms(rate.window_ms)).count();
-                assert!(within <= rate.starts as usize, "seed {seed}: {rate:?} at {now:?}");
+                assert!(within <= rate.limit as usize, "seed {seed}: {rate:?} at {now:?}");
                 assert!(quota.starts.len() <= 34, "{:?}", quota.starts);
                 if quota.available(now) == 0 {
                     let retry_at = quota.retry_at(now).expect("time frees it");

@@ -54,7 +54,7 @@ mod tests {
     use crate::command::Sweep;
     use crate::testing::Stage;
 
-    const RATE: Rate = Rate { starts: 3, window_ms: 32_000 };
+    const RATE: Rate = Rate { limit: 3, window_ms: 32_000 };
 
     fn take(key: &str, units: u32) -> Spend {
         let charges = vec![Charge { limiter: "api".into(), units, rate: RATE }];

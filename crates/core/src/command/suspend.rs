@@ -9,7 +9,7 @@ use crate::event::{Change, Event};
 use crate::limits;
 use crate::name::WaitpointId;
 use crate::primitive::{
-    activate, check_waitpoint, create_waitpoint, earlier_settle, end_lease, mark_consumed,
+    activate, check_waitpoint, create_waitpoint, earlier_settle, end_lease, mark_resuming,
     matching_messages, prefetch_waitpoints, require_lease, require_task, signed_waitpoint,
     transition_to,
 };
@@ -171,7 +171,7 @@ fn keep_lease(
     messages: Vec<u64>,
 ) -> Transition {
     let (now, cause) = (world.now(), ResumeCause::Signals);
-    mark_consumed(world, task, &messages, attempt.began_at)?;
+    mark_resuming(world, task, &messages, attempt.began_at)?;
     let change = Change::Resumed { cause, messages: messages.clone(), by: None };
     world.emit(Event::of_task(task, now, change));
     let resumption = Resumption { at: now, cause, messages, request: Some(request) };
@@ -231,7 +231,7 @@ mod tests {
                 }
                 if args.has("with") {
                     let id = args.text("with", "").into();
-                    suspend.waitpoints = vec![NewWaitpoint { id, expires_ms: 60_000 }];
+                    suspend.waitpoints = vec![NewWaitpoint { id, ttl_ms: 60_000 }];
                 }
                 if args.has("timeout") {
                     let (after_ms, action) = (args.number("timeout", 0), OnTimeout::Fail);
@@ -332,7 +332,7 @@ mod tests {
     fn waitpoints_of_a_suspension_are_active_and_their_tokens_repeatable() {
         let mut stage = Stage::with_task("active");
         stage.seed();
-        let new = |id: &str| NewWaitpoint { id: id.into(), expires_ms: 60_000 };
+        let new = |id: &str| NewWaitpoint { id: id.into(), ttl_ms: 60_000 };
         let pending = |id| crate::command::CreateWaitpoint {
             task: key("t"),
             epoch: None,
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn without_a_signing_key_no_token_is_issued() {
         let mut stage = Stage::with_task("active");
-        let waitpoints = vec![NewWaitpoint { id: "p".into(), expires_ms: 60_000 }];
+        let waitpoints = vec![NewWaitpoint { id: "p".into(), ttl_ms: 60_000 }];
         let rejected = stage.run(Suspend { waitpoints, ..until("go") });
         assert_eq!(rejected, Err(Rejection::NoSigningKey));
         assert_eq!(public(&stage), PublicState::Active);
@@ -402,10 +402,10 @@ mod tests {
         let mut stage = Stage::with_task("active");
         let rejected = stage.run(Suspend::new(fence(1), Condition::Timeout));
         assert_eq!(rejected.unwrap_err().code(), "invalid");
-        let twice = vec![NewWaitpoint { id: "p".into(), expires_ms: 60_000 }; 2];
+        let twice = vec![NewWaitpoint { id: "p".into(), ttl_ms: 60_000 }; 2];
         let rejected = stage.run(Suspend { waitpoints: twice, ..until("go") });
         assert_eq!(rejected.unwrap_err().code(), "invalid");
-        let many = (0..65).map(|n| NewWaitpoint { id: n.to_string().into(), expires_ms: 60_000 });
+        let many = (0..65).map(|n| NewWaitpoint { id: n.to_string().into(), ttl_ms: 60_000 });
         let rejected = stage.run(Suspend { waitpoints: many.collect(), ..until("go") });
         assert_eq!(rejected.unwrap_err().code(), "invalid");
         assert_eq!(public(&stage), PublicState::Active);
@@ -461,7 +461,7 @@ mod tests {
         let mut stage = Stage::with_task("active");
         stage.seed();
         let make = |stage: &mut Stage| {
-            let waitpoint = NewWaitpoint { id: "p".into(), expires_ms: 60_000 };
+            let waitpoint = NewWaitpoint { id: "p".into(), ttl_ms: 60_000 };
             let made = CreateWaitpoint { task: key("t"), epoch: None, waitpoint };
             let Outcome::WaitpointCreated(made) = stage.must(made) else { panic!() };
             made.token

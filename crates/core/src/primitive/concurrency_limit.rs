@@ -576,7 +576,7 @@ mod tests {
     fn a_rate_limit_unblocks_when_its_window_passes() {
         let mut stage = with([keyed("a"), keyed("b"), keyed("c")]);
         let (scope, rate) =
-            (QuotaScope::Concurrency("k".into()), Rate { starts: 2, window_ms: 10_000 });
+            (QuotaScope::Concurrency("k".into()), Rate { limit: 2, window_ms: 10_000 });
         let tenant = Tenant::default();
         stage.must(SetQuota { tenant, scope, limit: None, rate: Some(rate) });
         assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["a", "b"]);
@@ -770,7 +770,7 @@ mod tests {
     fn a_blocked_child_that_ends_is_not_admitted() {
         let mut stage = with([keyed("a")]);
         let (scope, rate) =
-            (QuotaScope::Concurrency("k".into()), Rate { starts: 1, window_ms: 10_000 });
+            (QuotaScope::Concurrency("k".into()), Rate { limit: 1, window_ms: 10_000 });
         let tenant = Tenant::default();
         stage.must(SetQuota { tenant, scope, limit: None, rate: Some(rate) });
         stage.must(claim());

@@ -119,7 +119,7 @@ pub(super) fn append(
         sent_at: now,
         visible_at,
         bytes: new.payload.as_ref().map(|_| new.bytes()),
-        consumed_by: None,
+        resumed_attempt_at: None,
         delivery_count: 0,
         completion: None,
         buffered_until: None,

@@ -50,7 +50,7 @@ pub(crate) use quota::{Quotas, load_quotas, tenant_key, wake_starved};
 pub(crate) use receive::{receive, redeliver, without_in_flight};
 pub(crate) use reserve_key::{KeyRequest, KeyReservation, reserve_key};
 pub(crate) use resume::{
-    await_messages, has_visible_messages, make_turn_ready, mark_consumed, matching_messages,
+    await_messages, has_visible_messages, make_turn_ready, mark_resuming, matching_messages,
     resume, resume_if_met,
 };
 pub(crate) use settle::{LateSettle, earlier_settle, fail, settle};

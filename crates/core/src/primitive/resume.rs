@@ -44,7 +44,7 @@ pub(crate) fn matching_messages(
 }
 
 /// Marks these messages as consumed by an attempt.
-pub(crate) fn mark_consumed(
+pub(crate) fn mark_resuming(
     world: &mut World,
     task: &Task,
     seqs: &[u64],
@@ -53,8 +53,8 @@ pub(crate) fn mark_consumed(
     for &seq in seqs {
         let key = Message::key_of(&task.tenant, &task.id, seq);
         if let Some(message) = world.get::<Message>(&key)? {
-            let consumed_by = Some(began_at);
-            world.put::<Message>(Message { consumed_by, ..(*message).clone() });
+            let resumed_attempt_at = Some(began_at);
+            world.put::<Message>(Message { resumed_attempt_at, ..(*message).clone() });
         }
     }
     Ok(())
@@ -67,7 +67,7 @@ pub(crate) fn resume_if_met(world: &mut World, task: &Task) -> Result<bool, Halt
     let Some(seqs) = matching_messages(world, task, &suspension.condition, paused.began_at)? else {
         return Ok(false);
     };
-    mark_consumed(world, task, &seqs, paused.began_at)?;
+    mark_resuming(world, task, &seqs, paused.began_at)?;
     resume(world, task, paused.clone(), ResumeCause::Signals, seqs, None)?;
     Ok(true)
 }

@@ -33,7 +33,7 @@ impl LimiterCharge<'_> {
         self.rate.check()?;
         limits::UNITS.check(self.units)?;
         // More units than the limit are never available, so a retry could not succeed.
-        let (field, most) = (limits::UNITS.field, self.rate.starts);
+        let (field, most) = (limits::UNITS.field, self.rate.limit);
         let problem = Problem::OutOfRange { min: limits::UNITS.min, max: most.into() };
         if self.units > most { Err(Rejection::Invalid { field, problem }) } else { Ok(()) }
     }

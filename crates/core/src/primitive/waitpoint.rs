@@ -14,7 +14,7 @@ use crate::world::{Halt, World};
 pub(crate) fn check(new: &NewWaitpoint) -> Result<(), Rejection> {
     limits::WAITPOINT_ID.check(new.id.as_str())?;
     check_token_part(limits::WAITPOINT_ID.field, new.id.as_str())?;
-    limits::WAITPOINT_MS.check(new.expires_ms)
+    limits::WAITPOINT_MS.check(new.ttl_ms)
 }
 
 pub(crate) fn prefetch(world: &mut World, task: &Task, ids: &[&WaitpointId]) {
@@ -39,7 +39,7 @@ pub(crate) fn create_waitpoint(
     let existing = world.get::<Waitpoint>(&Waitpoint::key_of(&task.tenant, &new.id))?;
     if let Some(existing) = &existing {
         let usable = is_usable(world, existing)?;
-        let same = existing.created_at.plus_ms(new.expires_ms) == existing.expires_at;
+        let same = existing.created_at.plus_ms(new.ttl_ms) == existing.expires_at;
         if existing.task != task.id || usable && !same {
             return Err(Rejection::Conflict.into());
         }
@@ -63,7 +63,7 @@ pub(crate) fn create_waitpoint(
         task: task.id.clone(),
         state,
         created_at: now,
-        expires_at: now.plus_ms(new.expires_ms),
+        expires_at: now.plus_ms(new.ttl_ms),
         key_id: key.id.clone(),
         fingerprint: Token::new("").fingerprint(),
     };

@@ -157,8 +157,8 @@ impl Matcher {
     /// Skips messages that the attempt has consumed. The exception is a match by waitpoint: a
     /// waitpoint has one message, and every wait for it by id finds it.
     fn matches(&self, message: &Message, began_at: Timestamp) -> bool {
-        let is_consumed = message.consumed_by == Some(began_at);
-        if is_consumed && self.waitpoint.is_none() {
+        let has_resumed = message.resumed_attempt_at == Some(began_at);
+        if has_resumed && self.waitpoint.is_none() {
             return false;
         }
         let waitpoint = self.waitpoint.is_none() || self.waitpoint == message.waitpoint;
@@ -200,7 +200,7 @@ mod tests {
                 sent_at: Timestamp::default(),
                 visible_at: Timestamp::default(),
                 bytes: None,
-                consumed_by: None,
+                resumed_attempt_at: None,
                 delivery_count: 0,
                 completion: None,
                 buffered_until: None,
@@ -278,8 +278,8 @@ mod tests {
 
     #[test]
     fn a_consumed_message_matches_only_by_its_waitpoint() {
-        let mut is_consumed = messages("go/ada/p");
-        is_consumed[0].consumed_by = Some(BEGAN_AT);
+        let mut has_resumed = messages("go/ada/p");
+        has_resumed[0].resumed_attempt_at = Some(BEGAN_AT);
         let by = |waitpoint, name| of(waitpoint, name, None);
         for (condition, met) in [
             (signal("go"), false),
@@ -290,7 +290,7 @@ mod tests {
             (Condition::Signal(by(Some("p"), Some("no"))), false),
             (count(1, Distinct::Sources, by(Some("p"), None)), true),
         ] {
-            let found = condition.met_by(&[&is_consumed[0]], BEGAN_AT);
+            let found = condition.met_by(&[&has_resumed[0]], BEGAN_AT);
             assert_eq!(found.is_some(), met, "{condition:?}");
         }
     }

@@ -42,7 +42,7 @@ pub struct Task {
     pub policy: Policy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// Counts replays; for a workflow, executions.
+    /// The number of the current execution, from 0.
     #[serde(default, skip_serializing_if = "is_default")]
     pub execution: u32,
     /// Incremented by every claim; starts at the creation time in microseconds so that fences are

@@ -11,7 +11,7 @@ impl Stage {
         let records = self.limits();
         let Some(record) = records.first() else { return "absent".into() };
         let limit = record.limit.map_or("-".into(), |limit| limit.to_string());
-        let rate = record.rate.map_or(String::new(), |rate| format!(" {}r", rate.starts));
+        let rate = record.rate.map_or(String::new(), |rate| format!(" {}r", rate.limit));
         format!("{}+{}/{limit}{rate} behind {}", record.running, record.admitted, record.waiting)
     }
 
@@ -122,7 +122,7 @@ impl Stage {
             Ok(Outcome::Pruned { pruned, .. }) => format!("pruned {pruned}"),
             Ok(Outcome::StickyCleared { workflows }) => format!("cleared {workflows}"),
             Ok(Outcome::Spent) => "spent".into(),
-            Ok(Outcome::KeyRotated { unchanged }) => format!("unchanged {unchanged}"),
+            Ok(Outcome::SigningKeyRotated { unchanged }) => format!("unchanged {unchanged}"),
         }
     }
 }

@@ -119,7 +119,7 @@ impl Stage {
     /// Creates waitpoint `w` of task `t`, and returns its token.
     pub(crate) fn open_waitpoint(&mut self) -> Token {
         self.seed();
-        let waitpoint = NewWaitpoint { id: "w".into(), expires_ms: 10_000 };
+        let waitpoint = NewWaitpoint { id: "w".into(), ttl_ms: 10_000 };
         let create = CreateWaitpoint { task: key("t"), epoch: None, waitpoint };
         match self.must(create) {
             Outcome::WaitpointCreated(made) => made.token,
@@ -190,7 +190,7 @@ impl Stage {
     pub(crate) fn with_limit(state: &str) -> Self {
         let mut stage = Self::new();
         let limit_key = Some(LimitKey::Concurrency("k".into()));
-        let rate = Rate { starts: 1, window_ms: 10_000 };
+        let rate = Rate { limit: 1, window_ms: 10_000 };
         let (limit, rate) = match state {
             "absent" => return stage,
             "full" => (None, None),

@@ -278,7 +278,7 @@ impl Act {
                     LimitKind::Tenant => QuotaScope::Tenant,
                     LimitKind::Affinity => unreachable!("an affinity has no quota"),
                 };
-                let rate = rate.map(|(starts, window_ms)| Rate { starts, window_ms });
+                let rate = rate.map(|(limit, window_ms)| Rate { limit, window_ms });
                 SetQuota { tenant, scope, limit, rate }.into()
             }
             Act::ReleaseSession => {
@@ -414,7 +414,7 @@ fn message(name: &str) -> NewMessage {
 }
 
 fn waitpoint(id: &str) -> NewWaitpoint {
-    NewWaitpoint { id: id.into(), expires_ms: 2 * LEASE_MS }
+    NewWaitpoint { id: id.into(), ttl_ms: 2 * LEASE_MS }
 }
 
 fn suspend(fence: Fence, until: Until, action: Option<OnTimeout>) -> Command {

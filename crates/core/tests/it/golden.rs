@@ -234,7 +234,7 @@ fn every_change_is_written_as_it_was_read() {
     for line in CHANGES.lines() {
         let change: Change = serde_json::from_str(line).unwrap();
         assert_eq!(change.body(), line);
-        let tag = format!("{{\"change\":\"{}\"", change.name());
+        let tag = format!("{{\"event\":\"{}\"", change.name());
         assert!(line.starts_with(&tag), "{line} is not named {}", change.name());
         numbers.push(number_of_change(&change));
     }
@@ -288,7 +288,7 @@ fn a_log_entry_is_written_as_it_was_read() {
     let line = concat!(
         r#"{"seq":7,"at":1000000,"tenant":"default","lane":"l","task":"t1","kind":"email","#,
         r#""category":"lease","name":"claimed","#,
-        r#""body":"{\"change\":\"claimed\",\"epoch\":1,\"worker\":\"w1\"}"}"#
+        r#""body":"{\"event\":\"claimed\",\"epoch\":1,\"worker\":\"w1\"}"}"#
     );
     let logged: LogEvent = serde_json::from_str(line).unwrap();
     assert_eq!(serde_json::to_string(&logged).unwrap(), line);
@@ -314,13 +314,13 @@ fn the_labels_of_a_task_are_written_with_its_events() {
     let plain = |body: &str| (body.to_owned(), 0);
     let labelled = |body: &str| (body.to_owned(), 1);
     let expected = [
-        labelled(r#"{"change":"created","labels":{"region":"eu"}}"#),
-        plain(r#"{"change":"created"}"#),
+        labelled(r#"{"event":"created","labels":{"region":"eu"}}"#),
+        plain(r#"{"event":"created"}"#),
         labelled(concat!(
-            r#"{"change":"claimed","epoch":1001,"worker":"w","attempt":1,"#,
+            r#"{"event":"claimed","epoch":1001,"worker":"w","attempt":1,"#,
             r#""labels":{"region":"eu"}}"#
         )),
-        plain(r#"{"change":"claimed","epoch":1001,"worker":"w","attempt":1}"#),
+        plain(r#"{"event":"claimed","epoch":1001,"worker":"w","attempt":1}"#),
     ];
     assert_eq!(found, expected);
     assert!(tables.events_after(0).all(|logged| logged.change().is_some()));

@@ -81,7 +81,7 @@ pub(crate) fn room(limit: &ConcurrencyLimit, now: Timestamp) -> usize {
         limit.starts.iter().filter(|s| now < s.until).map(|s| s.count as usize).sum();
     let started = started + limit.admitted as usize;
     let starts =
-        limit.rate.map_or(usize::MAX, |rate| (rate.starts as usize).saturating_sub(started));
+        limit.rate.map_or(usize::MAX, |rate| (rate.limit as usize).saturating_sub(started));
     places.min(starts)
 }
 
@@ -205,7 +205,7 @@ pub(crate) fn no_window_has_too_many_starts(step: &Step<'_>) -> Held {
         starts.iter().try_for_each(|from| {
             let end = from.plus_ms(rate.window_ms);
             let within = starts.iter().filter(|at| *from <= **at && **at < end).count();
-            ensure(within <= rate.starts as usize, || format!("{within} starts: {limit:?}"))
+            ensure(within <= rate.limit as usize, || format!("{within} starts: {limit:?}"))
         })
     })
 }

@@ -102,7 +102,7 @@ pub(crate) fn a_waitpoint_has_at_most_one_message(view: &View) -> Held {
 /// another way than in core.
 fn is_met(condition: &Condition, messages: &[Message], began_at: Timestamp) -> bool {
     let takes = |of: &Matcher, message: &Message| {
-        (of.waitpoint.is_some() || message.consumed_by != Some(began_at))
+        (of.waitpoint.is_some() || message.resumed_attempt_at != Some(began_at))
             && (of.waitpoint.is_none() || of.waitpoint == message.waitpoint)
             && of.name.as_ref().is_none_or(|name| message.name == *name)
             && of.source.as_ref().is_none_or(|source| message.source == *source)

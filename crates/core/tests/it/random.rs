@@ -148,7 +148,7 @@ impl Dice {
             _ => QuotaScope::Concurrency(self.pick(&["g1", "g2"]).to_owned()),
         };
         let limit = self.one_in(2).then(|| self.pick(&[0, 1, 2, 3]));
-        let rate = Rate { starts: self.pick(&[1, 2]), window_ms: self.pick(&[3_000, 20_000]) };
+        let rate = Rate { limit: self.pick(&[1, 2]), window_ms: self.pick(&[3_000, 20_000]) };
         let rate = self.one_in(2).then_some(rate);
         SetQuota { tenant: Tenant::default(), scope, limit, rate }
     }
@@ -209,7 +209,7 @@ impl Dice {
     }
 
     fn waitpoint(&mut self) -> NewWaitpoint {
-        NewWaitpoint { id: self.pick(&["p", "q", "r"]).into(), expires_ms: 40_000 }
+        NewWaitpoint { id: self.pick(&["p", "q", "r"]).into(), ttl_ms: 40_000 }
     }
 
     fn suspend(&mut self) -> Suspend {

@@ -292,7 +292,7 @@ fn leases_with_keys_expire_in_a_few_rounds() {
 /// Many rate limits admit their next tasks at the same time.
 #[test]
 fn rate_limits_reopen_in_a_few_rounds() {
-    let rate = Some(Rate { starts: 1, window_ms: 10_000 });
+    let rate = Some(Rate { limit: 1, window_ms: 10_000 });
     let (tenant, scope) = (Tenant::default(), QuotaScope::Tenant);
     let quota = SetQuota { tenant, scope, limit: None, rate };
     for keys in [1, 10, 250] {

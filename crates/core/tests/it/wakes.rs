@@ -125,7 +125,7 @@ fn each_command_wakes_the_claims_it_may_serve() {
         claim(),
         Create::one(new_task("u")).into(),
     ];
-    let rate = Some(Rate { starts: 1, window_ms: 10_000 });
+    let rate = Some(Rate { limit: 1, window_ms: 10_000 });
     let rated = [create(), quota(Tenant, None, rate), claim(), claim()];
     let none = "";
     let rows: Vec<(&str, Vec<Command>, u64, Command, &str)> = vec![

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use windlass_core::command::{Claim, Create, LimitLane, NewTask, SetLaneState};
 use windlass_core::{Command, LaneName, LaneState, Payload, Tenant};
-use windlass_engine::{Config, Input, TaskFilter};
+use windlass_engine::{Config, TaskFilter, TaskInput};
 use windlass_store::Store;
 
 use crate::stage::{Stage, claim, claim_now, complete, create, ids, key, quiet, until};
@@ -13,7 +13,7 @@ const SLOW_CONFLICT: Duration = Duration::from_secs(3_600);
 async fn waiting(
     stage: &Stage,
     claim: Claim,
-) -> tokio::task::JoinHandle<Vec<windlass_engine::Claimed>> {
+) -> tokio::task::JoinHandle<Vec<windlass_engine::ClaimedTask>> {
     let batches = stage.engine.stats().batches;
     let engine = stage.engine.clone();
     let handle = tokio::spawn(async move { engine.claim(claim, SLOW_CONFLICT).await.unwrap() });
@@ -139,9 +139,9 @@ async fn payloads_beyond_the_cap_are_fetched_one_by_one() {
     }
     let claim = Claim { limit: 3, ..claim() };
     let claimed = stage.engine.claim(claim, Duration::ZERO).await.unwrap();
-    assert_eq!(claimed[0].input, Input::Inline(payload(0)));
+    assert_eq!(claimed[0].input, TaskInput::Inline(payload(0)));
     for (n, claimed) in claimed.iter().enumerate().skip(1) {
-        let Input::ByKey(key) = &claimed.input else { panic!("{:?}", claimed.input) };
+        let TaskInput::ByKey(key) = &claimed.input else { panic!("{:?}", claimed.input) };
         let found = stage.engine.payload(key).await.unwrap();
         assert_eq!(found, Some(payload(n as u8)));
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use windlass_core::command::{Claim, Release};
 use windlass_core::{EffectOwner, Fence};
 use windlass_engine::{
-    Call, EffectError, Engine, ExternalService, Lookup, RequestAdmission, RequestScope,
+    EffectError, Engine, ExternalCall, ExternalService, Lookup, RequestAdmission, RequestScope,
 };
 
 use crate::stage::{Stage, create};
@@ -41,7 +41,7 @@ impl ExternalService for Bank {
     type Response = String;
     type Error = String;
 
-    async fn invoke(&self, call: &Call, amount: &u32) -> Result<String, String> {
+    async fn invoke(&self, call: &ExternalCall, amount: &u32) -> Result<String, String> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         self.fences.lock().unwrap().push(call.fence.clone());
         self.books.lock().unwrap().insert(call.request_id.clone(), *amount);
@@ -51,7 +51,7 @@ impl ExternalService for Bank {
         }
     }
 
-    async fn lookup(&self, call: &Call) -> Lookup<String> {
+    async fn lookup(&self, call: &ExternalCall) -> Lookup<String> {
         self.lookups.fetch_add(1, Ordering::SeqCst);
         if *self.is_away.lock().unwrap() {
             return Lookup::Ambiguous(format!("503 for {}", call.request_id));

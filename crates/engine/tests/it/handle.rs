@@ -61,7 +61,7 @@ async fn bad_input_creates_nothing() {
     let stage = Stage::new().await;
     let no_text = BTreeMap::from([((1, 2), 3)]);
     let rejected = stage.engine.create("k").payload(&no_text).await.unwrap_err();
-    assert_eq!(rejected.code(), "payload");
+    assert_eq!(rejected.code(), "payload_encoding");
     assert_eq!(stage.engine.create("").await.unwrap_err().code(), "invalid");
     let endless = stage.engine.create("k").after(Duration::MAX).await.unwrap_err();
     assert_eq!(endless.code(), "invalid");
@@ -84,7 +84,7 @@ async fn a_handle_waits_until_its_task_has_ended() {
     stage.engine.submit(complete).await.unwrap();
     assert_eq!(waiting.await.unwrap().unwrap(), 7);
     assert_eq!(handle.result::<u32>().await.unwrap(), 7);
-    assert_eq!(handle.result::<String>().await.unwrap_err().code(), "payload");
+    assert_eq!(handle.result::<String>().await.unwrap_err().code(), "payload_encoding");
 }
 
 #[tokio::test]

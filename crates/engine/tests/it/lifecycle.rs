@@ -8,7 +8,7 @@ use windlass_core::{
     Command, FailureClass, Fence, LaneName, Outcome, Payload, PublicState, Rejection, Retry,
     Settled, TaskId, Tenant, Why, WorkerCapabilities,
 };
-use windlass_engine::{Error, Input, TaskFilter};
+use windlass_engine::{Error, TaskFilter, TaskInput};
 use windlass_store::Clock;
 
 use crate::stage::{Stage, claim, claim_now, complete, create, created, fence, ids, key};
@@ -21,7 +21,7 @@ async fn a_task_from_its_creation_to_its_result() {
     let new = NewTask { payload: Some(payload.clone()), ..NewTask::new("t", "k") };
     assert!(created(engine.submit(Create::one(new)).await.unwrap()));
     let claimed = claim_now(engine).await;
-    assert_eq!(claimed[0].input, Input::Inline(payload));
+    assert_eq!(claimed[0].input, TaskInput::Inline(payload));
     let result = Some(Payload::json("2"));
     let done = Complete { fence: fence(engine, "t", 1).await, result: result.clone() };
     let settled = engine.submit(done).await.unwrap();

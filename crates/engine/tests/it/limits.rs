@@ -34,7 +34,7 @@ fn quota(scope: QuotaScope, limit: Option<u32>, rate: Option<Rate>) -> SetQuota 
 async fn waiting(
     stage: &Stage,
     claim: Claim,
-) -> tokio::task::JoinHandle<Vec<windlass_engine::Claimed>> {
+) -> tokio::task::JoinHandle<Vec<windlass_engine::ClaimedTask>> {
     let batches = stage.engine.stats().batches;
     let engine = stage.engine.clone();
     let handle = tokio::spawn(async move { engine.claim(claim, SLOW_CONFLICT).await.unwrap() });
@@ -147,7 +147,7 @@ async fn a_tenant_quota_wakes_starved_claims_of_other_lanes() {
 #[tokio::test]
 async fn a_rate_limit_admits_the_next_task_after_its_window() {
     let stage = Stage::new().await;
-    let rate = Some(Rate { starts: 1, window_ms: 10_000 });
+    let rate = Some(Rate { limit: 1, window_ms: 10_000 });
     let scopes = [QuotaScope::Concurrency("k".into()), QuotaScope::Lane("default".into())];
     stage.engine.submit(keyed("a")).await.unwrap();
     stage.engine.submit(keyed("b")).await.unwrap();

@@ -5,7 +5,7 @@ use windlass_core::command::{Claim, NewMessage, NewWaitpoint, RotateSigningKey, 
 use windlass_core::{
     Condition, Fence, Payload, PublicState, ResumeCause, Secret, Tenant, Token, WaitpointState,
 };
-use windlass_engine::{Config, Engine, Suspended};
+use windlass_engine::{Config, Engine, SuspendResult};
 use windlass_store::MemoryStore;
 use windlass_store_test::FaultStore;
 
@@ -28,12 +28,12 @@ async fn a_signal_resumes_a_task_and_can_be_observed() {
     let stage = Stage::new().await;
     let engine = &stage.engine;
     let fence = held(engine).await;
-    let with = NewWaitpoint { id: "p".into(), expires_ms: 60_000 };
+    let with = NewWaitpoint { id: "p".into(), ttl_ms: 60_000 };
     let suspend =
         Suspend { waitpoints: vec![with], ..Suspend::new(fence, Condition::waitpoint("p")) };
     let first = engine.suspend(suspend.clone()).await.unwrap();
     assert_eq!(engine.suspend(suspend).await.unwrap(), first, "idempotent");
-    let Suspended::Waiting(made) = first else { panic!("{first:?}") };
+    let SuspendResult::Waiting(made) = first else { panic!("{first:?}") };
     let signal = || engine.complete_waitpoint(&made[0].token, "yes").source("ada").payload(&[1, 2]);
     for (unfit, field) in [
         (signal().after(HOUR), "delay"),
@@ -53,7 +53,7 @@ async fn a_signal_resumes_a_task_and_can_be_observed() {
     assert_eq!(observed[0].message.source, "ada");
     assert_eq!(observed[0].payload, Some(Payload::json("[1,2]")));
     assert_eq!(observed[0].json::<Vec<u32>>().unwrap(), [1, 2]);
-    assert_eq!(observed[0].json::<String>().unwrap_err().code(), "payload");
+    assert_eq!(observed[0].json::<String>().unwrap_err().code(), "payload_encoding");
     let claimed = engine.claim(claim(), Duration::ZERO).await.unwrap();
     let task = &claimed[0].task;
     assert_eq!((task.attempts, task.claims), (1, 2));
@@ -174,11 +174,11 @@ async fn payloads_beyond_one_turn_are_hardly_read() {
     const MESSAGES: usize = 60;
     let faults = FaultStore::new(Arc::new(MemoryStore::new()));
     let engine = Engine::with_store(faults.clone(), Config::default()).await.unwrap();
-    let handle = engine.start_workflow_kind::<()>("w", &()).id("t").await.unwrap();
+    let handle = engine.start_workflow_named::<()>("w", &()).id("t").await.unwrap();
     for _ in 0..MESSAGES {
         handle.signal("m", &"x".repeat(250_000)).await.unwrap();
     }
-    let workflow = handle.info().await.unwrap();
+    let workflow = handle.task().await.unwrap();
     let before = faults.rows();
     let inputs = engine.pending_inputs(&workflow).await.unwrap();
     assert_eq!(inputs.len(), 16, "of 250,000 bytes each");

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use windlass_core::{LogEvent, Node, NodeId, Payload, PayloadKey, StoredRow, Timestamp, Value};
 use windlass_engine::{Config, Engine};
 use windlass_store::{
-    Clock, CommitId, Count, Description, MemoryStore, Notifications, Query, RoundTripStats, Store,
-    StoreError, Tx,
+    Clock, CommitId, Count, MemoryStore, Notifications, Query, RoundTripStats, Store,
+    StoreDescription, StoreError, Tx,
 };
 use windlass_store_test::{Call, Failure, FaultStore};
 
@@ -49,8 +49,11 @@ impl Store for Shared {
         self.0.notifications()
     }
 
-    async fn describe(&self) -> Result<Description, StoreError> {
-        Ok(Description { round_trips: Some(RoundTripStats::default()), ..self.0.describe().await? })
+    async fn describe(&self) -> Result<StoreDescription, StoreError> {
+        Ok(StoreDescription {
+            round_trips: Some(RoundTripStats::default()),
+            ..self.0.describe().await?
+        })
     }
 
     async fn close(&self) -> Result<(), StoreError> {

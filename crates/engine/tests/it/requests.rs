@@ -174,7 +174,7 @@ async fn a_late_response_is_rejected_after_a_takeover() {
 
 #[tokio::test]
 async fn a_saturated_rate_limiter_still_replays_responses() {
-    let rate_limit = Some(Rate { starts: 1, window_ms: 60_000 });
+    let rate_limit = Some(Rate { limit: 1, window_ms: 60_000 });
     let stage = with(RequestPolicy { rate_limit, ..RequestPolicy::default() }).await;
     pay(&stage.engine, 1).await.unwrap();
     let another = "another-key-of-ada";
@@ -289,12 +289,12 @@ async fn a_lost_response_is_reported_as_unknown() {
 
 #[tokio::test]
 async fn an_invalid_request_rate_is_rejected_at_start() {
-    let rate_limit = Some(Rate { starts: 0, window_ms: 60_000 });
+    let rate_limit = Some(Rate { limit: 0, window_ms: 60_000 });
     let requests = RequestPolicy { rate_limit, ..RequestPolicy::default() };
     let stage = Stage::new().await;
     let config = Config { requests, ..quiet() };
     let rejected = Engine::with_store(stage.memory.another(), config).await.unwrap_err();
-    assert_eq!(rejected.to_string(), "starts is outside 1 to 1000000");
+    assert_eq!(rejected.to_string(), "rate is outside 1 to 1000000");
 }
 
 #[tokio::test]

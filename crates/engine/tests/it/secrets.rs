@@ -16,7 +16,7 @@ use windlass_core::{
     RequestTtls, Tenant, fingerprint,
 };
 use windlass_engine::{
-    AdmitError, Call, Config, EffectError, Engine, ExternalService, Lookup, OnInFlight,
+    AdmitError, Config, EffectError, Engine, ExternalCall, ExternalService, Lookup, OnInFlight,
     RequestAdmission, RequestContext, RequestGuard, RequestPolicy, RequestScope,
 };
 use windlass_store_test::{Call as StoreCall, Failure, FaultStore};
@@ -89,7 +89,7 @@ struct Gossip {
 }
 
 impl Gossip {
-    fn says(&self, call: &Call) -> String {
+    fn says(&self, call: &ExternalCall) -> String {
         self.ids.lock().unwrap().push(call.request_id.clone());
         let loud = call.request_id.to_uppercase();
         format!("{KEY} under {}, {loud}, said {call:?} \u{130}", call.request_id)
@@ -101,12 +101,12 @@ impl ExternalService for Gossip {
     type Response = u32;
     type Error = String;
 
-    async fn invoke(&self, call: &Call, amount: &u32) -> Result<u32, String> {
+    async fn invoke(&self, call: &ExternalCall, amount: &u32) -> Result<u32, String> {
         let said = self.says(call);
         if *self.is_away.lock().unwrap() { Err(said) } else { Ok(*amount) }
     }
 
-    async fn lookup(&self, call: &Call) -> Lookup<u32> {
+    async fn lookup(&self, call: &ExternalCall) -> Lookup<u32> {
         Lookup::Ambiguous(self.says(call))
     }
 }
@@ -128,7 +128,7 @@ async fn rejected(engine: &Engine, captured: &CapturedText, key: &str, body: &[u
 }
 
 fn policy() -> RequestPolicy {
-    let rate_limit = Some(Rate { starts: 3, window_ms: 60_000 });
+    let rate_limit = Some(Rate { limit: 3, window_ms: 60_000 });
     RequestPolicy { on_in_flight: OnInFlight::Reject, rate_limit, ..RequestPolicy::default() }
 }
 
@@ -261,7 +261,7 @@ async fn commands_and_rows_do_not_disclose_the_key() {
     let effect_owner = EffectOwner::Request { request: request.clone(), owner: owner.clone() };
     let (provider, name) = ("bank".to_owned(), "charge".to_owned());
     let fingerprint = fingerprint("pay", b"1", EXCLUDED);
-    let rate = Rate { starts: 3, window_ms: 60_000 };
+    let rate = Rate { limit: 3, window_ms: 60_000 };
     let charges = vec![Charge { limiter: "api".into(), units: 1, rate }];
     let commands: Vec<Command> = vec![
         Admit {

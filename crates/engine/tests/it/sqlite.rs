@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use windlass_core::command::{Create, Delay, NewTask};
 use windlass_core::{Outcome, Payload, Settled, Tenant};
-use windlass_engine::{Config, Engine, Input, TaskFilter};
+use windlass_engine::{Config, Engine, TaskFilter, TaskInput};
 use windlass_store::{Failpoints, Fault};
 use windlass_store_sqlite::{Options, SqliteStore};
 
@@ -27,7 +27,7 @@ async fn acknowledged_commits_survive_a_restart() {
     engine.submit(Create::one(new)).await.unwrap();
     engine.submit(create("u")).await.unwrap();
     let claimed = claim_now(&engine).await;
-    assert_eq!(claimed[0].input, Input::Inline(payload));
+    assert_eq!(claimed[0].input, TaskInput::Inline(payload));
     // No shutdown: like a crash, only committed data remains.
     drop(engine);
     let engine = open(&path).await;

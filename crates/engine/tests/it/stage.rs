@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use windlass_core::command::{Claim, Complete, Create, NewTask};
 use windlass_core::{Fence, Outcome, TaskKey, Tenant, Timestamp};
-use windlass_engine::{Claimed, Config, Engine};
+use windlass_engine::{ClaimedTask, Config, Engine};
 use windlass_store::{ManualClock, MemoryStore, Store};
 
 /// An engine without background work, on a store with a stopped clock.
@@ -65,11 +65,11 @@ pub(crate) fn claim() -> Claim {
     Claim::new("w")
 }
 
-pub(crate) fn ids(claimed: &[Claimed]) -> Vec<String> {
+pub(crate) fn ids(claimed: &[ClaimedTask]) -> Vec<String> {
     claimed.iter().map(|claimed| claimed.task.id.to_string()).collect()
 }
 
-pub(crate) async fn claim_now(engine: &Engine) -> Vec<Claimed> {
+pub(crate) async fn claim_now(engine: &Engine) -> Vec<ClaimedTask> {
     engine.claim(claim(), Duration::ZERO).await.unwrap()
 }
 

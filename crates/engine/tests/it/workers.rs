@@ -7,7 +7,7 @@ use windlass_core::command::{
     Claim, ClaimGranted, Complete, Create, DeregisterWorker, NewTask, RegisterWorker,
 };
 use windlass_core::{Payload, Rejection, Tenant, Why, Worker, WorkerCapabilities};
-use windlass_engine::{Config, Engine, Error, Input};
+use windlass_engine::{Config, Engine, Error, TaskInput};
 
 use crate::stage::{Stage, claim_now, create, ids, key, quiet, until};
 
@@ -38,7 +38,7 @@ async fn a_granted_task_goes_only_to_its_worker_with_its_payload() {
     let rejected = engine.claim_granted(ClaimGranted::new("t", "w")).await;
     assert!(matches!(rejected, Err(Error::Rejected(Rejection::NotGranted))), "{rejected:?}");
     let claimed = engine.claim_granted(ClaimGranted::new("t", "v")).await.unwrap();
-    assert_eq!(claimed.input, Input::Inline(payload));
+    assert_eq!(claimed.input, TaskInput::Inline(payload));
     engine.submit(Complete { fence: claimed.task.fence(), result: None }).await.unwrap();
 }
 

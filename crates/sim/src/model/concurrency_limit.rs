@@ -230,7 +230,7 @@ impl Model {
             }
             let Some(rate) = self.concurrency.limits(&scope).1 else { continue };
             let started = self.concurrency.started(&scope, self.latest).0 + 1;
-            if started > rate.starts {
+            if started > rate.limit {
                 return breach(
                     Kind::ConcurrencyLimit,
                     format!("{started} starts of {rate:?}: {scope:?}"),
@@ -358,7 +358,7 @@ impl Model {
         let uncertain =
             self.concurrency.starts.get(&scope).is_some_and(|it| self.now < it.uncertain_until);
         let started = self.concurrency.started(&scope, self.now).1 + admitted;
-        let closed = uncertain || rate.is_some_and(|rate| started >= rate.starts);
+        let closed = uncertain || rate.is_some_and(|rate| started >= rate.limit);
         // The next admission follows in a separate commit, due immediately.
         let due_at = record.as_ref().and_then(|record| record.due_at);
         let now = self.now.max(self.logged_at);

@@ -127,7 +127,7 @@ impl Model {
         charged.push((last, units));
         self.limiters.ever.entry(limiter.to_owned()).or_default().push((last, units));
         let counted = self.counted(limiter, 0, now);
-        if counted > allowed.starts {
+        if counted > allowed.limit {
             return breach(Kind::Limiter, format!("{counted} of {allowed:?} at {limiter}"));
         }
         Ok(())
@@ -168,7 +168,7 @@ impl Model {
         if self.limiters.stored.insert(name.clone(), stored.clone()) == Some(stored.clone()) {
             return Ok(());
         }
-        let spent = stored.as_ref().map_or(0, |stored| stored.rate.starts - stored.left(now));
+        let spent = stored.as_ref().map_or(0, |stored| stored.rate.limit - stored.left(now));
         let least = self.counted(&name, 0, now);
         let most = self.counted(&name, slack_ms(rate(&name)), now);
         if spent < least || spent > most {
@@ -195,7 +195,7 @@ impl Model {
         since: Timestamp,
     ) -> bool {
         let charged = self.limiters.ever.get(limiter);
-        count(charged, allowed.window_ms + slack_ms(allowed), since) + units > allowed.starts
+        count(charged, allowed.window_ms + slack_ms(allowed), since) + units > allowed.limit
     }
 
     fn paid_since(&self, submission: &Submission<'_>, limiter: &str, key: &str) -> Vec<Paid> {

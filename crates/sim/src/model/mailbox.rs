@@ -68,7 +68,7 @@ pub(super) struct MessageFacts {
     /// Whether it is not visible yet.
     pub(super) hidden: bool,
     /// When the attempt began that it resumed.
-    pub(super) consumed_by: Option<Timestamp>,
+    pub(super) resumed_attempt_at: Option<Timestamp>,
 }
 
 /// A waitpoint.
@@ -173,7 +173,7 @@ impl Model {
             at: at.at,
             visible_at: None,
             hidden: false,
-            consumed_by: None,
+            resumed_attempt_at: None,
         };
         mailboxes.sent_messages.insert(at.seq, sent);
         Ok(())
@@ -253,9 +253,9 @@ impl Model {
             true => delay_ms == 0,
             false => requested.is_some_and(|delays| delays.contains(&delay_ms)),
         };
-        let Message { name, source, waitpoint, sent_at, consumed_by, .. } = message;
+        let Message { name, source, waitpoint, sent_at, resumed_attempt_at, .. } = message;
         let same = (name, source, waitpoint) == (&sent.name, &sent.source, &sent.waitpoint)
-            && (*sent_at, *consumed_by) == (sent.at, sent.consumed_by);
+            && (*sent_at, *resumed_attempt_at) == (sent.at, sent.resumed_attempt_at);
         let too_early = message.due_at.is_none() && self.latest < message.visible_at;
         if !as_requested || !same || too_early {
             return breach(Kind::Message, format!("{message:?} differs from {sent:?}"));

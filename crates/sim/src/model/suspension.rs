@@ -148,7 +148,7 @@ impl Model {
         };
         for seq in messages {
             let message = self.mailboxes.sent_messages.get_mut(&seq).expect("the message exists");
-            message.consumed_by = Some(began_at);
+            message.resumed_attempt_at = Some(began_at);
         }
         Ok(())
     }
@@ -289,7 +289,7 @@ pub(super) fn suspend_content(suspend: &Suspend) -> Content {
 fn holds(condition: &Condition, messages: &[&MessageFacts], began_at: Timestamp) -> bool {
     let fits = |matcher: &Matcher, message: &MessageFacts| {
         let Matcher { waitpoint, name, source } = matcher;
-        (waitpoint.is_some() || message.consumed_by != Some(began_at))
+        (waitpoint.is_some() || message.resumed_attempt_at != Some(began_at))
             && (waitpoint.is_none() || *waitpoint == message.waitpoint)
             && name.iter().all(|name| *name == message.name)
             && source.iter().all(|source| *source == message.source)

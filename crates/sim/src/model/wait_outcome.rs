@@ -100,7 +100,7 @@ impl Model {
                     false => breach(Kind::StaleAccepted, "not leased under this epoch"),
                 }
             }
-            (Command::RotateSigningKey(rotate), Outcome::KeyRotated { .. }) => {
+            (Command::RotateSigningKey(rotate), Outcome::SigningKeyRotated { .. }) => {
                 match self.mailboxes.ring.contains_key(&rotate.id) {
                     true => Ok(()),
                     false => breach(Kind::EffectMissing, "the key does not exist"),

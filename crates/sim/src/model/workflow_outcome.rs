@@ -105,7 +105,7 @@ impl WorkflowFacts {
             if let Some(standing) = before {
                 self.check_follows(id, number, &standing)?;
             }
-            let recorded = RecordedExecution { begin: self.begin(number), rows: run.rows.clone() };
+            let recorded = RecordedExecution { start: self.begin(number), rows: run.rows.clone() };
             let replayed = recorded.replay(program).map_err(|error| Breach {
                 kind: Kind::History,
                 what: format!("{id}/{number} does not replay: {error}"),

@@ -102,7 +102,7 @@ pub(super) async fn a_higher_key_limit_admits_more_tasks(context: &Context<'_>) 
 }
 
 pub(super) async fn a_rate_limit_admits_tasks_after_its_window(context: &Context<'_>) -> Verdict {
-    let rate = Rate { starts: 2, window_ms: 1_000 };
+    let rate = Rate { limit: 2, window_ms: 1_000 };
     set(context, QuotaScope::Concurrency("k\u{e9}y".into()), None, Some(rate)).await?;
     create(context, ["a", "b", "c"].map(keyed).into()).await?;
     same("starts", &claimed(context, claim_as("w", 9)).await?.len(), &2)?;

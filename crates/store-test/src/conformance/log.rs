@@ -87,7 +87,7 @@ pub(super) async fn every_change_round_trips(context: &Context<'_>) -> Verdict {
         Change::QuotaSet {
             scope: QuotaScope::Concurrency("k\u{e9}y".into()),
             limit: None,
-            rate: Some(Rate { starts: u32::MAX, window_ms: u64::MAX }),
+            rate: Some(Rate { limit: u32::MAX, window_ms: u64::MAX }),
         },
         Change::Granted { worker: "w\u{f6}rker".into(), until: START },
         Change::Signaled {

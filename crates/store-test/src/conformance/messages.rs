@@ -63,7 +63,7 @@ fn rotation(id: &str, secret: &str) -> RotateSigningKey {
 }
 
 fn waitpoint(id: &str) -> CreateWaitpoint {
-    let waitpoint = NewWaitpoint { id: id.into(), expires_ms: 120_000 };
+    let waitpoint = NewWaitpoint { id: id.into(), ttl_ms: 120_000 };
     CreateWaitpoint { task: key(), epoch: None, waitpoint }
 }
 
@@ -182,9 +182,9 @@ pub(super) async fn a_signing_key_expires_after_its_grace(context: &Context<'_>)
     context.must(rotation("k1", "07")).await?;
     let (old, older) = (made(context, "p").await?, made(context, "q").await?);
     let rotated = context.must(rotation("k2", "08")).await?;
-    same("a fresh key", &rotated, &Outcome::KeyRotated { unchanged: false })?;
+    same("a fresh key", &rotated, &Outcome::SigningKeyRotated { unchanged: false })?;
     let again = context.must(rotation("k1", "07")).await?;
-    same("a known key", &again, &Outcome::KeyRotated { unchanged: true })?;
+    same("a known key", &again, &Outcome::SigningKeyRotated { unchanged: true })?;
     rejected(context, "another secret", rotation("k2", "09").into(), "conflict").await?;
     let fresh = made(context, "r").await?;
     context.must(signal(&old.token)).await?;

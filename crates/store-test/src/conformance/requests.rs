@@ -101,7 +101,7 @@ pub(super) async fn a_call_is_claimed_before_it_is_made(context: &Context<'_>) -
 pub(super) async fn handles_race_for_a_rate_limit(context: &Context<'_>) -> Verdict {
     const STARTS: u32 = 10;
     let spend = |key: String| -> Command {
-        let rate = Rate { starts: STARTS, window_ms: 60_000 };
+        let rate = Rate { limit: STARTS, window_ms: 60_000 };
         let charges = vec![Charge { limiter: "api".into(), units: 1, rate }];
         Spend { tenant: Tenant::default(), key: key.into(), charges }.into()
     };

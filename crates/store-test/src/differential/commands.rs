@@ -434,7 +434,7 @@ fn set_quota(random: &mut Random, live: &Live) -> Command {
     };
     let most = if random.percent(BAD) { u32::MAX } else { *random.pick(&[0, 1, 2, 5]) };
     let limit = random.percent(50).then_some(most);
-    let rate = Rate { starts: *random.pick(&[1, 3]), window_ms: *random.pick(&[100, 3_000]) };
+    let rate = Rate { limit: *random.pick(&[1, 3]), window_ms: *random.pick(&[100, 3_000]) };
     let rate = random.percent(40).then_some(rate);
     SetQuota { tenant, scope, limit, rate }.into()
 }

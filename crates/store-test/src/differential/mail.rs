@@ -88,7 +88,7 @@ pub(super) fn complete_waitpoint(random: &mut Random, live: &Live) -> Command {
 
 fn new_waitpoint(random: &mut Random) -> NewWaitpoint {
     let id = if random.percent(BAD) { "no.dots" } else { *random.pick(WAITPOINTS) };
-    NewWaitpoint { id: id.into(), expires_ms: *random.pick(&[1_000, 86_400_000, 86_400_000]) }
+    NewWaitpoint { id: id.into(), ttl_ms: *random.pick(&[1_000, 86_400_000, 86_400_000]) }
 }
 
 pub(super) fn create_waitpoint(random: &mut Random, live: &Live) -> Command {

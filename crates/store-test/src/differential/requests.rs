@@ -48,7 +48,7 @@ pub(super) fn admit(random: &mut Random, live: &Live) -> Command {
         tombstone_ms: *random.pick(&[0, 30 * 86_400_000]),
         retry_after_ms: 1_000,
     };
-    let rate_limit = random.percent(40).then_some(Rate { starts: 1, window_ms: 86_400_000 });
+    let rate_limit = random.percent(40).then_some(Rate { limit: 1, window_ms: 86_400_000 });
     let request = if random.percent(50) { held(random, live).0 } else { request(random) };
     let (fingerprint, owner) = (asks(random), text(random, OWNERS));
     Admit { request, fingerprint, owner, ttls, rate_limit }.into()
@@ -104,7 +104,7 @@ pub(super) fn spend(random: &mut Random, _: &Live) -> Command {
     let charge = |limiter: &str, units| Charge {
         limiter: limiter.to_owned(),
         units,
-        rate: Rate { starts: 3, window_ms: 60_000 },
+        rate: Rate { limit: 3, window_ms: 60_000 },
     };
     let units = if random.percent(BAD) { 0 } else { 1 + u32::from(random.percent(30)) };
     let mut charges = vec![charge("api", units)];

@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use windlass_core::{
     ChangeSet, LoadRequest, Loaded, LogEvent, Payload, PayloadKey, StoredRow, Timestamp, Value,
 };
-use windlass_store::{CommitId, Count, Description, Notifications, Query, Store, StoreError, Tx};
+use windlass_store::{
+    CommitId, Count, Notifications, Query, Store, StoreDescription, StoreError, Tx,
+};
 
 use super::pause::{Pause, pair};
 use super::script::{Call, CrashPoint, Failure, Fault, Script};
@@ -207,7 +209,7 @@ impl Store for FaultStore {
         self.inner.notifications()
     }
 
-    async fn describe(&self) -> Result<Description, StoreError> {
+    async fn describe(&self) -> Result<StoreDescription, StoreError> {
         self.enter(Call::Describe)?;
         self.inner.describe().await
     }

@@ -11,7 +11,8 @@ use windlass_core::{
     Value,
 };
 use windlass_store::{
-    Clock, CommitId, Count, Description, ManualClock, Notifications, Query, Store, StoreError, Tx,
+    Clock, CommitId, Count, ManualClock, Notifications, Query, Store, StoreDescription, StoreError,
+    Tx,
 };
 use windlass_store_test::{Factory, MemoryFactory, conformance, differential};
 
@@ -189,7 +190,7 @@ impl Store for Broken {
         }
     }
 
-    async fn describe(&self) -> Result<Description, StoreError> {
+    async fn describe(&self) -> Result<StoreDescription, StoreError> {
         let mut description = self.inner.describe().await?;
         if self.mode == Mode::CountsEveryCommit {
             description.commits = self.commits.load(Ordering::Relaxed);

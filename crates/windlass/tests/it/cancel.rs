@@ -31,7 +31,7 @@ async fn a_handler_is_notified(url: &str) {
     let worker = here.worker("w").concurrency(2).lease(LEASE).handler("listens", listens);
     let running =
         worker.workflow_definition(WorkflowDefinition::named("waits", waits)).start().unwrap();
-    let handle = there.start_workflow_kind::<()>("waits", &()).await.unwrap();
+    let handle = there.start_workflow_named::<()>("waits", &()).await.unwrap();
     let mut next = async || tokio::time::timeout(NEVER, events.recv()).await;
     assert_eq!(next().await, Ok(Some("started")));
     handle.cancel("enough").await.unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::{Rejection, RetryPolicy, limits};
-use windlass_engine::{Call, EffectCall, EffectError, Error, ExternalService};
+use windlass_engine::{EffectCall, EffectError, Error, ExternalCall, ExternalService};
 
 use super::context::Workflow;
 use super::error::StepError;
@@ -149,7 +149,7 @@ impl EffectAttempt {
         request: &D::Request,
     ) -> Result<D::Response, EffectError> {
         let Some(effects) = &self.effects else {
-            let call = Call { request_id: self.request_id.clone(), fence: None };
+            let call = ExternalCall { request_id: self.request_id.clone(), fence: None };
             let response = service.invoke(&call, request).await;
             let provider = self.provider.clone();
             return response

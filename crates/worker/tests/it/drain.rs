@@ -88,8 +88,8 @@ async fn takeover(drains: bool, message_first: bool) -> Duration {
         worker.workflow_definition(WorkflowDefinition::named("waits", waits))
     };
     let first = worker("first").start().unwrap();
-    let handle = stage.other.start_workflow_kind::<u32>("waits", &()).await.unwrap();
-    while handle.info().await.unwrap().lifecycle.public() != PublicState::Suspended {
+    let handle = stage.other.start_workflow_named::<u32>("waits", &()).await.unwrap();
+    while handle.task().await.unwrap().lifecycle.public() != PublicState::Suspended {
         // No log event shows that a workflow waits.
         sleep(Duration::from_millis(10)).await;
     }
@@ -159,7 +159,7 @@ async fn a_drain_discards_a_speculative_turn_and_releases_its_workflow() {
         first.drain(EVER).await;
         started
     });
-    let handle = stage.other.start_workflow_kind::<u32>("two", &()).id("t").await.unwrap();
+    let handle = stage.other.start_workflow_named::<u32>("two", &()).id("t").await.unwrap();
     let started = drained.await.unwrap();
     assert_eq!(stage.history("t/1"), "", "the speculative turn is not committed");
     let second = worker("second").start().unwrap();
@@ -190,8 +190,8 @@ async fn a_workflow_does_not_wait_for_the_end_of_a_drain() {
     };
     let first = worker("first").start().unwrap();
     let started = Instant::now();
-    let long = stage.other.start_workflow_kind::<u64>("one", &()).await.unwrap();
-    let short = stage.other.start_workflow_kind::<u64>("two", &()).await.unwrap();
+    let long = stage.other.start_workflow_named::<u64>("one", &()).await.unwrap();
+    let short = stage.other.start_workflow_named::<u64>("two", &()).await.unwrap();
     sleep(Duration::from_secs(1)).await;
     let drained = tokio::spawn(first.drain(EVER));
     let second = worker("second").start().unwrap();
@@ -221,8 +221,8 @@ async fn a_worker_releases_its_idle_workflows_when_its_drain_begins() {
         worker.workflow_definition(WorkflowDefinition::named("waits", waits))
     };
     let first = worker("first").handler("k", long).start().unwrap();
-    let handle = stage.other.start_workflow_kind::<u32>("waits", &()).await.unwrap();
-    while handle.info().await.unwrap().lifecycle.public() != PublicState::Suspended {
+    let handle = stage.other.start_workflow_named::<u32>("waits", &()).await.unwrap();
+    while handle.task().await.unwrap().lifecycle.public() != PublicState::Suspended {
         // No log event shows that a workflow waits.
         sleep(Duration::from_millis(10)).await;
     }

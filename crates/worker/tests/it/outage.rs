@@ -46,9 +46,9 @@ async fn unattended(away: Duration, lease: Duration) -> (Duration, Stage) {
     stage.faults.recover();
     let back = Instant::now();
     stage.until("t", "released").await;
-    let took = back.elapsed();
+    let elapsed = back.elapsed();
     drop(running);
-    (took, stage)
+    (elapsed, stage)
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,8 +56,8 @@ async fn a_lease_abandoned_in_an_outage_is_released_after_it() {
     for (away, lease) in
         [(18, 10 * MINUTE), (23, 10 * MINUTE), (45, 10 * MINUTE), (1_200, 60 * MINUTE)]
     {
-        let (took, stage) = unattended(Duration::from_secs(away), lease).await;
-        assert!(took <= MOST, "outage of {away} s: {took:?}");
+        let (elapsed, stage) = unattended(Duration::from_secs(away), lease).await;
+        assert!(elapsed <= MOST, "outage of {away} s: {elapsed:?}");
         assert!(stage.history("t").starts_with("created claimed released"), "an attempt is used");
         assert_eq!(stage.task("t").await.lost_leases, 0);
     }

@@ -15,7 +15,7 @@ async fn result<T: serde::de::DeserializeOwned>(
     name: &str,
     id: &str,
 ) -> Result<T, Error> {
-    let handle = stage.other.start_workflow_kind::<T>(name, &()).id(id).await.unwrap();
+    let handle = stage.other.start_workflow_named::<T>(name, &()).id(id).await.unwrap();
     tokio::time::timeout(EVER, handle.result()).await.expect("it ends")
 }
 
@@ -40,7 +40,7 @@ async fn a_message_that_is_too_large_is_rejected() {
 #[tokio::test(start_paused = true)]
 async fn no_workflow_can_use_the_id_of_the_engine() {
     let stage = Stage::new().await;
-    let rejected = stage.other.start_workflow_kind::<u32>("posts", &()).id("engine").await;
+    let rejected = stage.other.start_workflow_named::<u32>("posts", &()).id("engine").await;
     assert_eq!(rejected.unwrap_err().code(), "invalid");
 }
 
@@ -75,7 +75,7 @@ async fn a_long_reason_and_a_long_failure_of_the_cleanup() {
         .workflow_definition(WorkflowDefinition::named("stops", stops))
         .start()
         .unwrap();
-    let handle = stage.other.start_workflow_kind::<u32>("stops", &()).id("s").await.unwrap();
+    let handle = stage.other.start_workflow_named::<u32>("stops", &()).id("s").await.unwrap();
     handle.cancel("x".repeat(4_000)).await.unwrap();
     let ended = tokio::time::timeout(EVER, handle.wait()).await.expect("it ends").unwrap();
     assert!(matches!(ended.lifecycle, Lifecycle::Cancelled { .. }), "{:?}", ended.lifecycle);
@@ -159,7 +159,7 @@ async fn large_messages_in_one_turn() {
         Ok(length)
     }
     let stage = Stage::new().await;
-    let handle = stage.other.start_workflow_kind::<usize>("reads", &()).id("r").await.unwrap();
+    let handle = stage.other.start_workflow_named::<usize>("reads", &()).id("r").await.unwrap();
     for _ in 0..30 {
         handle.signal("m", &"x".repeat(250_000)).await.unwrap();
     }

@@ -33,7 +33,7 @@ async fn ended_attempts_leave_no_runtime_tasks_behind() {
     let worker = stage.worker().activity(add).concurrency(4);
     let running =
         worker.workflow_definition(WorkflowDefinition::named("climbs", climbs)).start().unwrap();
-    let handle = stage.other.start_workflow_kind::<u32>("climbs", &500).id("c").await.unwrap();
+    let handle = stage.other.start_workflow_named::<u32>("climbs", &500).id("c").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 500);
     let most = MOST.load(Ordering::Relaxed);
     assert!(most < 100, "{most} tasks at once");

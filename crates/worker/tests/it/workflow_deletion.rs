@@ -54,7 +54,7 @@ async fn a_workflow_tree_is_deleted_whole_or_not_at_all() {
         let stage = Stage::new().await;
         let worker = stage.worker().concurrency(8).activity(nothing).workflow(tree);
         let running = worker.start().unwrap();
-        let handle = stage.other.start_workflow_kind::<()>("tree", &2).id("t").await.unwrap();
+        let handle = stage.other.start_workflow_named::<()>("tree", &2).id("t").await.unwrap();
         until_leaves_wait(&stage, 2).await;
         let before = left(&stage);
         assert_eq!(handle.delete(false).await.unwrap_err().code(), "not_terminal");
@@ -78,7 +78,7 @@ async fn a_child_is_deleted_with_its_parent() {
     let stage = Stage::new().await;
     let worker = stage.worker().concurrency(8).activity(nothing).workflow(tree);
     let running = worker.start().unwrap();
-    let handle = stage.other.start_workflow_kind::<()>("tree", &1).id("t").await.unwrap();
+    let handle = stage.other.start_workflow_named::<()>("tree", &1).id("t").await.unwrap();
     until_leaves_wait(&stage, 1).await;
     let child = stage.other.workflow(key("t/1")).returning::<()>();
     child.signal("go", &()).await.unwrap();
@@ -95,7 +95,7 @@ async fn a_rejected_delete_leaves_the_child_running() {
     let stage = Stage::new().await;
     let worker = stage.worker().concurrency(8).activity(nothing).workflow(tree);
     let running = worker.start().unwrap();
-    let handle = stage.other.start_workflow_kind::<()>("tree", &2).id("t").await.unwrap();
+    let handle = stage.other.start_workflow_named::<()>("tree", &2).id("t").await.unwrap();
     until_leaves_wait(&stage, 2).await;
     let child = stage.other.workflow(key("t/1")).returning::<()>();
     for force in [true, false] {
@@ -134,7 +134,7 @@ async fn old_executions_are_pruned_and_a_long_history_is_deleted() {
         .workflow_definition(WorkflowDefinition::named("counts", counts))
         .start()
         .unwrap();
-    let handle = stage.other.start_workflow_kind::<u32>("counts", &5).id("t").await.unwrap();
+    let handle = stage.other.start_workflow_named::<u32>("counts", &5).id("t").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 5);
     assert_eq!(handle.prune(1, None).await.unwrap(), 4);
     let numbers: Vec<u32> =
@@ -158,14 +158,15 @@ async fn a_filter_deletes_many_workflows_at_once() {
     let running = worker.start().unwrap();
     let engine = &stage.other;
     for n in 0..7 {
-        let one = engine.start_workflow_kind::<u32>("brief", &n).id(format!("b{n}")).await.unwrap();
+        let one =
+            engine.start_workflow_named::<u32>("brief", &n).id(format!("b{n}")).await.unwrap();
         one.wait().await.unwrap();
     }
     let old = engine.now();
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let late = engine.start_workflow_kind::<u32>("brief", &9).id("late").await.unwrap();
+    let late = engine.start_workflow_named::<u32>("brief", &9).id("late").await.unwrap();
     late.result().await.unwrap();
-    engine.start_workflow_kind::<()>("tree", &1).id("t").await.unwrap();
+    engine.start_workflow_named::<()>("tree", &1).id("t").await.unwrap();
     until_leaves_wait(&stage, 1).await;
 
     let completed = || engine.delete_workflows().state(PublicState::Completed).limit(4);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use windlass_core::RetryPolicy;
-use windlass_engine::{Call, ExternalService, Lookup};
+use windlass_engine::{ExternalCall, ExternalService, Lookup};
 use windlass_worker::workflow::testing::WorkflowTest;
 use windlass_worker::workflow::{StepError, Workflow, WorkflowDefinition};
 use windlass_worker::{Failure, Worker};
@@ -56,7 +56,7 @@ impl ExternalService for Bank {
     type Response = u32;
     type Error = String;
 
-    async fn invoke(&self, call: &Call, amount: &u32) -> Result<u32, String> {
+    async fn invoke(&self, call: &ExternalCall, amount: &u32) -> Result<u32, String> {
         self.log.lock().unwrap().push("call");
         let before = self.booked.lock().unwrap().insert(call.request_id.clone(), *amount);
         assert_eq!(before, None, "booked twice");
@@ -70,7 +70,7 @@ impl ExternalService for Bank {
         }
     }
 
-    async fn lookup(&self, call: &Call) -> Lookup<u32> {
+    async fn lookup(&self, call: &ExternalCall) -> Lookup<u32> {
         self.log.lock().unwrap().push("lookup");
         if self.mood() == Some(Mood::Vague) {
             return Lookup::Ambiguous("ask later".into());
@@ -115,7 +115,7 @@ async fn a_retried_turn_does_not_repeat_its_external_calls() {
         let stage = Stage::new().await;
         let (bank, held) = (Bank::with(&moods), Arc::new(Mutex::new(hold)));
         let deaths = moods.len() + usize::from(hold);
-        let handle = stage.other.start_workflow_kind::<u32>("pays", &5).id("pays").await.unwrap();
+        let handle = stage.other.start_workflow_named::<u32>("pays", &5).id("pays").await.unwrap();
         for death in 0..deaths {
             let worker = Worker::new(stage.engine.clone(), format!("w{death}"));
             let running = worker.workflow_definition(payer(&bank, &held)).start().unwrap();
@@ -146,7 +146,7 @@ async fn a_failed_call_is_looked_up_before_it_is_retried() {
     });
     let stage = Stage::new().await;
     let running = stage.worker().workflow_definition(program).start().unwrap();
-    let handle = stage.other.start_workflow_kind::<u32>("insists", &5).await.unwrap();
+    let handle = stage.other.start_workflow_named::<u32>("insists", &5).await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 6);
     assert_eq!(bank.log(), "call lookup lookup");
     running.drain(Duration::from_secs(10)).await;
@@ -169,7 +169,7 @@ async fn a_name_makes_two_steps_one_call() {
     });
     let stage = Stage::new().await;
     let running = stage.worker().workflow_definition(program).start().unwrap();
-    let handle = stage.other.start_workflow_kind::<String>("named", &5).await.unwrap();
+    let handle = stage.other.start_workflow_named::<String>("named", &5).await.unwrap();
     let said = handle.result().await.unwrap();
     let rows: Vec<&str> = said.split("; ").collect();
     assert_eq!(rows[0], "`effect bank` failed (transient): bank failed: out of order");

@@ -27,11 +27,11 @@ async fn a_busy_workflow_does_not_starve_others() {
     let worker = stage.worker().activity(add);
     let running =
         worker.workflow_definition(WorkflowDefinition::named("climbs", climbs)).start().unwrap();
-    let long = stage.other.start_workflow_kind::<u32>("climbs", &2_000).id("long").await.unwrap();
+    let long = stage.other.start_workflow_named::<u32>("climbs", &2_000).id("long").await.unwrap();
     while STEPS.load(Ordering::Relaxed) < 10 {
         tokio::task::yield_now().await;
     }
-    let short = stage.other.start_workflow_kind::<u32>("climbs", &1).id("short").await.unwrap();
+    let short = stage.other.start_workflow_named::<u32>("climbs", &1).id("short").await.unwrap();
     assert_eq!(short.result().await.unwrap(), 1);
     let steps = STEPS.load(Ordering::Relaxed);
     assert!(steps < 1_000, "{steps} steps of the other one ran before");

@@ -63,7 +63,7 @@ fn random_numbers_of_a_seed_are_stable() {
     async fn draws(ctx: Workflow, (): ()) -> Result<(Vec<u64>, String), Failure> {
         Ok(((0..4).map(|_| ctx.random()).collect(), ctx.uuid()))
     }
-    let recorded = RecordedExecution { begin: ExecutionStart::new("w", 7), rows: Vec::new() };
+    let recorded = RecordedExecution { start: ExecutionStart::new("w", 7), rows: Vec::new() };
     let mut instance = recorded.replay(&WorkflowDefinition::of(draws).unwrap()).unwrap();
     instance.turn(windlass_core::Timestamp::default(), Vec::new()).unwrap();
     assert!(matches!(instance.state(), ExecutionState::Completed(_)));

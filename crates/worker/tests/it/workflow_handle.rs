@@ -20,7 +20,7 @@ async fn tells(ctx: Workflow, n: u32) -> Result<u32, StepError> {
 }
 
 fn start<'e>(engine: &'e Engine, name: &str, input: u32) -> WorkflowBuilder<'e, u32> {
-    engine.start_workflow_kind(name, &input).id(name)
+    engine.start_workflow_named(name, &input).id(name)
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,7 +46,7 @@ async fn a_handle_follows_the_status_and_reads_values() {
     let values = handle.properties().await.unwrap();
     assert_eq!((values.len(), values[0].text.as_str()), (1, "7"));
     assert_eq!(handle.history().await.unwrap().len(), 3);
-    let info = handle.info().await.unwrap();
+    let info = handle.task().await.unwrap();
     assert_eq!((info.labels["customer"].as_str(), info.execution), ("7", 0));
     let changes = stage.history("tells").matches("status_changed").count();
     assert_eq!(changes, 3, "the log has each of them");
@@ -209,7 +209,7 @@ async fn a_signal_may_start_its_workflow() {
     assert_eq!(late.code(), "already_terminal");
     let invalid = stage.other.signal("other", "add").start_if_absent(stage.other.create(""));
     assert_eq!(invalid.await.unwrap_err().code(), "invalid");
-    let other = stage.other.workflow(key("other")).info().await.unwrap_err();
+    let other = stage.other.workflow(key("other")).task().await.unwrap_err();
     assert_eq!(other.code(), "task_not_found", "a rejected start leaves nothing");
     running.drain(Duration::from_secs(10)).await;
 }
@@ -240,13 +240,13 @@ async fn a_start_and_a_buffered_signal_may_race() {
             tokio::spawn(
                 async move { speaker.signal(to, "add").payload(&7).buffer_for(keep).await },
             );
-        let handle = starter.start_workflow_kind::<u32>("tells", &1).id(id).await.unwrap();
+        let handle = starter.start_workflow_named::<u32>("tells", &1).id(id).await.unwrap();
         speaks.await.unwrap().unwrap();
         started.push((handle, 7));
     }
-    let speaker = stage.other.start_workflow_kind::<()>("speaks", &5).await.unwrap();
+    let speaker = stage.other.start_workflow_named::<()>("speaks", &5).await.unwrap();
     for id in 0..5 {
-        let one = stage.engine.start_workflow_kind::<u32>("tells", &1).id(format!("by {id}"));
+        let one = stage.engine.start_workflow_named::<u32>("tells", &1).id(format!("by {id}"));
         started.push((one.await.unwrap(), 1));
     }
     speaker.result().await.unwrap();

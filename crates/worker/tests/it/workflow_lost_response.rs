@@ -75,7 +75,7 @@ async fn check(lost: Lost, mail: bool) {
         .handler("step", step)
         .workflow_definition(WorkflowDefinition::named("two", two));
     let running = worker.start().unwrap();
-    let handle = stage.other.start_workflow_kind::<u32>("two", &()).id("t").await.unwrap();
+    let handle = stage.other.start_workflow_named::<u32>("two", &()).id("t").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 2);
     for id in ["t", "t/1", "t/2", "t/3"] {
         let history = stage.history(id);
@@ -134,7 +134,7 @@ async fn a_late_response_to_a_commit_is_used() {
     let worker = stage.worker().lease(Duration::from_secs(7)).handler("step", step);
     let running =
         worker.workflow_definition(WorkflowDefinition::named("one", one)).start().unwrap();
-    let handle = stage.other.start_workflow_kind::<u32>("one", &()).id("t").await.unwrap();
+    let handle = stage.other.start_workflow_named::<u32>("one", &()).id("t").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 2);
     assert_eq!(stage.history("t/1"), "claimed completed", "its first lease is used");
     running.drain(EVER).await;

@@ -129,9 +129,9 @@ async fn unread_messages_are_carried_over() {
     }
     let tested = test.run().await.unwrap();
     assert_eq!(tested.result, Ok(vec![1, 2, 3]));
-    let carried: Vec<_> = tested.executions.iter().map(|e| e.begin.carried.len()).collect();
+    let carried: Vec<_> = tested.executions.iter().map(|e| e.start.carried.len()).collect();
     assert_eq!(carried, [0, 2, 1, 0]);
-    let first: Vec<_> = tested.executions.iter().map(|e| e.begin.first_step).collect();
+    let first: Vec<_> = tested.executions.iter().map(|e| e.start.first_step).collect();
     assert_eq!(first, [1, 4, 7, 10], "numbers are not reused");
     let made = made(&tested.executions[0].rows);
     assert_eq!(made.last().unwrap(), "cancel (step 1)", "open steps are cancelled");

@@ -42,7 +42,7 @@ fn climber(engine: &Engine, name: &str) -> Worker {
 }
 
 async fn climb(engine: &Engine, id: &str, steps: u32) -> WorkflowHandle<u32> {
-    engine.start_workflow_kind("climbs", &steps).id(id).await.unwrap()
+    engine.start_workflow_named("climbs", &steps).id(id).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,7 +57,7 @@ async fn requests_to_missing_workflows_do_not_stall_others() {
     let worker = climber(&stage.engine, "w")
         .workflow_definition(WorkflowDefinition::named("writes", writes));
     let running = worker.start().unwrap();
-    let writer = stage.other.start_workflow_kind::<u32>("writes", &()).await.unwrap();
+    let writer = stage.other.start_workflow_named::<u32>("writes", &()).await.unwrap();
     let mut climbs = Vec::new();
     for n in 0..20 {
         climbs.push(climb(&stage.other, &format!("c{n}"), n).await);
@@ -98,7 +98,7 @@ async fn long_activity(break_store: impl FnOnce(&FaultStore), away: Duration) ->
     let worker = stage.worker().lease(LEASE).heartbeat_interval(EVER).handler("slow", slow);
     let running =
         worker.workflow_definition(WorkflowDefinition::named("long", long)).start().unwrap();
-    let handle = stage.other.start_workflow_kind::<u32>("long", &()).await.unwrap();
+    let handle = stage.other.start_workflow_named::<u32>("long", &()).await.unwrap();
     hear.next().await.unwrap();
     break_store(&stage.faults);
     sleep(away).await;
@@ -142,7 +142,7 @@ async fn a_worker_that_loses_a_conflict_retries() {
     for n in 0..40 {
         let engine = if n % 2 == 0 { &stage.other } else { &stage.engine };
         let handle = loop {
-            match engine.start_workflow_kind::<u32>("climbs", &5).id(format!("c{n}")).await {
+            match engine.start_workflow_named::<u32>("climbs", &5).id(format!("c{n}")).await {
                 Ok(handle) => break handle,
                 Err(error) => assert_eq!(error.code(), "store_unavailable", "{error}"),
             }
@@ -217,18 +217,18 @@ fn waiter(stage: &Stage) -> WorkerHandle {
 /// the message.
 async fn ready_with_message(stage: &Stage) -> (WorkflowHandle<u32>, Arc<Task>, u64) {
     let running = waiter(stage);
-    let handle = stage.other.start_workflow_kind::<u32>("waits", &()).id("t").await.unwrap();
+    let handle = stage.other.start_workflow_named::<u32>("waits", &()).id("t").await.unwrap();
     let waits = |task: &Task| {
         let turns = task.workflow.as_ref().map_or(0, |workflow| workflow.turns);
         turns == 2 && task.lifecycle.public() == PublicState::Suspended
     };
-    while !waits(&handle.info().await.unwrap()) {
+    while !waits(&handle.task().await.unwrap()) {
         // No log event shows that a workflow waits.
         sleep(Duration::from_millis(10)).await;
     }
     running.drain(EVER).await;
     let sent = handle.signal("go", &()).await.unwrap();
-    let task = handle.info().await.unwrap();
+    let task = handle.task().await.unwrap();
     (handle, task, sent.seq)
 }
 
@@ -239,7 +239,7 @@ async fn given_up(stage: &Stage, handle: &WorkflowHandle<u32>) -> String {
         let beside = climb(&stage.other, &format!("beside-{n}"), 3).await;
         assert_eq!(beside.result().await.unwrap(), 3);
     }
-    let meanwhile = handle.info().await.unwrap();
+    let meanwhile = handle.task().await.unwrap();
     assert!(meanwhile.lifecycle.ended_at().is_none(), "it has more than one attempt");
     let ended = handle.wait().await.unwrap();
     running.drain(EVER).await;
@@ -317,7 +317,7 @@ async fn a_running_activity_is_cancelled_at_once() {
                 .start()
                 .unwrap();
             let engine = if by_other { &stage.other } else { &stage.engine };
-            let handle = engine.start_workflow_kind::<()>("races", &()).id("t").await.unwrap();
+            let handle = engine.start_workflow_named::<()>("races", &()).id("t").await.unwrap();
             hear.next().await.unwrap();
             let requested_at = Instant::now();
             ends(&handle).await;
@@ -336,7 +336,7 @@ async fn nothing_is_polled_between_steps() {
     let running = climber(&stage.engine, "w").start().unwrap();
     for by in [&stage.engine, &stage.other] {
         let started = Instant::now();
-        let handle = by.start_workflow_kind::<u32>("climbs", &5).await.unwrap();
+        let handle = by.start_workflow_named::<u32>("climbs", &5).await.unwrap();
         assert_eq!(handle.result().await.unwrap(), 5);
         assert_eq!(started.elapsed(), Duration::ZERO);
     }
@@ -374,7 +374,7 @@ async fn the_cost_of_a_step_does_not_grow_with_the_history() {
         .handler("look", look)
         .workflow_definition(WorkflowDefinition::named("long", long));
     let running = worker.start().unwrap();
-    let handle = stage.other.start_workflow_kind::<u32>("long", &1_000).await.unwrap();
+    let handle = stage.other.start_workflow_named::<u32>("long", &1_000).await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 1_000);
     assert_eq!(stage.engine.stats().history_rows, 0, "it was cached all the time");
     running.drain(EVER).await;

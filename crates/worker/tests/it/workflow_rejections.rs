@@ -22,7 +22,7 @@ async fn order(ctx: Workflow, n: u32) -> Result<u32, StepError> {
 
 /// Another workflow of the same lane completes.
 async fn another_workflow_completes(stage: &Stage, id: &str) {
-    let other = stage.other.start_workflow_kind::<u32>("order", &1).id(id).await.unwrap();
+    let other = stage.other.start_workflow_named::<u32>("order", &1).id(id).await.unwrap();
     other.signal("go", &()).await.unwrap();
     assert_eq!(other.result().await.unwrap(), 2);
 }
@@ -42,7 +42,7 @@ async fn until(stage: &Stage, id: &str, is_so: impl Fn(&Task) -> bool) {
 async fn an_unknown_workflow_waits_for_a_worker_with_its_code() {
     let stage = Stage::new().await;
     let running = stage.worker().workflow(order).start().unwrap();
-    let unknown = stage.other.start_workflow_kind::<u32>("ordr", &1).id("u").await.unwrap();
+    let unknown = stage.other.start_workflow_named::<u32>("ordr", &1).id("u").await.unwrap();
     until(&stage, "u", |task| task.progress.is_some()).await;
     let progress = stage.task("u").await.progress.clone().unwrap();
     assert_eq!(progress.message, "this worker has no code for ordr");
@@ -61,10 +61,10 @@ async fn an_unknown_workflow_waits_for_a_worker_with_its_code() {
 async fn an_input_that_does_not_decode_fails_only_its_workflow() {
     let stage = Stage::new().await;
     let running = stage.worker().workflow(order).start().unwrap();
-    let wrong = stage.other.start_workflow_kind::<u32>("order", "one").id("w").await.unwrap();
+    let wrong = stage.other.start_workflow_named::<u32>("order", "one").id("w").await.unwrap();
     let error = wrong.result().await.unwrap_err();
     assert!(matches!(error, Error::NotCompleted { .. }), "{error}");
-    let Lifecycle::Failed { class, reason, .. } = &wrong.info().await.unwrap().lifecycle else {
+    let Lifecycle::Failed { class, reason, .. } = &wrong.task().await.unwrap().lifecycle else {
         panic!("it has failed")
     };
     assert_eq!(*class, FailureClass::Permanent);
@@ -78,7 +78,7 @@ async fn an_input_that_does_not_decode_fails_only_its_workflow() {
 #[tokio::test(start_paused = true)]
 async fn a_history_that_does_not_decode_fails_its_workflow_in_the_end() {
     let stage = Stage::new().await;
-    let broken = stage.other.start_workflow_kind::<u32>("order", &1).id("b").await.unwrap();
+    let broken = stage.other.start_workflow_named::<u32>("order", &1).id("b").await.unwrap();
     let claimed = stage.other.claim(Claim::new("w"), EVER).await.unwrap();
     let row = Payload::json("{\"at\":\"soon\"}");
     let turn = CommitTurn {
@@ -99,7 +99,7 @@ async fn a_history_that_does_not_decode_fails_its_workflow_in_the_end() {
     until(&stage, "b", |task| task.progress.is_some()).await;
     let message = stage.task("b").await.progress.clone().unwrap().message;
     assert!(message.starts_with("row 0 of the history cannot be read: "), "{message}");
-    assert_eq!(broken.history().await.unwrap_err().code(), "bad_history");
+    assert_eq!(broken.history().await.unwrap_err().code(), "history_unreadable");
     another_workflow_completes(&stage, "o").await;
     let ended = broken.wait().await.unwrap();
     let Lifecycle::Failed { class, reason, .. } = &ended.lifecycle else { panic!("{ended:?}") };
@@ -129,7 +129,7 @@ async fn a_lost_payload_is_not_treated_as_none() {
             .workflow_definition(WorkflowDefinition::named("relay", relay))
             .start()
             .unwrap();
-        let handle = stage.other.start_workflow_kind::<(u32, Option<u32>)>("relay", &n).id("l");
+        let handle = stage.other.start_workflow_named::<(u32, Option<u32>)>("relay", &n).id("l");
         let handle = handle.await.unwrap();
         until(&stage, "l", |task| task.lifecycle.public() == PublicState::Suspended).await;
         for nth in 1..messages {
@@ -191,7 +191,8 @@ async fn oversized_status_and_values_are_rejected_and_change_nothing() {
         .workflow_definition(WorkflowDefinition::named("large", large))
         .start()
         .unwrap();
-    let handle = stage.other.start_workflow_kind::<Vec<String>>("large", &1).id("l").await.unwrap();
+    let handle =
+        stage.other.start_workflow_named::<Vec<String>>("large", &1).id("l").await.unwrap();
     let rejected = handle.result().await.unwrap();
     let parts = ["262144 at most", "a NUL", "65536 at most", "its name", "150 values"];
     assert_eq!(rejected.len(), parts.len());
@@ -220,7 +221,7 @@ async fn requests_to_missing_or_ended_workflows_change_nothing() {
     let missing = stage.other.workflow(key("never"));
     assert_eq!(missing.delete(true).await.unwrap_err().code(), "task_not_found");
     assert_eq!(missing.prune(0, None).await.unwrap_err().code(), "task_not_found");
-    assert_eq!(missing.info().await.unwrap_err().code(), "task_not_found");
+    assert_eq!(missing.task().await.unwrap_err().code(), "task_not_found");
     let (rows, was) = (stage.memory.snapshot(), before);
     assert_eq!(rows.rows().collect::<Vec<_>>(), was.rows().collect::<Vec<_>>());
     let running = stage.worker().workflow(order).start().unwrap();
@@ -245,14 +246,14 @@ async fn sender(ctx: Workflow, _: u32) -> Result<Vec<String>, StepError> {
 #[tokio::test(start_paused = true)]
 async fn rejected_posts_and_starts_are_in_the_history() {
     let stage = Stage::new().await;
-    let exists = stage.other.start_workflow_kind::<u32>("order", &1).id("exists").await.unwrap();
+    let exists = stage.other.start_workflow_named::<u32>("order", &1).id("exists").await.unwrap();
     let running = stage
         .worker()
         .workflow_definition(WorkflowDefinition::named("sender", sender))
         .start()
         .unwrap();
     let handle =
-        stage.other.start_workflow_kind::<Vec<String>>("sender", &1).id("s").await.unwrap();
+        stage.other.start_workflow_named::<Vec<String>>("sender", &1).id("s").await.unwrap();
     until(&stage, "s", |task| {
         let turns = task.workflow.as_ref().map_or(0, |workflow| workflow.turns);
         turns >= 2 && task.lifecycle.public() == PublicState::Suspended

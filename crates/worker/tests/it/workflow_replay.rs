@@ -34,7 +34,7 @@ fn history() -> RecordedExecution {
     let mut written = rows(&turn(&mut instance, 0, Vec::new()));
     written.extend(rows(&turn(&mut instance, 10, vec![done(1, "1")])));
     written.extend(rows(&turn(&mut instance, 5_010, vec![fired(2)])));
-    RecordedExecution { begin: ExecutionStart::new("w", 7), rows: written }
+    RecordedExecution { start: ExecutionStart::new("w", 7), rows: written }
 }
 
 const ADVICE: &str = "The history is unchanged, and the workflow resumes once the code matches it: \
@@ -158,7 +158,7 @@ fn code_that_ends_before_its_history() {
     let mut instance = instance(&WorkflowDefinition::of(waiting).unwrap());
     let mut written = rows(&turn(&mut instance, 0, Vec::new()));
     written.extend(rows(&turn(&mut instance, 1, vec![message("other", "1")])));
-    let recorded = RecordedExecution { begin: ExecutionStart::new("w", 7), rows: written };
+    let recorded = RecordedExecution { start: ExecutionStart::new("w", 7), rows: written };
     assert_eq!(replay_check(waiting, &recorded), Ok(()));
     let text = replay_check(hasty, &recorded).unwrap_err().to_string();
     let expected = "turn 1, position 1: the history has a further turn, the code makes an end.";
@@ -188,9 +188,9 @@ fn code_that_fails_where_it_did_not() {
     let program =
         WorkflowDefinition::named("w", async |ctx: Workflow, _: Order| act(&ctx, "a").await);
     let recorded = RecordedExecution {
-        begin: ExecutionStart {
+        start: ExecutionStart {
             input: Some(HistoryPayload(Payload::json("{}"))),
-            ..history().begin
+            ..history().start
         },
         ..history()
     };
@@ -201,7 +201,7 @@ fn code_that_fails_where_it_did_not() {
     // The history has a further turn, and this row has no commands.
     let mut longer = history();
     longer.rows[0].commands.clear();
-    let text = RecordedExecution { begin: recorded.begin, ..longer }
+    let text = RecordedExecution { start: recorded.start, ..longer }
         .check(&program)
         .unwrap_err()
         .to_string();
@@ -377,7 +377,7 @@ fn log_lines_are_not_repeated() {
         let mut written = rows(&turn(&mut live, 0, Vec::new()));
         written.extend(rows(&turn(&mut live, 1, vec![fired(1)])));
         drop(live);
-        let recorded = RecordedExecution { begin: ExecutionStart::new("w", 7), rows: written };
+        let recorded = RecordedExecution { start: ExecutionStart::new("w", 7), rows: written };
         let mut replayed = recorded.replay(&program).unwrap();
         turn(&mut replayed, 2, vec![fired(2)]);
     });

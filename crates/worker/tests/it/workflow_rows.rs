@@ -27,7 +27,7 @@ fn parts(count: u64) -> Vec<TurnPart> {
 
 fn recorded(parts: &[TurnPart]) -> RecordedExecution {
     let rows = parts.iter().map(|part| part.row.clone()).collect();
-    RecordedExecution { begin: ExecutionStart::new("w", 7), rows }
+    RecordedExecution { start: ExecutionStart::new("w", 7), rows }
 }
 
 fn lengths<'r>(rows: impl IntoIterator<Item = &'r TurnRecord>) -> Vec<(usize, usize)> {

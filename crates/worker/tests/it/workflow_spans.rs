@@ -103,7 +103,7 @@ async fn a_log_line_names_its_workflow_and_is_not_repeated() {
     let worker =
         worker.workflow_definition(WorkflowDefinition::named("order", order)).workflow(invoice);
     let running = worker.start().unwrap();
-    let handle = stage.other.start_workflow_kind::<u32>("order", &3).id("o").await.unwrap();
+    let handle = stage.other.start_workflow_named::<u32>("order", &3).id("o").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 3);
     running.drain(EVER).await;
     drop(guard);
@@ -145,7 +145,7 @@ async fn a_rejected_signal_is_logged_once() {
         .workflow_cache_size(0)
         .workflow_definition(WorkflowDefinition::named("sender", sender));
     let running = worker.start().unwrap();
-    let handle = stage.other.start_workflow_kind::<u32>("sender", &3).id("s").await.unwrap();
+    let handle = stage.other.start_workflow_named::<u32>("sender", &3).id("s").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), 3);
     running.drain(EVER).await;
     drop(guard);

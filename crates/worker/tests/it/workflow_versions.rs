@@ -28,7 +28,7 @@ mod two {
 }
 
 fn start<'e>(engine: &'e Engine, id: &str) -> WorkflowBuilder<'e, String> {
-    engine.start_workflow_kind("order", &7).id(id)
+    engine.start_workflow_named("order", &7).id(id)
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,7 +41,7 @@ async fn a_worker_without_the_version_does_not_claim() {
     // Both workers have had the opportunity to claim it.
     let after = start(&stage.other, "after").version("2.0.0").await.unwrap();
     assert_eq!(after.result().await.unwrap(), "two 7 2.0.0");
-    let info = handle.info().await.unwrap();
+    let info = handle.task().await.unwrap();
     assert_eq!((info.lifecycle.public(), info.claims), (PublicState::Waiting, 0));
     let has_it = Worker::new(stage.engine.clone(), "late");
     let late = has_it.workflow_version("1.0.0", one::order).start().unwrap();
@@ -91,7 +91,7 @@ async fn a_workflow_continues_as_another_version() {
     let second = Worker::new(stage.engine.clone(), "v").workflow_version("2.0.0", two::order);
     let second = second.start().unwrap();
     let handle =
-        stage.other.start_workflow_kind::<String>("parent", &1).id("parent").await.unwrap();
+        stage.other.start_workflow_named::<String>("parent", &1).id("parent").await.unwrap();
     assert_eq!(handle.result().await.unwrap(), "two 2 2.0.0");
     for running in [first, second] {
         running.drain(Duration::from_secs(10)).await;

@@ -26,7 +26,7 @@ async fn a_caller_waiting_for_a_cancelled_activity_is_woken() {
         .handler("step", step)
         .workflow_definition(WorkflowDefinition::named("races", races));
     let running = worker.start().unwrap();
-    let handle = stage.engine.start_workflow_kind::<u32>("races", &()).id("t").await.unwrap();
+    let handle = stage.engine.start_workflow_named::<u32>("races", &()).id("t").await.unwrap();
     stage.until("t/0", "claimed").await;
     let waits = stage.engine.handle(key("t/0"));
     let waits = tokio::spawn(async move { waits.wait().await.map(drop) });

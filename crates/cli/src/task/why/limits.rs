@@ -50,7 +50,7 @@ pub(super) fn limited(task: &Task, why: &Why, now: Timestamp) -> Explanation {
 /// The options that raise the blocking limit. The other limit is repeated, or it would be cleared.
 fn wider(limit: Option<u32>, rate: Option<Rate>, retry_at: Option<Timestamp>) -> String {
     let rate = rate.map(|rate| {
-        let starts = if retry_at.is_some() { "N".to_owned() } else { rate.starts.to_string() };
+        let starts = if retry_at.is_some() { "N".to_owned() } else { rate.limit.to_string() };
         format!("--rate {starts}/{}", window(rate))
     });
     let limit = match (limit, retry_at) {
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn raising_a_limit_retains_the_other_limit() {
         let (at, rate) =
-            (Some(Timestamp::default()), |starts, window_ms| Some(Rate { starts, window_ms }));
+            (Some(Timestamp::default()), |limit, window_ms| Some(Rate { limit, window_ms }));
         for (limit, rate, retry_at, expected) in [
             (Some(1), None, None, "--limit N"),
             (Some(3), rate(20, 60_000), None, "--limit N --rate 20/1m"),

@@ -3,7 +3,7 @@ use crate::limits;
 use crate::mailbox::Message;
 use crate::new_message::NewMessage;
 use crate::primitive::{
-    expire, fail, mark_consumed, open, resume, resume_if_met, store_message, transition_to,
+    expire, fail, mark_resuming, open, resume, resume_if_met, store_message, transition_to,
 };
 use crate::task::{
     FailureClass, Lifecycle, OnTimeout, ResumeCause, Retry, SuspendReason, Suspension, Task,
@@ -69,7 +69,7 @@ fn resume_after_timeout(
     // In a full mailbox only the cause of the resumption names the timeout.
     if mailbox.messages < limits::MAILBOX_MESSAGES {
         seqs.push(store_message(world, &task, mailbox, &timeout, None).seq);
-        mark_consumed(world, &task, &seqs, paused.began_at)?;
+        mark_resuming(world, &task, &seqs, paused.began_at)?;
     }
     resume(world, &task, paused, ResumeCause::Timeout, seqs, None)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use windlass_core::command::{Claim, Complete, Create, Fail, Renew};
 use windlass_core::{Command, FailureClass, Fence, Outcome, Payload, Rejection, Retry, Settled};
-use windlass_engine::{Claimed, Engine, Error, Input};
+use windlass_engine::{ClaimedTask, Engine, Error, TaskInput};
 
 use crate::line::{How, Line, Run};
 use crate::node::{LEASE, lease_ms};
@@ -87,7 +87,7 @@ impl Caller {
         }
     }
 
-    async fn attempt(&self, claimed: Claimed) {
+    async fn attempt(&self, claimed: ClaimedTask) {
         let (fence, attempt) = (claimed.task.fence(), claimed.task.attempts);
         let run = Run { id: claimed.task.id.to_string(), epoch: fence.epoch };
         let worker = self.name.clone();
@@ -146,11 +146,11 @@ impl Caller {
         self.log.write(&line);
     }
 
-    async fn plan(&self, claimed: &Claimed) -> Plan {
+    async fn plan(&self, claimed: &ClaimedTask) -> Plan {
         let payload = match &claimed.input {
-            Input::Inline(payload) => payload.clone(),
-            Input::None => self.log.fail(format!("{:?} has no payload", claimed.task)),
-            Input::ByKey(key) => loop {
+            TaskInput::Inline(payload) => payload.clone(),
+            TaskInput::None => self.log.fail(format!("{:?} has no payload", claimed.task)),
+            TaskInput::ByKey(key) => loop {
                 match self.engine.payload(key).await {
                     Ok(Some(payload)) => break payload,
                     Ok(None) => self.log.fail(format!("{key:?} does not exist")),

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use windlass_core::{LogEvent, Payload, PayloadKey, StoredRow, Value};
-use windlass_store::{CommitId, Count, Description, Notifications, Query, Store, StoreError, Tx};
+use windlass_store::{
+    CommitId, Count, Notifications, Query, Store, StoreDescription, StoreError, Tx,
+};
 use windlass_store_postgres::PostgresStore;
 
 use crate::line::Line;
@@ -48,7 +50,7 @@ impl Store for Watched {
         self.store.notifications()
     }
 
-    async fn describe(&self) -> Result<Description, StoreError> {
+    async fn describe(&self) -> Result<StoreDescription, StoreError> {
         self.store.describe().await
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
-use windlass_engine::{Call, ExternalService, Lookup};
+use windlass_engine::{ExternalCall, ExternalService, Lookup};
 
 use crate::stage::Stage;
 
@@ -39,7 +39,7 @@ impl ExternalService for Bank {
     type Response = String;
     type Error = String;
 
-    async fn invoke(&self, call: &Call, payment: &Payment) -> Result<String, String> {
+    async fn invoke(&self, call: &ExternalCall, payment: &Payment) -> Result<String, String> {
         let (id, Payment { order, cents }) = (&call.request_id, payment);
         let line = serde_json::json!({ "invoke": { "id": id, "order": order, "cents": cents } });
         self.stage.reach("call.before");
@@ -48,7 +48,7 @@ impl ExternalService for Bank {
         receipt.ok_or_else(|| "no receipt".to_owned())
     }
 
-    async fn lookup(&self, call: &Call) -> Lookup<String> {
+    async fn lookup(&self, call: &ExternalCall) -> Lookup<String> {
         match self.ask(&serde_json::json!({ "lookup": { "id": call.request_id } })).await {
             Ok(Some(receipt)) => Lookup::Found(receipt),
             Ok(None) => Lookup::NotFound,

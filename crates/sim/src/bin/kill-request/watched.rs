@@ -8,7 +8,9 @@ use windlass_core::{
     ChangeSet, LoadRequest, Loaded, LogEvent, Payload, PayloadKey, StoredRow, Table, Timestamp,
     Value,
 };
-use windlass_store::{CommitId, Count, Description, Notifications, Query, Store, StoreError, Tx};
+use windlass_store::{
+    CommitId, Count, Notifications, Query, Store, StoreDescription, StoreError, Tx,
+};
 
 use crate::stage::Stage;
 
@@ -67,7 +69,7 @@ impl Store for Watched {
         self.store.notifications()
     }
 
-    async fn describe(&self) -> Result<Description, StoreError> {
+    async fn describe(&self) -> Result<StoreDescription, StoreError> {
         self.store.describe().await
     }
 

@@ -10,7 +10,7 @@ use windlass_core::{
     Command, FailureClass, Fence, LaneName, Outcome, Payload, PayloadKey, Retry, RetryPolicy,
     Settled, TaskKey, Tenant,
 };
-use windlass_engine::{Claimed, Engine, Error, Input};
+use windlass_engine::{ClaimedTask, Engine, Error, TaskInput};
 
 use crate::line::{Act, How, Line, Plan, TaskSpec};
 use crate::stage::Stage;
@@ -108,7 +108,7 @@ impl Caller {
         }
     }
 
-    async fn attempt(&self, claimed: Claimed) {
+    async fn attempt(&self, claimed: ClaimedTask) {
         self.stage.reach("claim.answered");
         let fence = claimed.task.fence();
         let begun = match self.ask(Begin { fence: fence.clone() }.into()).await {
@@ -149,11 +149,11 @@ impl Caller {
         self.settle(&act).await;
     }
 
-    async fn plan(&self, claimed: &Claimed) -> Plan {
+    async fn plan(&self, claimed: &ClaimedTask) -> Plan {
         let payload = match &claimed.input {
-            Input::Inline(payload) => payload.clone(),
-            Input::None => self.stage.fail(format!("{:?} has no payload", claimed.task)),
-            Input::ByKey(key) => self.fetch(key).await,
+            TaskInput::Inline(payload) => payload.clone(),
+            TaskInput::None => self.stage.fail(format!("{:?} has no payload", claimed.task)),
+            TaskInput::ByKey(key) => self.fetch(key).await,
         };
         match serde_json::from_slice(&payload.bytes) {
             Ok(plan) => plan,

@@ -7,7 +7,9 @@ use async_trait::async_trait;
 use windlass_core::{
     ChangeSet, LoadRequest, Loaded, LogEvent, Payload, PayloadKey, StoredRow, Timestamp, Value,
 };
-use windlass_store::{CommitId, Count, Description, Notifications, Query, Store, StoreError, Tx};
+use windlass_store::{
+    CommitId, Count, Notifications, Query, Store, StoreDescription, StoreError, Tx,
+};
 use windlass_store_sqlite::SqliteStore;
 
 use crate::stage::Stage;
@@ -53,7 +55,7 @@ impl Store for Watched {
         self.store.notifications()
     }
 
-    async fn describe(&self) -> Result<Description, StoreError> {
+    async fn describe(&self) -> Result<StoreDescription, StoreError> {
         self.store.describe().await
     }
 

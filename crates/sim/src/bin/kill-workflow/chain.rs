@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::RetryPolicy;
-use windlass_engine::{Call, EffectError, Engine, Error, ExternalService, Lookup};
+use windlass_engine::{EffectError, Engine, Error, ExternalCall, ExternalService, Lookup};
 use windlass_worker::workflow::{Activity, StepError, Workflow, WorkflowDefinition};
 use windlass_worker::{Context, Failure, Worker, WorkerHandle};
 
@@ -41,13 +41,13 @@ impl ExternalService for SlowBank {
     type Response = String;
     type Error = String;
 
-    async fn invoke(&self, call: &Call, payment: &Payment) -> Result<String, String> {
+    async fn invoke(&self, call: &ExternalCall, payment: &Payment) -> Result<String, String> {
         let answer = self.0.invoke(call, payment).await;
         tokio::time::sleep(Duration::from_millis(payment.cents % 40)).await;
         answer
     }
 
-    async fn lookup(&self, call: &Call) -> Lookup<String> {
+    async fn lookup(&self, call: &ExternalCall) -> Lookup<String> {
         self.0.lookup(call).await
     }
 }

@@ -72,7 +72,7 @@ async fn live(orders: Orders) -> Result<(), Error> {
     let bank = SlowBank(Bank { port: orders.bank_port, stage: stage.clone() });
     let chain = Chain { bank, stage: stage.clone(), process: orders.process };
     let running = chain.work(&engine)?;
-    let start = async || engine.start_workflow_kind::<u64>(CHAIN, &orders.steps).id(CHAIN).await;
+    let start = async || engine.start_workflow_named::<u64>(CHAIN, &orders.steps).id(CHAIN).await;
     let workflow = again(start).await?;
     let sum = again(async || workflow.result().await).await?;
     let turns = replayed(&chain, &workflow, orders.steps).await?;
@@ -98,11 +98,11 @@ async fn replayed(
     workflow: &WorkflowHandle<u64>,
     steps: u32,
 ) -> Result<usize, Error> {
-    let task = workflow.info().await?;
+    let task = workflow.task().await?;
     let first_step = task.workflow.as_ref().map_or(0, |workflow| workflow.first_step);
     let input = Some(HistoryPayload(Payload::json(steps.to_string())));
-    let begin = ExecutionStart { first_step, input, ..ExecutionStart::new(CHAIN, 0) };
-    let recorded = RecordedExecution { begin, rows: workflow.history().await? };
+    let start = ExecutionStart { first_step, input, ..ExecutionStart::new(CHAIN, 0) };
+    let recorded = RecordedExecution { start, rows: workflow.history().await? };
     recorded.check(&chain.workflow_definition()).expect("the history replays");
     Ok(recorded.rows.len())
 }

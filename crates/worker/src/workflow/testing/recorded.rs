@@ -8,19 +8,19 @@ use crate::workflow::{ExecutionStart, Instance, Nondeterminism, Workflow, Workfl
 /// A recorded execution of a workflow, to check later code against.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedExecution {
-    pub begin: ExecutionStart,
+    pub start: ExecutionStart,
     pub rows: Vec<TurnRecord>,
 }
 
 impl RecordedExecution {
-    /// Checks that a program matches the recording.
-    pub fn check(&self, program: &WorkflowDefinition) -> Result<(), Nondeterminism> {
-        self.replay(program).map(drop)
+    /// Checks that a workflow definition matches the recording.
+    pub fn check(&self, definition: &WorkflowDefinition) -> Result<(), Nondeterminism> {
+        self.replay(definition).map(drop)
     }
 
     /// Replays the recording and returns the execution.
-    pub fn replay(&self, program: &WorkflowDefinition) -> Result<Instance, Nondeterminism> {
-        let mut instance = Instance::begin(program, self.begin.clone());
+    pub fn replay(&self, definition: &WorkflowDefinition) -> Result<Instance, Nondeterminism> {
+        let mut instance = Instance::begin(definition, self.start.clone());
         for row in &self.rows {
             instance.replay(row)?;
         }

@@ -95,7 +95,7 @@ impl Stage {
     ) -> Result<(), TestFailure> {
         let id = begin.id.clone();
         let instance = Instance::begin(&definition, begin.clone());
-        let recorded = RecordedExecution { begin, rows: Vec::new() };
+        let recorded = RecordedExecution { start: begin, rows: Vec::new() };
         let published = Published::default();
         let locals = VecDeque::new();
         let execution = Execution { definition, instance, waits, recorded, published, locals };
@@ -269,19 +269,19 @@ impl Execution {
     ) {
         let values = self.published.values.iter();
         let begin = ExecutionStart {
-            execution: self.recorded.begin.execution + 1,
-            version: version.or_else(|| self.recorded.begin.version.clone()),
+            execution: self.recorded.start.execution + 1,
+            version: version.or_else(|| self.recorded.start.version.clone()),
             first_step,
             input: input.map(HistoryPayload),
             carried,
             values: values
                 .map(|(key, value)| (key.clone(), HistoryPayload(value.clone())))
                 .collect(),
-            seed: self.recorded.begin.seed.wrapping_add(1),
-            ..self.recorded.begin.clone()
+            seed: self.recorded.start.seed.wrapping_add(1),
+            ..self.recorded.start.clone()
         };
         self.instance = Instance::begin(&self.definition, begin.clone());
-        let next = RecordedExecution { begin, rows: Vec::new() };
+        let next = RecordedExecution { start: begin, rows: Vec::new() };
         self.published.executions.push(mem::replace(&mut self.recorded, next));
     }
 }

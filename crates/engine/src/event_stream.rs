@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::subscription::Subscription;
 
 /// The events of a [`Subscription`], one by one.
-pub struct Events {
+pub struct EventStream {
     read: VecDeque<LogEvent>,
     /// The pending read; none after an error has ended the stream.
     reader: Option<Reader>,
@@ -19,7 +19,7 @@ pub struct Events {
 type Page = Result<Vec<LogEvent>, Error>;
 type Reader = Pin<Box<dyn Future<Output = (Subscription, Page)> + Send>>;
 
-impl Events {
+impl EventStream {
     pub(crate) fn new(subscription: Subscription) -> Self {
         Self { read: VecDeque::new(), reader: Some(reader(subscription)) }
     }
@@ -32,7 +32,7 @@ fn reader(mut subscription: Subscription) -> Reader {
     })
 }
 
-impl Stream for Events {
+impl Stream for EventStream {
     type Item = Result<LogEvent, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -56,8 +56,8 @@ impl Stream for Events {
     }
 }
 
-impl fmt::Debug for Events {
+impl fmt::Debug for EventStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events").field("read", &self.read.len()).finish_non_exhaustive()
+        f.debug_struct("EventStream").field("read", &self.read.len()).finish_non_exhaustive()
     }
 }

@@ -12,22 +12,22 @@ use crate::workflow::check::{Checked, HistoryProblem, check};
 use crate::workflow::executions::{ExecutionRef, all_executions, select_execution};
 
 const EXAMPLES: &str = "Examples:
-  windlass workflow replay-check order-42
-  windlass workflow replay-check feed-7 --execution 3
+  windlass workflow check-history order-42
+  windlass workflow check-history feed-7 --execution 3
   windlass workflow history order-42 --recording > order-42.json
-  windlass workflow replay-check --file order-42.json
+  windlass workflow check-history --file order-42.json
 
 It checks that steps are numbered without a gap, that only created steps have ended, each once
 and with a valid outcome, that time does not go backwards, and that the store agrees.
 This command has none of your code and cannot replay it. Whether changed code still fits a history
-is checked by a test of yours: `replay_check` of windlass::workflow::testing.";
+is checked by a test of yours: `check_history` of windlass::workflow::testing.";
 
 #[derive(Debug, Args)]
 #[command(
     after_help = EXAMPLES,
     group = clap::ArgGroup::new("what").args(["id", "file"]).required(true)
 )]
-pub(crate) struct ReplayCheck {
+pub(crate) struct CheckHistory {
     /// The id of the workflow, as `workflow list` shows it.
     id: Option<TaskId>,
     /// A file instead of the store: the output of `history --recording` or `--json`, or a history
@@ -49,7 +49,7 @@ struct Finding {
     problems: Vec<HistoryProblem>,
 }
 
-impl ReplayCheck {
+impl CheckHistory {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let findings = match (&self.id, &self.file) {
             (Some(id), _) => self.of_store(id).await?,
@@ -99,7 +99,7 @@ async fn check_execution(
     let execution = Some(selected.number());
     let rows = match selected.rows(engine).await {
         Ok(rows) => rows,
-        Err(error @ (Error::NoHistory { .. } | Error::BadHistory { .. })) => {
+        Err(error @ (Error::HistoryMissing { .. } | Error::HistoryUnreadable { .. })) => {
             let problems = vec![HistoryProblem { turn: None, what: error.to_string() }];
             return Ok((Finding { execution, turns: 0, problems }, None));
         }
@@ -153,7 +153,7 @@ fn of_file(path: &Path) -> Result<Vec<Finding>, CliError> {
         return of_rows(values, None, None).map(|finding| vec![finding]).map_err(rejected);
     }
     let findings = values.into_iter().map(|mut recorded| {
-        let begin = &recorded["begin"];
+        let begin = &recorded["start"];
         let execution = begin["execution"].as_u64().and_then(|number| number.try_into().ok());
         let first_step = begin["first_step"].as_u64();
         let rows = serde_json::from_value(recorded["rows"].take()).unwrap_or_default();
