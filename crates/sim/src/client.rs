@@ -126,7 +126,7 @@ impl Client<'_> {
             Operation::CancelHeld { lease } => {
                 CancelHeld { fence: self.fence(lease)?, reason: "holder".into() }.into()
             }
-            Operation::Post { .. }
+            Operation::SendMessages { .. }
             | Operation::Suspend { .. }
             | Operation::Resume { .. }
             | Operation::CreateWaitpoint { .. }

@@ -48,7 +48,7 @@ fn timeout_of(condition: &Condition, timeout: Option<(u64, OnTimeout)>) -> Optio
 impl Writer {
     pub(crate) fn waiting(&mut self) -> Operation {
         match self.random.below(100) {
-            0..38 => self.post(),
+            0..38 => self.send_messages(),
             38..52 => self.suspend(),
             52..62 => Operation::Signal {
                 token: self.recent(),
@@ -67,8 +67,8 @@ impl Writer {
         }
     }
 
-    fn post(&mut self) -> Operation {
-        Operation::Post {
+    fn send_messages(&mut self) -> Operation {
+        Operation::SendMessages {
             task: self.small(),
             id: self.small(),
             name: self.small(),
@@ -104,7 +104,7 @@ impl Writer {
         }
         self.plans.push_back(suspend);
         for _ in 0..self.random.below(3) {
-            let operation = self.post();
+            let operation = self.send_messages();
             self.plans.push_back(operation);
         }
         if self.random.percent(65) {
@@ -129,7 +129,7 @@ impl Client<'_> {
     pub(crate) fn waiting(&self, operation: &Operation) -> Option<Command> {
         let tenant = Tenant::default();
         Some(match *operation {
-            Operation::Post { task, id, name, source, key, after_ms, also } => {
+            Operation::SendMessages { task, id, name, source, key, after_ms, also } => {
                 let (task, tasks) = (self.target(task, id), also.map(|also| self.key(also, 0)));
                 let mut messages = Vec::new();
                 for task in std::iter::once(task).chain(tasks) {

@@ -173,7 +173,7 @@ impl Writer {
         }
         let timeout = self.random.percent(40).then_some((100, OnTimeout::Resume));
         let suspend = Operation::Suspend { lease, condition: 0, timeout, open: false, nth: 0 };
-        let post = Operation::Post {
+        let send = Operation::SendMessages {
             task: lease,
             id: 0,
             name: 0,
@@ -183,7 +183,7 @@ impl Writer {
             also: None,
         };
         let pause = self.random.pick(&[20, 2_000]);
-        let mut rivals = vec![post];
+        let mut rivals = vec![send];
         if self.random.percent(50) {
             self.then(ask(rival, suspend), 16);
             let end = [

@@ -331,7 +331,7 @@ pub enum Operation {
         task: u8,
         id: u8,
     },
-    Post {
+    SendMessages {
         task: u8,
         id: u8,
         name: u8,

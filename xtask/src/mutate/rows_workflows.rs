@@ -49,15 +49,15 @@ pub(super) const ROWS: &[Mutation] = &[
     Mutation {
         rule: "the end of a step sends a completion message",
         file: "crates/core/src/primitive/step_completion.rs",
-        from: "    post_internal(world, &parent, message)?;\n",
+        from: "    send_internal(world, &parent, message)?;\n",
         to: "    drop(message);\n",
     },
     Mutation {
         rule: "the end of a step sends one completion message",
         file: "crates/core/src/primitive/step_completion.rs",
-        from: "    post_internal(world, &parent, message)?;\n",
-        to: "    post_internal(world, &parent, message.clone())?;
-    post_internal(world, &parent, Message { seq: seq + 1, ..message })?;\n",
+        from: "    send_internal(world, &parent, message)?;\n",
+        to: "    send_internal(world, &parent, message.clone())?;
+    send_internal(world, &parent, Message { seq: seq + 1, ..message })?;\n",
     },
     Mutation {
         rule: "the end of a step resumes its workflow",

@@ -105,9 +105,9 @@ impl Node {
         match task.workflow.as_deref() {
             Some(workflow) => {
                 let turns = workflow.turns;
-                format!("{id}  {kind}, workflow, {state} {since}, turns {turns}")
+                format!("{id}  {kind}, workflow, {state} ({since}), turns {turns}")
             }
-            None => format!("{id}  {kind}, {state} {since}, attempts {}", attempts(task)),
+            None => format!("{id}  {kind}, {state} ({since}), attempts {}", attempts(task)),
         }
     }
 }

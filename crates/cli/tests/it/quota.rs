@@ -69,7 +69,7 @@ async fn a_rate_limit_shows_when_it_admits_the_next_task() {
     let log = store.ok("events --limit 100");
     assert!(log.contains("lane default: 1 start in 1h at most"), "{log}");
     let output = store.one("quota set --all --limit 500 --rate 20/1s");
-    let rate = json!({ "starts": 20, "window_ms": 1_000 });
+    let rate = json!({ "limit": 20, "window_ms": 1_000 });
     assert_eq!(output, json!({ "kind": "tenant", "name": "", "limit": 500, "rate": rate }));
     let output = store.ok("quota clear --all");
     assert_eq!(output, "The tenant runs without limit.\n");

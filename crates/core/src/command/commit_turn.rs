@@ -1290,7 +1290,7 @@ mod tests {
             name: name.into(),
             text: text.map(str::to_owned),
         };
-        let post = |step, to: &str| WorkflowCommand::Send {
+        let send = |step, to: &str| WorkflowCommand::Send {
             on_reject: OnReject::FailStep { step },
             message: NewMessage::new(to, "hello", "t"),
         };
@@ -1302,9 +1302,9 @@ mod tests {
             property("", Some("half way")),
             property("a", Some("1")),
             property("b", None),
-            post(0, "u"),
-            post(1, "t"),
-            post(2, "missing"),
+            send(0, "u"),
+            send(1, "t"),
+            send(2, "missing"),
             WorkflowCommand::Send { message: buffered, on_reject: OnReject::FailStep { step: 3 } },
         ];
         assert!(lease_kept(&stage.must(CommitTurn {

@@ -143,7 +143,7 @@ pub(super) fn emit_signaled(world: &mut World, task: &Task, message: &Message) {
 
 /// Stores a message of the engine in the mailbox of a workflow, regardless of the limits. Unless it
 /// belongs to a step, it takes the next sequence number of the mailbox.
-pub(crate) fn post_internal(world: &mut World, task: &Task, message: Message) -> Result<(), Halt> {
+pub(crate) fn send_internal(world: &mut World, task: &Task, message: Message) -> Result<(), Halt> {
     let mut mailbox = open(world, &mut task.clone())?;
     world.assume_absent(Message::key_of(&task.tenant, &task.id, message.seq));
     if let Some(current) = world.get::<Task>(&task.task_key().row_key())?

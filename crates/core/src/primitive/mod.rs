@@ -41,7 +41,7 @@ pub(crate) use expire::expire;
 pub(crate) use lease::{require_lease, require_task};
 pub(crate) use load_effect::load_effect;
 pub(crate) use lost_lease::{clear_sticky_of_parent, lose_lease, record_loss};
-pub(crate) use mailbox::{deliver, existing, open, post_internal, prefetch, store_message};
+pub(crate) use mailbox::{deliver, existing, open, prefetch, send_internal, store_message};
 pub(crate) use message_key::{
     EarlierMessage, hand_over_key, message_admission, prefetch_key, reserve_message,
 };

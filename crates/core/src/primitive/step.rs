@@ -4,7 +4,7 @@ use crate::event::{Change, Event};
 use crate::mailbox::Message;
 use crate::name::TaskId;
 use crate::primitive::{
-    cancel, end_lease, existing, notify_holder, open, post_internal, remove_activity, transition_to,
+    cancel, end_lease, existing, notify_holder, open, remove_activity, send_internal, transition_to,
 };
 use crate::rejection::Rejection;
 use crate::task::{FailureClass, Lifecycle, Task, TaskKey};
@@ -32,7 +32,7 @@ pub(crate) fn set_timer(
         due_at: (now < at).then_some(at),
         ..Message::of_engine(workflow, "timer", now)
     };
-    post_internal(world, workflow, message)
+    send_internal(world, workflow, message)
 }
 
 /// Reports to a workflow that its step for the task `id` was rejected.
@@ -52,7 +52,7 @@ pub(crate) fn reject_step(
         completion: Some(StepCompletion { step, task: Some(completed) }),
         ..Message::of_engine(workflow, "report", now)
     };
-    post_internal(world, workflow, message)
+    send_internal(world, workflow, message)
 }
 
 /// Removes a message from the mailbox of a workflow, unless it is absent or buffered.
@@ -116,7 +116,7 @@ pub(crate) fn request_cancel(world: &mut World, current: &Task, reason: &str) ->
     world.emit(Event::of_task(&task, now, Change::CancelRequested { reason }));
     world.put::<Task>(task.clone());
     let message = Message { seq, ..Message::of_engine(&task, Message::CANCEL, now) };
-    post_internal(world, &task, message)?;
+    send_internal(world, &task, message)?;
     crate::primitive::resume_if_met(world, &task).map(drop)
 }
 

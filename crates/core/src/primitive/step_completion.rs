@@ -1,7 +1,7 @@
 use crate::children::Children;
 use crate::mailbox::{Mailbox, Message};
 use crate::name::TaskId;
-use crate::primitive::{delete_message, post_internal, resume_if_met};
+use crate::primitive::{delete_message, resume_if_met, send_internal};
 use crate::task::{Task, TaskKey};
 use crate::workflow::{CompletedTask, StepCompletion};
 use crate::world::{Halt, World};
@@ -51,7 +51,7 @@ fn send_completion(
         bytes: task.result_key().map(|_| 0),
         ..Message::of_engine(&parent, "report", now)
     };
-    post_internal(world, &parent, message)?;
+    send_internal(world, &parent, message)?;
     resume_if_met(world, &parent)?;
     Ok(true)
 }

@@ -486,9 +486,9 @@ fn a_batch_that_sees_a_later_write_is_late() {
 #[test]
 fn a_task_with_a_logged_event_is_written() {
     let mut tables = ReferenceTables::default();
-    let post = || Command::from(SendMessages::one(NewMessage::new("t", "go", "ops")));
+    let send = || Command::from(SendMessages::one(NewMessage::new("t", "go", "ops")));
     tables.execute(START, &Create::one(NewTask::new("t", "k")).into()).expect("it is the first");
-    tables.execute(START, &post()).expect("it is open");
-    let (_, one) = tables.attempt(START, &post());
+    tables.execute(START, &send()).expect("it is open");
+    let (_, one) = tables.attempt(START, &send());
     assert!(one.updates.iter().any(|update| update.row.key == task_row("t")), "{one:?}");
 }

@@ -50,13 +50,15 @@ impl Mailboxes {
     pub(super) fn accepted(
         &mut self,
         message: &NewMessage,
-        posted: &[SentMessage],
+        sent_messages: &[SentMessage],
     ) -> Result<(), Breach> {
         let sent = self.sent.entry(message.name.clone()).or_default();
-        let [posted] = posted else { return breach(Kind::OtherAnswer, "expected one message") };
+        let [message] = sent_messages else {
+            return breach(Kind::OtherAnswer, "expected one message");
+        };
         sent.accepted += 1;
-        let arrived = sent.arrivals.contains(&(posted.task.clone(), posted.seq));
-        if !arrived || sent.accepted as usize > sent.arrivals.len() || posted.duplicate {
+        let arrived = sent.arrivals.contains(&(message.task.clone(), message.seq));
+        if !arrived || sent.accepted as usize > sent.arrivals.len() || message.duplicate {
             return breach(Kind::MessageLost, format!("{sent:?}"));
         }
         Ok(())

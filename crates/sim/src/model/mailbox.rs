@@ -150,7 +150,7 @@ impl Model {
                 return breach(Kind::IllegalMove, "a timeout of a task that is not suspended");
             }
         } else if !mailboxes.delays_ms.contains_key(&sort) {
-            return breach(Kind::Message, format!("no caller posted {name} from {source}"));
+            return breach(Kind::Message, format!("no caller sent {name} from {source}"));
         }
         if !mailboxes.by_task.contains_key(at.id) {
             mailboxes.lives += 1;

@@ -65,13 +65,13 @@ impl Model {
         let deletes = changes.deletes.iter().map(|(key, _)| key);
         let mut unlisted = false;
         let (mut admissions, mut families, mut limits) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut posted, mut workers) = (BTreeSet::new(), Vec::new());
+        let (mut mailboxes, mut workers) = (BTreeSet::new(), Vec::new());
         let (mut effects, mut limiters) = (Vec::new(), Vec::new());
         for key in inserts.chain(updates).chain(deletes).filter(|key| !is_elsewhere(key)) {
             match (key.table, last_text(key)) {
                 (Table::Task, Some(id)) => {
                     self.compare_task(memory, &TaskId::new(id))?;
-                    posted.insert(TaskId::new(id));
+                    mailboxes.insert(TaskId::new(id));
                     unlisted = true;
                 }
                 (Table::Lane, Some(name)) => self.compare_lane(memory, &LaneName::new(name))?,
@@ -82,7 +82,7 @@ impl Model {
                 (Table::ConcurrencyLimit, _) => limits.push(key),
                 (Table::Worker, Some(id)) => workers.push(id.to_owned()),
                 (Table::Children, Some(id)) => families.push(TaskId::new(id)),
-                (Table::Message | Table::Mailbox, _) => posted.extend(second_text(key)),
+                (Table::Message | Table::Mailbox, _) => mailboxes.extend(second_text(key)),
                 (Table::Waitpoint, _) => self.compare_waitpoint(memory, key)?,
                 (Table::Keyring, _) => self.compare_keyring(memory, key),
                 _ => {}
@@ -95,7 +95,7 @@ impl Model {
         limits.into_iter().try_for_each(|key| self.compare_concurrency_limit(memory, key))?;
         workers.into_iter().try_for_each(|id| self.compare_worker(memory, id))?;
         families.iter().try_for_each(|id| self.compare_children(memory, id))?;
-        posted.iter().try_for_each(|id| self.compare_mail(memory, id))?;
+        mailboxes.iter().try_for_each(|id| self.compare_mail(memory, id))?;
         if unlisted { self.check_listed(memory) } else { Ok(()) }
     }
 

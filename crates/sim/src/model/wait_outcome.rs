@@ -58,7 +58,7 @@ impl Model {
                     if sent_message.task != message.task {
                         return breach(Kind::OtherAnswer, "the message has another task");
                     }
-                    self.posted(
+                    self.message_sent(
                         submission,
                         &Wanted { name, source, waitpoint: None, key },
                         sent_message,
@@ -110,7 +110,7 @@ impl Model {
         })
     }
 
-    fn posted(
+    fn message_sent(
         &mut self,
         submission: &Submission<'_>,
         wanted: &Wanted<'_>,
@@ -164,7 +164,7 @@ impl Model {
         let key = key.map(|key| (key.key.expose_secret(), key.window_ms));
         let waitpoint = Some(parts.waitpoint);
         let wanted = Wanted { name: &signal.name, source: &signal.source, waitpoint, key };
-        self.posted(submission, &wanted, sent_message)?;
+        self.message_sent(submission, &wanted, sent_message)?;
         let over = self.mailboxes.ring.get(parts.key).copied().flatten();
         if parts.tampered || over.is_some_and(|over| over <= submission.at) {
             return breach(Kind::Waitpoint, "its token is invalid");

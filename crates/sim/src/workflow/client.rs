@@ -19,7 +19,7 @@ const LOST_LEASES: u32 = 1_000;
 pub(crate) fn is_of_workflows(command: &Command) -> bool {
     let tenant = match command {
         Command::Create(create) => &create.tenant,
-        Command::SendMessages(post) => &post.tenant,
+        Command::SendMessages(send) => &send.tenant,
         Command::Claim(claim) => &claim.tenant,
         Command::RequestCancel(cancel) => &cancel.task.tenant,
         Command::Cancel(cancel) => &cancel.task.tenant,

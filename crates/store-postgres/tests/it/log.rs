@@ -189,9 +189,9 @@ async fn work(maker: Engine, taker: Engine, number: usize) {
         let claim = Claim { limit: 2, ..Claim::new(format!("w{number}")) };
         for claimed in taker.claim(claim, Duration::from_millis(50)).await.unwrap() {
             let (fence, lease_ms) = (claimed.task.fence(), 60_000);
-            let post = SendMessages::one(NewMessage::new(claimed.task.id.clone(), "go", "ops"));
+            let send = SendMessages::one(NewMessage::new(claimed.task.id.clone(), "go", "ops"));
             let renew = maker.submit(Renew { fence: fence.clone(), lease_ms });
-            let (renewed, sent) = tokio::join!(renew, taker.submit(post));
+            let (renewed, sent) = tokio::join!(renew, taker.submit(send));
             renewed.and(sent).unwrap();
             maker.submit(Complete { fence, result: None }).await.unwrap();
         }

@@ -44,7 +44,7 @@ fn message(name: &str) -> NewMessage {
     NewMessage::new("t", name, "ops")
 }
 
-async fn post(context: &Context<'_>, message: NewMessage) -> Result<SentMessage, Wrong> {
+async fn send(context: &Context<'_>, message: NewMessage) -> Result<SentMessage, Wrong> {
     match context.must(SendMessages::one(message)).await? {
         Outcome::Sent(sent) if sent.len() == 1 => Ok(sent[0].clone()),
         other => Err(Wrong(format!("sent {other:?}"))),
@@ -96,9 +96,9 @@ pub(super) async fn a_message_resumes_a_suspended_task(context: &Context<'_>) ->
     let suspend = Suspend::new(fence.clone(), condition);
     let first = context.must(suspend.clone()).await?;
     same("a repeat", &context.must(suspend).await?, &first)?;
-    same("after one", &post(context, message("b")).await?.resumed, &false)?;
+    same("after one", &send(context, message("b")).await?.resumed, &false)?;
     same("the state", &state(context).await?, &Some(PublicState::Suspended))?;
-    same("after both", &post(context, message("a")).await?.resumed, &true)?;
+    same("after both", &send(context, message("a")).await?.resumed, &true)?;
     same("the state", &state(context).await?, &Some(PublicState::Resumable))?;
     let again = claimed(context).await?;
     same("the epoch", &again.epoch, &(fence.epoch + 1))?;
@@ -109,7 +109,7 @@ pub(super) async fn a_message_resumes_a_suspended_task(context: &Context<'_>) ->
 
 pub(super) async fn a_satisfied_condition_keeps_the_lease(context: &Context<'_>) -> Verdict {
     let fence = held(context).await?;
-    post(context, message("go")).await?;
+    send(context, message("go")).await?;
     let suspend = Suspend::new(fence, Condition::signal("go"));
     let first = context.must(suspend.clone()).await?;
     ensure(matches!(first, Outcome::AlreadySatisfied(_)), || format!("{first:?}"))?;
@@ -149,7 +149,7 @@ pub(super) async fn each_timeout_action_ends_a_suspension(context: &Context<'_>)
 
 pub(super) async fn a_timer_is_a_delayed_message(context: &Context<'_>) -> Verdict {
     let fence = held(context).await?;
-    post(context, NewMessage { delay: Delay::For { ms: 5_000 }, ..message("go") }).await?;
+    send(context, NewMessage { delay: Delay::For { ms: 5_000 }, ..message("go") }).await?;
     context.must(Suspend::new(fence, Condition::signal("go"))).await?;
     context.must(Sweep::default()).await?;
     same("before", &state(context).await?, &Some(PublicState::Suspended))?;
@@ -228,7 +228,7 @@ pub(super) async fn a_mailbox_is_deleted_with_its_task(context: &Context<'_>) ->
 
 const ROUNDS: u64 = 40;
 
-/// One handle suspends while another posts: the second to commit sees the first.
+/// One handle suspends while another sends: the second to commit sees the first.
 pub(super) async fn no_message_is_lost_between_suspend_and_send(context: &Context<'_>) -> Verdict {
     let other = context.another().await;
     let mut fence = held(context).await?;

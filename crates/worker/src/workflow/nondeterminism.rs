@@ -82,7 +82,7 @@ fn shape(made: &RecordedCommand) -> CommandShape<'_> {
         RecordedCommand::Child { step, name, .. } => ("child", Some(name), Some(*step)),
         RecordedCommand::StartDetached { step, name, .. } => ("start", Some(name), Some(*step)),
         RecordedCommand::WaitSignal { step, name } => ("wait", Some(name), Some(*step)),
-        RecordedCommand::Signal { step, name, .. } => ("post", Some(name), Some(*step)),
+        RecordedCommand::Signal { step, name, .. } => ("signal", Some(name), Some(*step)),
         RecordedCommand::Cancel { step } => ("cancel", None, Some(*step)),
         RecordedCommand::Patch { id } => ("patch", Some(id), None),
     };

@@ -16,7 +16,7 @@ use super::state::State;
 use super::turn_part::Entry;
 use super::unread_signal::{Mail, UnreadSignal};
 
-/// How many posts and detached starts are remembered: as many as one commit can have.
+/// How many signals and detached starts are remembered: as many as one commit can have.
 const MAX_SENT: usize = 1_400;
 
 /// The state that workflow code shares with the instance that polls it.
@@ -34,7 +34,7 @@ pub(super) struct ReplayState {
     /// Local activities that are not running yet.
     work: BTreeMap<u64, Local>,
     pub(super) mail: Mail,
-    /// The steps of the latest posts and detached starts, which no future awaits. The next turn
+    /// The steps of the latest signals and detached starts, which no future awaits. The next turn
     /// gets their rejections.
     sent: BTreeSet<u64>,
     cancel: Option<String>,

@@ -21,17 +21,17 @@ async fn result<T: serde::de::DeserializeOwned>(
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_is_too_large_is_rejected() {
-    async fn posts(ctx: Workflow, (): ()) -> Result<String, StepError> {
+    async fn signals(ctx: Workflow, (): ()) -> Result<String, StepError> {
         let rejected = ctx.signal("other", "hello", &"x".repeat(300 * 1_024));
         Ok(rejected.unwrap_err().to_string())
     }
     let stage = Stage::new().await;
     let running = stage
         .worker()
-        .workflow_definition(WorkflowDefinition::named("posts", posts))
+        .workflow_definition(WorkflowDefinition::named("signals", signals))
         .start()
         .unwrap();
-    let rejected: String = result(&stage, "posts", "p").await.unwrap();
+    let rejected: String = result(&stage, "signals", "p").await.unwrap();
     assert!(rejected.contains("was rejected"), "{rejected}");
     running.drain(EVER).await;
 }
@@ -40,7 +40,7 @@ async fn a_message_that_is_too_large_is_rejected() {
 #[tokio::test(start_paused = true)]
 async fn no_workflow_can_use_the_id_of_the_engine() {
     let stage = Stage::new().await;
-    let rejected = stage.other.start_workflow_named::<u32>("posts", &()).id("engine").await;
+    let rejected = stage.other.start_workflow_named::<u32>("signals", &()).id("engine").await;
     assert_eq!(rejected.unwrap_err().code(), "invalid");
 }
 

@@ -33,7 +33,7 @@ enum Op {
     Either(Vec<Op>, Vec<Op>),
     Timeout(u64, Vec<Op>),
     Shielded(Vec<Op>),
-    Post(u64),
+    Signal(u64),
     Value(u64),
     Patched,
     Chance,
@@ -99,7 +99,7 @@ impl Player {
             }
             Op::Child(ops) => self.note(passing(ctx.child(play, &vec![ops]).await)?),
             Op::Detached(ops) => self.note(ctx.start_detached(play, &vec![ops]).await?),
-            Op::Post(n) => ctx.signal(ctx.id().clone(), &format!("event{n}"), &n)?,
+            Op::Signal(n) => ctx.signal(ctx.id().clone(), &format!("event{n}"), &n)?,
             Op::Value(n) => {
                 let found = ctx.get_value::<u64>(&n.to_string())?;
                 ctx.set_value(&n.to_string(), &(found.unwrap_or(n) + 1))?;
@@ -166,7 +166,7 @@ fn op(random: &mut Random, depth: u64) -> Op {
         4 => Op::Local(random.below(6)),
         5 => Op::Sleep(random.below(9)),
         6 => Op::Event(random.below(3), random.below(20)),
-        7 => Op::Post(random.below(3)),
+        7 => Op::Signal(random.below(3)),
         8 => Op::Value(random.below(3)),
         9 => Op::Patched,
         10 => Op::Chance,

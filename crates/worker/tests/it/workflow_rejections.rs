@@ -244,7 +244,7 @@ async fn sender(ctx: Workflow, _: u32) -> Result<Vec<String>, StepError> {
 
 /// Replayed by another worker, it continues over the recorded rejections.
 #[tokio::test(start_paused = true)]
-async fn rejected_posts_and_starts_are_in_the_history() {
+async fn rejected_signals_and_starts_are_in_the_history() {
     let stage = Stage::new().await;
     let exists = stage.other.start_workflow_named::<u32>("order", &1).id("exists").await.unwrap();
     let running = stage

@@ -121,11 +121,11 @@ fn a_step_of_another_kind_is_found() {
         ctx.start_detached_named("a", &()).await?;
         ctx.sleep(seconds(1)).await
     });
-    let post = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
+    let signal = WorkflowDefinition::named("w", async |ctx: Workflow, (): ()| {
         ctx.signal("x", "a", &())?;
         ctx.sleep(seconds(1)).await
     });
-    let kinds = [(local, "local activity"), (child, "child"), (start, "start"), (post, "post")];
+    let kinds = [(local, "local activity"), (child, "child"), (start, "start"), (signal, "signal")];
     for (program, kind) in kinds {
         let expected = format!(
             "turn 0, position 1: the history has activity `a` (step 1), \
