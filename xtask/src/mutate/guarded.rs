@@ -45,6 +45,11 @@ impl Test {
         Self { package: "windlass-core", target: TestTarget::Unit, name }
     }
 
+    /// An integration test of the engine.
+    pub(super) const fn of_engine(name: &'static str) -> Self {
+        Self { package: "windlass-engine", target: TestTarget::Integration, name }
+    }
+
     /// A test that runs a Postgres server.
     pub(super) const fn on_postgres(name: &'static str) -> Self {
         Self { package: "windlass-store-postgres", target: TestTarget::Integration, name }

@@ -124,12 +124,6 @@ pub(super) const ROWS: &[Mutation] = &[
         to: "0",
     },
     Mutation {
-        rule: "a claim takes only tasks that match its capabilities",
-        file: "crates/core/src/command/claim.rs",
-        from: ".filter(|route| self.capabilities.meets(route)).collect())",
-        to: ".collect())",
-    },
-    Mutation {
         rule: "a task fails after too many lost leases",
         file: "crates/core/src/primitive/lost_lease.rs",
         from: "task.lost_leases > task.policy.max_lost_leases",
@@ -164,12 +158,6 @@ pub(super) const ROWS: &[Mutation] = &[
         file: "crates/core/src/primitive/reserve_key.rs",
         from: "expires_at: now.plus_ms(request.window_ms),",
         to: "expires_at: now.plus_ms(request.window_ms / 2),",
-    },
-    Mutation {
-        rule: "a lease without a payload starts with its batch, too",
-        file: "crates/engine/src/reply.rs",
-        from: "ClaimedTask { task, input, leased_from: batch_began }\n                };",
-        to: "ClaimedTask { task, input, leased_from: Instant::now() }\n                };",
     },
     Mutation {
         rule: "a worker drops a handler that does not stop",

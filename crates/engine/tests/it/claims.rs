@@ -1,9 +1,12 @@
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use windlass_core::command::{Claim, Create, LimitLane, NewTask, SetLaneState};
 use windlass_core::{Command, LaneName, LaneState, Payload, Tenant};
-use windlass_engine::{Config, TaskFilter, TaskInput};
+use windlass_engine::{Config, Engine, TaskFilter, TaskInput};
 use windlass_store::Store;
+use windlass_store_test::FaultStore;
 
 use crate::stage::{Stage, claim, claim_now, complete, create, ids, key, quiet, until};
 
@@ -127,6 +130,32 @@ async fn a_claim_times_out_with_an_empty_result() {
     let stage = Stage::new().await;
     let nothing = stage.engine.claim(claim(), Duration::from_secs(5)).await.unwrap();
     assert!(nothing.is_empty());
+}
+
+/// A lease counts from the start of its batch, with and without a payload: a worker must not think
+/// that it holds a lease for longer than the store does.
+#[tokio::test(start_paused = true)]
+async fn a_lease_starts_with_its_batch() {
+    let stage = Stage::new().await;
+    let store = Arc::new(FaultStore::new(Arc::new(stage.memory.another())));
+    let engine = Engine::with_shared_store(store.clone(), quiet()).await.unwrap();
+    for payload in [None, Some(Payload::json("1"))] {
+        let id = if payload.is_some() { "with" } else { "without" };
+        let new = NewTask { payload, ..NewTask::new(id, "k") };
+        stage.engine.submit(Create::one(new)).await.unwrap();
+        let mut held = store.pause_commit(1);
+        let claiming = tokio::spawn({
+            let engine = engine.clone();
+            async move { engine.claim(claim(), Duration::ZERO).await.unwrap() }
+        });
+        held.reached().await;
+        let decided = Instant::now();
+        tokio::time::advance(Duration::from_secs(5)).await;
+        held.release();
+        let claimed = claiming.await.unwrap();
+        assert_eq!(ids(&claimed), [id]);
+        assert!(claimed[0].leased_from <= decided, "{id} a payload");
+    }
 }
 
 #[tokio::test]
