@@ -85,7 +85,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("backoff_ms", "--backoff"),
     ("attempt_timeout_ms", "--attempt-timeout"),
     ("deadline_ms", "--deadline"),
-    ("delay_ms", "--after"),
+    ("delay_ms", "--delay"),
     ("lease_ms", "--lease"),
     ("content_type", "--content-type"),
     ("idempotency_key", "--idempotency-key"),

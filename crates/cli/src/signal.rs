@@ -22,7 +22,7 @@ const EXAMPLES: &str = "Examples:
   windlass signal approve --task order-17 --payload '{\"by\":\"ada\"}'
   windlass signal approve --token - --source ada < token.txt
   WINDLASS_TOKEN=wl1... windlass signal approve --idempotency-key answer-1
-  windlass signal remind --task order-17 --after 1h
+  windlass signal remind --task order-17 --delay 1h
 
 A token on the command line can be seen by others on this machine: give it on standard input, or
 in WINDLASS_TOKEN.";
@@ -40,7 +40,7 @@ pub(crate) struct Signal {
     #[arg(long, value_name = "ID")]
     task: Option<TaskId>,
     /// The token of a waitpoint; - reads it from standard input.
-    #[arg(long, env = "WINDLASS_TOKEN", hide_env_values = true, conflicts_with = "after")]
+    #[arg(long, env = "WINDLASS_TOKEN", hide_env_values = true, conflicts_with = "delay")]
     token: Option<String>,
     #[command(flatten)]
     signal: SignalArgs,

@@ -20,7 +20,7 @@ pub(crate) struct SignalArgs {
     idempotency_key: Option<String>,
     /// The delay before the message becomes visible, as in 5m.
     #[arg(long, value_parser = crate::duration::parse)]
-    after: Option<Duration>,
+    delay: Option<Duration>,
     #[command(flatten)]
     payload: PayloadArgs,
 }
@@ -45,8 +45,8 @@ impl SignalArgs {
         if let Some(key) = &self.idempotency_key {
             signal = signal.idempotency_key(key.as_str());
         }
-        if let Some(after) = self.after {
-            signal = signal.after(after);
+        if let Some(delay) = self.delay {
+            signal = signal.after(delay);
         }
         match payload {
             Some(payload) => signal.raw_payload(payload),

@@ -12,7 +12,7 @@ use crate::digest::{Digest, Digester};
 const EXACT: u128 = 1 << 53;
 
 /// The fields of a request that are ignored: see [`fingerprint`].
-pub const EXCLUDED: &[&str] = &["idempotency_key", "context", "credentials"];
+pub const IGNORED_FIELDS: &[&str] = &["idempotency_key", "context", "credentials"];
 
 /// A digest that identifies equal requests.
 ///
@@ -149,7 +149,7 @@ mod tests {
     }
 
     fn of(body: &str) -> Digest {
-        fingerprint("pay", body.as_bytes(), EXCLUDED)
+        fingerprint("pay", body.as_bytes(), IGNORED_FIELDS)
     }
 
     /// The sample of section 3.2.2 and 3.2.3.
@@ -232,7 +232,7 @@ mod tests {
             assert_ne!(of(other), first, "{other}");
         }
         let body = br#"{"to":"ada","amount":10}"#;
-        assert_ne!(fingerprint("refund", body, EXCLUDED), first, "another operation");
+        assert_ne!(fingerprint("refund", body, IGNORED_FIELDS), first, "another operation");
         let nested = |n: u8| of(&format!(r#"{{"note":{{"context":{n}}}}}"#));
         assert_ne!(nested(1), nested(2), "only top-level fields are excluded");
     }

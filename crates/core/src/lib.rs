@@ -67,7 +67,7 @@ pub use digest::Digest;
 pub use effect::{Effect, EffectOwner, EffectResult};
 pub use event::{AfterTurn, Change, Event, EventCategory, LeaseLoss, LogEvent};
 pub use execution::Execution;
-pub use fingerprint::{EXCLUDED, fingerprint};
+pub use fingerprint::{IGNORED_FIELDS, fingerprint};
 pub use history::{HistoryPayload, RecordedCommand, StepOutcome, TurnRecord, WorkflowInput};
 pub use keyring::{Keyring, Secret, SigningKey};
 pub use lane::{Lane, LaneLimit, LaneState};

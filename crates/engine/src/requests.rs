@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
 use windlass_core::command::{Admit, CompleteRequest, ReleaseRequest};
 use windlass_core::{
-    Digest, EXCLUDED, EffectOwner, IdempotencyKey, Outcome, Payload, Rate, Rejection, RequestKey,
-    RequestTtls, Tenant, Timestamp, fingerprint,
+    Digest, EffectOwner, IGNORED_FIELDS, IdempotencyKey, Outcome, Payload, Rate, Rejection,
+    RequestKey, RequestTtls, Tenant, Timestamp, fingerprint,
 };
 
 use crate::effect_call::EffectCall;
@@ -104,7 +104,7 @@ impl Default for RequestPolicy {
             ttls: RequestTtls::default(),
             on_in_flight: OnInFlight::Wait(Duration::from_secs(10)),
             rate_limit: None,
-            ignored_fields: EXCLUDED.iter().map(|&field| field.to_owned()).collect(),
+            ignored_fields: IGNORED_FIELDS.iter().map(|&field| field.to_owned()).collect(),
             allow_weak_keys: false,
         }
     }

@@ -7,8 +7,8 @@ use windlass_core::command::{
     Spend,
 };
 use windlass_core::{
-    Command, Digest, EXCLUDED, EffectOwner, Payload, Rate, Rejection, RequestKey, RequestTtls,
-    Secret, Tenant, fingerprint,
+    Command, Digest, EffectOwner, IGNORED_FIELDS, Payload, Rate, Rejection, RequestKey,
+    RequestTtls, Secret, Tenant, fingerprint,
 };
 use windlass_engine::{
     AdmitError, Engine, Error, OnInFlight, RequestContext, RequestPolicy, RequestScope,
@@ -135,7 +135,7 @@ pub(crate) fn key_of_provider(provider: &str) -> Option<String> {
 }
 
 fn asks(body: &str) -> Digest {
-    fingerprint(OPERATION, body.as_bytes(), EXCLUDED)
+    fingerprint(OPERATION, body.as_bytes(), IGNORED_FIELDS)
 }
 
 fn pick<T: Copy, const N: usize>(from: [T; N], number: u8) -> T {

@@ -269,7 +269,7 @@ pub(super) const ROWS: &[Guarded] = &[
         "claims::a_scan_covers_only_the_loaded_range",
         "crates/core/src/world/scan.rs",
         "!in_range || !covered.covers(position) ||",
-        "!inside ||",
+        "!in_range ||",
     ),
     guard(
         "a claim reads a queue until the others interleave",
@@ -329,7 +329,7 @@ pub(super) const ROWS: &[Guarded] = &[
     ),
     guard(
         "a committed row lowers the scan hint",
-        "claims::concurrent_batches_lose_no_wake",
+        "claims::an_urgent_task_goes_before_the_backlog_of_the_same_node",
         TX,
         "shared.hints.lower(&notification.lowest);",
         "",

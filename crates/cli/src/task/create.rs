@@ -29,7 +29,7 @@ const OPTIONS: &[(&str, &str)] = &[
 const EXAMPLES: &str = "Examples:
   windlass task create email --payload '{\"to\":\"ada@example.com\"}'
   windlass task create report --lane slow --attempts 5 --backoff 10s --attempt-timeout 2m
-  windlass task create sync --after 5m --deadline 1h --label customer=42
+  windlass task create sync --delay 5m --deadline 1h --label customer=42
   windlass task create import --payload-file data.csv --content-type text/csv
   echo '[1,2,3]' | windlass task create sum --payload-file - --content-type application/json
 
@@ -66,7 +66,7 @@ pub(crate) struct Create {
     priority: i32,
     /// The delay before it may start, as in 5m.
     #[arg(long, value_parser = duration::parse, help_heading = "When and where it runs")]
-    after: Option<Duration>,
+    delay: Option<Duration>,
     /// Expire the task after this time, whatever its state.
     #[arg(long, value_parser = duration::parse, help_heading = "When and where it runs")]
     deadline: Option<Duration>,
@@ -171,8 +171,8 @@ impl Create {
         if let Some(payload) = payload {
             creation = creation.raw_payload(payload);
         }
-        if let Some(after) = self.after {
-            creation = creation.after(after);
+        if let Some(delay) = self.delay {
+            creation = creation.after(delay);
         }
         if let Some(deadline) = self.deadline {
             creation = creation.deadline(deadline);

@@ -21,7 +21,7 @@ const OPTIONS: &[(&str, &str)] = &[
 
 const EXAMPLES: &str = "Examples:
   windlass workflow signal order-42 approved --payload '{\"by\":\"ada\"}'
-  windlass workflow signal order-42 remind --after 1h
+  windlass workflow signal order-42 remind --delay 1h
   windlass workflow signal order-43 paid --buffer-for 2h
   windlass workflow signal cart-7 item-added --payload '{\"sku\":1}' --start cart --input '{}'
 

@@ -52,7 +52,7 @@ fn the_first_task_creates_the_database() {
 #[test]
 fn every_option_is_stored() {
     let store = TestStore::empty();
-    store.ok("task create report --id r1 --lane slow --priority -5 --after 5m --deadline 1h \
+    store.ok("task create report --id r1 --lane slow --priority -5 --delay 5m --deadline 1h \
          --attempts 5 --backoff 1s..1h --attempt-timeout 30s --label customer=42 --label a=b=c \
          --requires gpu --requires cuda --tag eu --payload {\"n\":1}");
     let task = store.one("task show r1");
@@ -159,7 +159,7 @@ fn a_value_outside_its_limit_is_rejected_before_anything_is_created() {
         ("--priority 9999999", "--priority is outside -1000000 to 1000000"),
         ("--requires a,b", "--requires has a character"),
         ("--deadline 0s", "--deadline is outside 1ms to "),
-        ("--after 9999d", "--after is outside 0ms to "),
+        ("--delay 9999d", "--delay is outside 0ms to "),
         ("--attempt-timeout 0s", "--attempt-timeout is outside 1ms to "),
         ("--attempts 2 --backoff 999d", "--backoff is outside 0ms to "),
         (&id, "--id is longer than 255 bytes"),

@@ -54,7 +54,7 @@ async fn every_field_is_in_the_guide() {
     };
     engine.submit(register).await.unwrap();
     note("task create k --id a --attempts 1 --payload 1 --attempt-timeout 1h");
-    note("task create k --id b --after 1h --lane slow");
+    note("task create k --id b --delay 1h --lane slow");
     note("task show b");
     note("signal go --task b --payload 1");
     note("task messages b");

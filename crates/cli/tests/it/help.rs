@@ -111,7 +111,7 @@ fn wrong_arguments_are_named() {
     let store = TestStore::empty();
     for (line, expected) in [
         ("task create", "<KIND>"),
-        ("task create email --after soon", "a duration is a number and ms, s, m, h or d"),
+        ("task create email --delay soon", "a duration is a number and ms, s, m, h or d"),
         ("task create email --backoff 1s", "--attempts <N>"),
         ("task create email --attempts 3 --backoff 1s-2s", "a duration is"),
         ("task create email --payload {broken", "this is not JSON"),
@@ -119,7 +119,7 @@ fn wrong_arguments_are_named() {
         ("task create email --label customer", "a label is NAME=VALUE"),
         ("task list --state dead", "waiting_children, completed, failed"),
         ("task create email --attempts 3 --backoff 1h..1s", "1s..1h"),
-        ("task create email --after -5m", "invalid value '-5m' for '--after'"),
+        ("task create email --delay -5m", "invalid value '-5m' for '--delay'"),
         ("task create email --attempts -1", "invalid value '-1' for '--attempts <N>'"),
         ("lane limit mail -1", "invalid value '-1' for '<N|none>'"),
         ("task list --limit -1", "invalid value '-1' for '--limit"),
@@ -144,7 +144,7 @@ fn wrong_arguments_are_named() {
         ("signal", "<NAME>"),
         ("signal go", "--token <TOKEN>"),
         ("signal go --task t --token x", "cannot be used with"),
-        ("signal go --task t --after soon", "a duration is"),
+        ("signal go --task t --delay soon", "a duration is"),
         ("signal go --task t --payload {broken", "this is not JSON"),
         ("waitpoint create t", "<ID>"),
         ("waitpoint list --limit 0", "0 is not in 1..=1000"),

@@ -53,7 +53,7 @@ async fn lanes_are_listed_and_changed() {
 fn figures() {
     let store = TestStore::empty();
     store.ok("task create k --id a --lane mail");
-    store.ok("task create k --id b --lane mail --after 1h");
+    store.ok("task create k --id b --lane mail --delay 1h");
     let stats = store.one("stats");
     assert_eq!(stats["tasks"]["waiting"], 1);
     assert_eq!(stats["tasks"]["delayed"], 1);

@@ -11,7 +11,7 @@ async fn tasks_lanes_and_the_log() {
     let server = Server::start();
     let store = TestStore::at(server.url());
     assert_eq!(store.one("task create k --id a --payload 1")["duplicate"], false);
-    store.ok("task create k --id b --after 1h --lane slow");
+    store.ok("task create k --id b --delay 1h --lane slow");
     store.ok("task create k --id c --attempts 1");
     assert_eq!(store.json("task list").len(), 3);
     let shown = store.one("task show b");

@@ -31,7 +31,7 @@ async fn a_task_is_signaled_by_its_id() {
         json!({ "task": "t", "seq": 2, "duplicate": true, "resumed": false, "buffered": false });
     assert_eq!(again, expected);
     assert_eq!(store.one("task show t")["state"], "resumable");
-    store.ok("signal later --task t --after 1h");
+    store.ok("signal later --task t --delay 1h");
     let listed = store.ok("task messages t --limit 2");
     let lines: Vec<&str> = listed.lines().collect();
     assert!(lines[2].contains("other") && lines[2].contains("pending"), "{listed}");

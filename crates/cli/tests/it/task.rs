@@ -23,7 +23,7 @@ async fn tasks() -> TestStore {
             _ => fail(&engine, &task, FailureClass::Permanent, "no \u{1b}[31msuch user").await,
         }
     }
-    store.ok("task create delayed --id delayed --lane mail --after 1d");
+    store.ok("task create delayed --id delayed --lane mail --delay 1d");
     store.ok("task create waiting --id waiting --lane mail");
     store.ok("task create cancelled --id cancelled --lane mail");
     store.ok("task cancel cancelled --reason enough");

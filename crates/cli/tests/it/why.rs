@@ -63,7 +63,7 @@ async fn waiting() {
 async fn delayed() {
     let store = TestStore::empty();
     let engine = store.application().await;
-    store.ok("task create k --id later --lane a --after 1d");
+    store.ok("task create k --id later --lane a --delay 1d");
     let json = check(&store, "later", "delayed", &["starts in 23h", "created to start later"]);
     assert!(json["facts"]["until"].as_str().unwrap().ends_with('Z'));
 
@@ -134,7 +134,7 @@ async fn overdue_tasks_are_explained_while_no_engine_runs() {
     let config = Config { background: false, ..Config::default() };
     let engine = Engine::open_with(&url, config).await.unwrap();
     store.ok("task create k --id late --lane a --deadline 1ms");
-    store.ok("task create k --id due --lane b --after 1ms");
+    store.ok("task create k --id due --lane b --delay 1ms");
     store.ok("task create k --id held --lane c");
     let claim = Claim { lanes: vec!["c".into()], lease_ms: 100, ..Claim::new("worker-1") };
     let claimed = engine.claim(claim, Duration::ZERO).await.unwrap();

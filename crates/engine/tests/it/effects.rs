@@ -141,7 +141,7 @@ async fn a_call_that_was_not_made_is_made_with_the_same_request_id() {
 
 /// A provider that deduplicates by key is called again, with a derived key.
 #[tokio::test]
-async fn a_threaded_key_is_stable_and_unique_per_provider() {
+async fn a_provider_key_is_stable_and_unique_per_provider() {
     let (stage, bank) = (Stage::new().await, Bank::default());
     let fence = held(&stage).await;
     let idempotent_provider = |provider: &str| {
@@ -184,7 +184,7 @@ async fn a_retried_request_finds_its_earlier_call() {
 
 /// Equal keys or names of different callers do not collide.
 #[tokio::test]
-async fn a_threaded_key_belongs_to_one_caller() {
+async fn a_provider_key_belongs_to_one_caller() {
     let (stage, bank) = (Stage::new().await, Bank::default());
     for (task, name) in [("a", "b/c"), ("a/b", "c")] {
         stage.engine.submit(create(task)).await.unwrap();

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use windlass_core::command::Admit;
 use windlass_core::{
-    ChangeSet, EXCLUDED, Outcome, Payload, Rate, Rejection, RequestKey, RequestTtls, fingerprint,
+    ChangeSet, IGNORED_FIELDS, Outcome, Payload, Rate, Rejection, RequestKey, RequestTtls,
+    fingerprint,
 };
 use windlass_engine::{
     AdmitError, AdmittedResponse, Config, Engine, Error, OnInFlight, RequestAdmission,
@@ -274,7 +275,7 @@ async fn a_lost_response_is_reported_as_unknown() {
     let (principal, account, key) = ("ada".into(), String::new(), KEY.into());
     let admit = Admit {
         request: RequestKey { tenant: "default".into(), principal, account, key },
-        fingerprint: fingerprint("pay", b"1", EXCLUDED),
+        fingerprint: fingerprint("pay", b"1", IGNORED_FIELDS),
         owner: "other-owner".into(),
         ttls: RequestTtls::default(),
         rate_limit: None,

@@ -12,8 +12,8 @@ use windlass_core::command::{
     ReleaseRequest, SettleEffect, Spend, Sweep,
 };
 use windlass_core::{
-    Admission, Command, EXCLUDED, EffectOwner, IdempotencyKey, Outcome, Payload, Rate, RequestKey,
-    RequestTtls, Tenant, fingerprint,
+    Admission, Command, EffectOwner, IGNORED_FIELDS, IdempotencyKey, Outcome, Payload, Rate,
+    RequestKey, RequestTtls, Tenant, fingerprint,
 };
 use windlass_engine::{
     AdmitError, Config, EffectError, Engine, ExternalCall, ExternalService, Lookup, OnInFlight,
@@ -260,7 +260,7 @@ async fn commands_and_rows_do_not_disclose_the_key() {
     let owner = "other-owner".to_owned();
     let effect_owner = EffectOwner::Request { request: request.clone(), owner: owner.clone() };
     let (provider, name) = ("bank".to_owned(), "charge".to_owned());
-    let fingerprint = fingerprint("pay", b"1", EXCLUDED);
+    let fingerprint = fingerprint("pay", b"1", IGNORED_FIELDS);
     let rate = Rate { limit: 3, window_ms: 60_000 };
     let charges = vec![Charge { limiter: "api".into(), units: 1, rate }];
     let commands: Vec<Command> = vec![

@@ -136,6 +136,23 @@ async fn an_urgent_task_goes_before_the_backlog_of_another_node() {
     }
 }
 
+/// A commit lowers the scan hints of the handle that made it, which gets no notification.
+#[tokio::test]
+async fn an_urgent_task_goes_before_the_backlog_of_the_same_node() {
+    let server = Server::start();
+    let engine = engine(&server).await;
+    let tasks = (0..40).map(|n| NewTask::new(format!("{n:03}"), "k")).collect();
+    engine.submit(Create { tenant: Tenant::default(), tasks }).await.unwrap();
+    for round in 0..10 {
+        let urgent = format!("urgent {round}");
+        engine.submit(ranked(&urgent, 9)).await.unwrap();
+        for id in [urgent, format!("{round:03}")] {
+            let claimed = engine.claim(Claim::new("w"), Duration::ZERO).await.unwrap();
+            assert_eq!(claimed[0].task.id.as_str(), id);
+        }
+    }
+}
+
 /// Rows that a batch locked and released wake claims of other nodes that skipped them.
 #[tokio::test]
 async fn a_released_task_is_found() {
