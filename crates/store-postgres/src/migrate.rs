@@ -10,8 +10,7 @@ use windlass_store::StoreError;
 use crate::error::{DecodeError, translate, unavailable};
 use crate::sql::Sql;
 
-/// The format that this program reads and writes. A database with a higher format can be opened if
-/// its `lowest_compatible` allows this one.
+/// The format of this program. A higher one can be opened if its `lowest_compatible` allows it.
 pub const FORMAT: i64 = MIGRATIONS.len() as i64;
 
 /// Each migration raises the format by one.
@@ -65,13 +64,13 @@ async fn durability(client: &Client) -> Result<String, StoreError> {
     Ok(found)
 }
 
-/// The format of the tables; none if they do not exist.
-///
-/// Rejects the tables of an unreleased version: their format numbers mean other tables. Their
-/// `meta` has no column `lowest_compatible`.
+/// The format of the tables; none if they do not exist. Rejects the tables of an unreleased
+/// version: their format numbers mean other tables, and `meta` has no `lowest_compatible`.
 pub async fn read_format(client: &Client, schema: &str) -> Result<Option<i64>, StoreError> {
     let meta = format!(r#""{schema}".meta"#);
-    if !ask::<bool>(client, "SELECT to_regclass($1) IS NOT NULL", &[(&meta, Type::TEXT)]).await? {
+    // `to_regclass` could use a cache from before the commit of another process.
+    let exists = "SELECT count(*) > 0 FROM pg_tables WHERE schemaname = $1 AND tablename = 'meta'";
+    if !ask::<bool>(client, exists, &[(&schema, Type::TEXT)]).await? {
         return Ok(None);
     }
     let found = ask(client, &format!("SELECT format FROM {meta}"), &[]).await?;
@@ -131,6 +130,9 @@ mod tests {
 
     /// A later migration of a test.
     const LATER: &str = "CREATE TABLE later (id bigint);";
+    /// Few changes, of which the server tells idle sessions nothing.
+    const META: &str = "CREATE TABLE meta (\
+        id bigint, format bigint, lowest_compatible bigint, incarnation text);";
     const FORMATS: &str = "SELECT format, lowest_compatible, incarnation FROM windlass.meta";
 
     async fn client(server: &Server) -> Client {
@@ -144,6 +146,16 @@ mod tests {
         let meta = server.sql(FORMATS);
         assert!(meta.starts_with("1|1|"), "{meta}");
         (server, meta)
+    }
+
+    #[tokio::test]
+    async fn tables_created_since_the_start_of_a_transaction_are_seen() {
+        let server = Server::start();
+        let (late, early) = (client(&server).await, client(&server).await);
+        assert_eq!(read_format(&late, "windlass").await.unwrap(), None);
+        late.batch_execute("BEGIN").await.unwrap();
+        make(&early, "windlass", &[META]).await.unwrap();
+        assert_eq!(read_format(&late, "windlass").await.unwrap(), Some(1));
     }
 
     #[tokio::test]
