@@ -91,15 +91,17 @@ pub(crate) fn execute_on_tables(
     now: Timestamp,
     commands: &[Command],
     order: Order,
-) -> Batch {
+) -> Result<Batch, String> {
     let mut deciding = Deciding::new(now, commands, order, &Hints::default());
     while let Some(wanted) = deciding.round() {
         let loaded = tables.load(&wanted);
         deciding.world.absorb(&wanted, loaded);
     }
     let batch = deciding.finish();
-    tables.commit(&batch.changes).expect("the reference tables have one writer");
-    batch
+    match tables.commit(&batch.changes) {
+        Ok(()) => Ok(batch),
+        Err(conflict) => Err(format!("{conflict:?} without another writer after {commands:?}")),
+    }
 }
 
 /// A batch being decided: rounds of deciding, with loads between them.

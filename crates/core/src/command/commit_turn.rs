@@ -652,8 +652,8 @@ mod tests {
     #[test]
     fn every_part_of_a_turn_is_logged_with_its_activities() {
         let mut stage = started();
-        let consumed = NewTask { lane: "work".into(), ..NewTask::new("t/1", "charge") };
-        stage.must(Create::one(consumed));
+        let other = NewTask { lane: "work".into(), ..NewTask::new("t/1", "charge") };
+        stage.must(Create::one(other));
         let commands = vec![activity(0), activity(1), eager_activity(2)];
         let eager = Some(Claim { lanes: vec!["work".into()], ..Claim::new("w") });
         stage.must(CommitTurn { commands, next_step: 3, eager, ..turn(1, 0, TurnEnd::MoreParts) });
@@ -1165,6 +1165,33 @@ mod tests {
             }
         });
         found.collect()
+    }
+
+    /// A turn without a row leaves the number of turns, so that the next one may repeat its steps.
+    #[test]
+    fn a_step_whose_message_is_stored_is_rejected() {
+        let at = crate::time::Timestamp::from_millis(9_000_000);
+        let timer = || WorkflowCommand::Timer { step: 0, at };
+        let send = || WorkflowCommand::Send {
+            on_reject: OnReject::FailStep { step: 0 },
+            message: NewMessage::new("missing", "hello", "t"),
+        };
+        let start = || WorkflowCommand::Start { step: 0, task: NewTask::new("t", "charge") };
+        let turn = |command| CommitTurn {
+            row: None,
+            commands: vec![command],
+            next_step: 1,
+            ..turn(1, 0, TurnEnd::MoreParts)
+        };
+        for first in [timer(), send(), start()] {
+            let mut stage = started();
+            stage.must(turn(first));
+            let before = stage.tables.clone();
+            for second in [timer(), send(), start()] {
+                assert_eq!(stage.run(turn(second)), Err(Rejection::Conflict));
+                assert_eq!(stage.tables, before);
+            }
+        }
     }
 
     #[test]

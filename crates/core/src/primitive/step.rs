@@ -19,20 +19,15 @@ pub(crate) fn set_timer(
     step: u64,
     at: Timestamp,
 ) -> Result<(), Halt> {
-    let (now, seq) = (world.now(), Message::of_step(step));
-    let key = Message::key_of(&workflow.tenant, &workflow.id, seq);
-    if world.get::<Message>(&key)?.is_some() {
-        // The step number was used before, and its completion is stored.
-        return Err(Rejection::Conflict.into());
-    }
+    let now = world.now();
     let message = Message {
-        seq,
+        seq: Message::of_step(step),
         visible_at: at,
         completion: Some(StepCompletion { step, task: None }),
         due_at: (now < at).then_some(at),
         ..Message::of_engine(workflow, "timer", now)
     };
-    send_internal(world, workflow, message)
+    store_step_message(world, workflow, message)
 }
 
 /// Reports to a workflow that its step for the task `id` was rejected.
@@ -52,6 +47,16 @@ pub(crate) fn reject_step(
         completion: Some(StepCompletion { step, task: Some(completed) }),
         ..Message::of_engine(workflow, "report", now)
     };
+    store_step_message(world, workflow, message)
+}
+
+/// Stores the message of a step of the present turn. Rejects a step number that was used before and
+/// whose message is still stored.
+fn store_step_message(world: &mut World, workflow: &Task, message: Message) -> Result<(), Halt> {
+    let key = Message::key_of(&workflow.tenant, &workflow.id, message.seq);
+    if world.get::<Message>(&key)?.is_some() {
+        return Err(Rejection::Conflict.into());
+    }
     send_internal(world, workflow, message)
 }
 

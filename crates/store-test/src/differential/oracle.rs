@@ -58,7 +58,7 @@ impl Oracle {
         order: Order,
     ) -> Result<Batch, String> {
         let before = self.tables.clone();
-        let batch = execute_on_tables(&mut self.tables, now, commands, order);
+        let batch = execute_on_tables(&mut self.tables, now, commands, order)?;
         // A recreated id starts its epochs at a different time.
         let plain = batch.changes.commit_time == now;
         if order == Order::Strict && commands.len() > 1 && plain {
