@@ -18,7 +18,7 @@ struct Measured {
 }
 
 pub(crate) fn run(seconds: u64) -> Result<(), String> {
-    let build = Cargo::new("build --release --locked --package windlass-cli --bin windlass");
+    let build = Cargo::new("build --profile dist --locked --package windlass-cli --bin windlass");
     println!("==> {build}");
     build.run().map_err(|problem| format!("the build failed: {problem}\nreproduce: {build}"))?;
     // Beside the build and not in /tmp, which is often memory: there a commit costs nothing.
@@ -61,7 +61,7 @@ fn measure_all(folder: &Path, seconds: u64) -> Result<String, String> {
 fn measure(folder: &Path, callers: u32, seconds: u64, batched: bool) -> Result<Measured, String> {
     let mode = if batched { "batched" } else { "unbatched" };
     let file = folder.join(format!("{mode}-{callers}.db"));
-    let mut command = Command::new(target().join("release/windlass"));
+    let mut command = Command::new(target().join("dist/windlass"));
     command.args(["bench", "tasks", "--json"]);
     command.args(["--callers", &callers.to_string(), "--seconds", &seconds.to_string()]);
     command.args(["--store", &format!("sqlite://{}", file.display())]);

@@ -76,7 +76,8 @@ const POINTS: &[Point] = &[
 ];
 
 pub(crate) fn run() -> Result<(), String> {
-    let build = "build --release --locked --package windlass-cli --package windlass-store-test";
+    let build =
+        "build --profile dist --locked --package windlass-cli --package windlass-store-test";
     let build = Cargo::new(build);
     println!("==> {build}");
     build.run().map_err(|problem| format!("the build failed: {problem}\nreproduce: {build}"))?;
@@ -97,7 +98,7 @@ pub(crate) fn run() -> Result<(), String> {
 
 /// Runs one benchmark. Returns its output.
 fn measure(point: &Point) -> Result<String, String> {
-    let folder = target().join("release");
+    let folder = target().join("dist");
     let mut command = Command::new(folder.join("with-postgres"));
     command.arg("--").arg(folder.join("windlass")).args(point.line.split(' '));
     command.args(["--json", "--store", "{}"]);

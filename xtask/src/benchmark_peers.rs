@@ -83,14 +83,14 @@ impl Store {
     pub(crate) fn builds(self) -> &'static [Build] {
         match self {
             Store::Sqlite => &[
-                Build::Cargo("build --release --locked --package windlass-cli --bin windlass"),
+                Build::Cargo("build --profile dist --locked --package windlass-cli --bin windlass"),
                 Build::Cargo(
                     "build --release --locked --manifest-path bench/peers/apalis/Cargo.toml \
                      --target-dir bench/peers/apalis/target",
                 ),
             ],
             Store::Postgres => &[
-                Build::Cargo("build --release --locked --package windlass-cli --bin windlass"),
+                Build::Cargo("build --profile dist --locked --package windlass-cli --bin windlass"),
                 Build::Cargo("build --locked --package windlass-store-test --bin with-postgres"),
                 Build::Cargo(
                     "build --release --locked \
@@ -140,7 +140,7 @@ impl Peer {
             Peer::GraphileWorker => {
                 ("node".into(), Some(root.join(GRAPHILE_WORKER).join("main.mjs")))
             }
-            Peer::Windlass => (target().join("release/windlass"), None),
+            Peer::Windlass => (target().join("dist/windlass"), None),
         }
     }
 

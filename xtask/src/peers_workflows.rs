@@ -11,8 +11,8 @@ use crate::table::{row, table};
 use crate::tree;
 
 const BUILDS: [&str; 3] = [
-    "build --release --locked --package windlass-cli --bin windlass",
-    "build --release --locked --package windlass-duroxide --example bench",
+    "build --profile dist --locked --package windlass-cli --bin windlass",
+    "build --profile dist --locked --package windlass-duroxide --example bench",
     "build --release --locked --manifest-path bench/peers/duroxide/Cargo.toml \
      --target-dir bench/peers/duroxide/target",
 ];
@@ -67,8 +67,8 @@ impl Peer {
     fn program(self) -> PathBuf {
         match self {
             Peer::AsShipped | Peer::Duroxide => tree::root().join(PEER),
-            Peer::OnWindlass | Peer::ManyOnWindlass => target().join("release/examples/bench"),
-            Peer::Windlass => target().join("release/windlass"),
+            Peer::OnWindlass | Peer::ManyOnWindlass => target().join("dist/examples/bench"),
+            Peer::Windlass => target().join("dist/windlass"),
         }
     }
 

@@ -105,7 +105,7 @@ impl WindlassProvider {
     async fn deliver(&self, claimed: &ClaimedTask) -> Result<Option<Fetched>, ProviderError> {
         let task = &*claimed.task;
         let Some(instance) = instance_of(&task.id) else { return Ok(None) };
-        let Some(mail) = self.mail(task).await? else { return Ok(None) };
+        let Some(mail) = self.messages(task).await? else { return Ok(None) };
         let (history, history_error) = match self.events(FETCH, &Past::Present(task)).await? {
             Ok(events) => (events, None),
             Err(error) => (Vec::new(), Some(error)),
@@ -143,7 +143,7 @@ impl WindlassProvider {
 
     /// The in-flight messages of a lease; none if one cannot be read. That message is not consumed,
     /// and the instance is delayed, so that it does not block others.
-    async fn mail(&self, task: &Task) -> Result<Option<Mail>, ProviderError> {
+    async fn messages(&self, task: &Task) -> Result<Option<Mail>, ProviderError> {
         let Lifecycle::Active(lease) = &task.lifecycle else { return Ok(None) };
         let mut received = self.messages_by_seq(task, &lease.in_flight).await?;
         let seqs = received.iter().map(|one| one.message.seq).collect();

@@ -58,7 +58,7 @@ enum Command {
     /// Create, inspect and change tasks.
     Task(task::TaskCommand),
     /// Start, inspect and change workflows and their histories.
-    Workflow(workflow::WorkflowCommand),
+    Workflow(workflow::WorkflowArgs),
     /// List lanes; pause, resume, drain or limit them.
     Lane(lane::LaneCommand),
     /// List and set limits of concurrency keys, sessions, lanes and tenants.

@@ -61,10 +61,10 @@ impl List {
             let rows = sessions.iter().map(|session| {
                 let (running, admitted) =
                     (session.running.to_string(), session.admitted.to_string());
-                let (name, waiting) = (printable(&session.name), session.waiting.to_string());
-                [name, running, admitted, waiting, owned(session, now)]
+                let (name, blocked) = (printable(&session.name), session.blocked.to_string());
+                [name, running, admitted, blocked, owned(session, now)]
             });
-            say_table(["session", "running", "admitted", "waiting", "owner"], rows.collect());
+            say_table(["session", "running", "admitted", "blocked", "owner"], rows.collect());
         };
         let (tenant, kind) = (&self.target.tenant, Some(LimitKind::Session));
         if !show_all(&engine, tenant, kind, show).await? && !json {

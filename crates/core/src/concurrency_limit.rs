@@ -55,7 +55,7 @@ pub struct ConcurrencyLimit {
     pub configured: bool,
     /// Blocked tasks.
     #[serde(default)]
-    pub waiting: u64,
+    pub blocked: u64,
     /// Tasks in the queue of their lane that are not claimed yet.
     #[serde(default)]
     pub admitted: u32,
@@ -160,7 +160,7 @@ impl ConcurrencyLimit {
             limit: kind.default_limit(),
             rate: None,
             configured: false,
-            waiting: 0,
+            blocked: 0,
             admitted: 0,
             running: 0,
             starts: Vec::new(),
@@ -282,7 +282,7 @@ impl ConcurrencyLimit {
 
     /// Whether it has no blocked, admitted or running tasks.
     pub fn is_empty(&self) -> bool {
-        self.waiting == 0 && self.admitted == 0 && self.running == 0
+        self.blocked == 0 && self.admitted == 0 && self.running == 0
     }
 
     /// When the rate limit allows the next start, if it is what blocks.
@@ -295,7 +295,7 @@ impl ConcurrencyLimit {
     /// The earliest time at which the sweep must check it.
     pub(crate) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let waits = match self.kind {
-            LimitKind::Concurrency | LimitKind::Session | LimitKind::Affinity => self.waiting > 0,
+            LimitKind::Concurrency | LimitKind::Session | LimitKind::Affinity => self.blocked > 0,
             LimitKind::Lane | LimitKind::Tenant => !self.starved_lanes.is_empty(),
         };
         let retry_at = match waits {
@@ -334,8 +334,8 @@ impl Record for ConcurrencyLimit {
     const SPEC: TableSpec = TableSpec {
         name: "concurrency_limit",
         key: &["tenant", "kind", "name"],
-        columns: &["waiting", "running", "owner", "contended", "due_at"],
-        numbers: &["waiting", "running", "contended", "due_at"],
+        columns: &["blocked", "running", "owner", "contended", "due_at"],
+        numbers: &["blocked", "running", "contended", "due_at"],
         indexes: &[
             IndexSpec {
                 index: Index::ConcurrencyLimitDue,
@@ -357,9 +357,9 @@ impl Record for ConcurrencyLimit {
     }
 
     fn columns(&self) -> Vec<Value> {
-        let waiting = i64::try_from(self.waiting).unwrap_or(i64::MAX);
+        let blocked = i64::try_from(self.blocked).unwrap_or(i64::MAX);
         let owner = self.owner.as_ref().map(|owner| owner.worker.as_str());
         let running = i64::from(self.running).into();
-        vec![waiting.into(), running, owner.into(), 1.into(), self.due_at.into()]
+        vec![blocked.into(), running, owner.into(), 1.into(), self.due_at.into()]
     }
 }

@@ -94,7 +94,7 @@ pub enum Change {
         limit: Option<u32>,
     },
     /// A message became visible in the mailbox, perhaps through a waitpoint.
-    Signaled {
+    Signalled {
         seq: u64,
         name: String,
         source: String,
@@ -259,7 +259,7 @@ impl Change {
                 | Change::Begun { .. }
                 | Change::Renewed { .. }
                 | Change::Progressed { .. }
-                | Change::Signaled { .. }
+                | Change::Signalled { .. }
                 | Change::EffectClaimed { .. }
                 | Change::EffectSettled { .. }
                 | Change::TurnCommitted { .. }
@@ -298,7 +298,7 @@ impl Change {
             Change::Granted { .. } => "granted",
             Change::GrantExpired { .. } => "grant_expired",
             Change::Revoked { .. } => "revoked",
-            Change::Signaled { .. } => "signaled",
+            Change::Signalled { .. } => "signalled",
             Change::WaitpointCreated { .. } => "waitpoint_created",
             Change::EffectClaimed { .. } => "effect_claimed",
             Change::EffectSettled { .. } => "effect_settled",
@@ -351,7 +351,7 @@ impl Change {
             | Change::CancelRequested { .. }
             | Change::StatusChanged { .. } => EventCategory::Task,
             Change::QuotaSet { .. } => EventCategory::Lane,
-            Change::Signaled { .. }
+            Change::Signalled { .. }
             | Change::WaitpointCreated { .. }
             | Change::Suspended { .. }
             | Change::Resumed { .. }

@@ -14,7 +14,7 @@ pub enum Rejection {
     TaskNotFound,
     #[error("no such lane; a lane is created with its first task")]
     LaneNotFound,
-    #[error("this id or idempotency key was used before for a different request")]
+    #[error("this id, idempotency key or step number was used before for a different request")]
     Conflict,
     #[error("the lease is held under epoch {current}; this fence is stale")]
     StaleFence { current: u64 },

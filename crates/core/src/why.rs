@@ -50,7 +50,7 @@ pub enum Why {
         rate: Option<Rate>,
         /// Running tasks, and admitted tasks that are about to run.
         running: u32,
-        waiting: u64,
+        blocked: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_at: Option<Timestamp>,
     },
@@ -128,7 +128,7 @@ fn why_blocked(task: &Task, context: &WhyContext<'_>) -> Why {
         limit: own.and_then(|limit| limit.limit),
         rate: own.and_then(|limit| limit.rate),
         running: own.map_or(0, |limit| limit.running.saturating_add(limit.admitted)),
-        waiting: own.map_or(0, |limit| limit.waiting),
+        blocked: own.map_or(0, |limit| limit.blocked),
         retry_at: own.and_then(|limit| limit.retry_at(context.now)),
     }
 }
@@ -279,14 +279,14 @@ mod tests {
     fn a_blocked_task_names_its_limit_and_when_to_retry() {
         let mut stage = Stage::with_task("blocked");
         let key = Some(LimitKey::Concurrency("k".into()));
-        let (limit, rate, waiting) = (Some(1), None, 1);
+        let (limit, rate, blocked) = (Some(1), None, 1);
         let (running, retry_at) = (1, None);
         let full = Why::ConcurrencyLimitReached {
             key: key.clone(),
             limit,
             rate,
             running,
-            waiting,
+            blocked,
             retry_at,
         };
         assert_eq!(why_of(&stage, "t", None), full);
@@ -296,7 +296,7 @@ mod tests {
         stage.must(Claim { lanes: vec!["other".into()], ..claim() });
         let retry_at = stage.limits()[0].due_at;
         assert!(retry_at > Some(stage.now.plus_ms(10_000)), "slices are rounded up");
-        let shut = Why::ConcurrencyLimitReached { key, limit, rate, running, waiting, retry_at };
+        let shut = Why::ConcurrencyLimitReached { key, limit, rate, running, blocked, retry_at };
         assert_eq!(why_of(&stage, "t", None), shut);
     }
 

@@ -2,7 +2,8 @@
 --
 -- A record has its key, columns for indexes and for people, a version that rises with each write,
 -- and its body as JSON. The columns are derived from the body: changing one by hand changes no
--- record. An index contains only the rows in which the column that it is named after is not null.
+-- record. An index other than `task_state` contains only the rows in which the column that it is named
+-- after is not null.
 -- Text is compared by its bytes.
 
 -- One row that describes this database. A program that supports no format from `lowest_compatible`
@@ -227,7 +228,7 @@ CREATE TABLE concurrency_limit (
     tenant    text COLLATE "C" NOT NULL,
     kind      text COLLATE "C" NOT NULL,
     name      text COLLATE "C" NOT NULL,
-    waiting   bigint,
+    blocked   bigint,
     running   bigint,
     owner     text COLLATE "C",
     contended bigint,

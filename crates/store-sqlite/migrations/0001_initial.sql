@@ -2,7 +2,8 @@
 --
 -- A record has its key, columns for indexes and for people, a version that rises with each write,
 -- and its body as JSON. The columns are derived from the body: changing one by hand changes no
--- record. An index contains only the rows in which the column that it is named after is not null.
+-- record. An index other than `task_state` contains only the rows in which the column that it is named
+-- after is not null.
 
 -- One row that describes this database. A program that supports no format from `lowest_compatible`
 -- on must not open it. `incarnation` identifies its log, `clock` is the time of the last commit,
@@ -215,7 +216,7 @@ CREATE TABLE concurrency_limit (
     tenant    TEXT    NOT NULL,
     kind      TEXT    NOT NULL,
     name      TEXT    NOT NULL,
-    waiting   INTEGER,
+    blocked   INTEGER,
     running   INTEGER,
     owner     TEXT,
     contended INTEGER,

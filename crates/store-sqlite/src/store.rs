@@ -28,7 +28,7 @@ const OWN: u64 = 0;
 pub struct SqliteStore {
     jobs: Sender<Job>,
     /// Held by the open transaction.
-    turn: Arc<Mutex<()>>,
+    lock: Arc<Mutex<()>>,
     readers: Arc<Readers>,
     /// Never read from: a source of receivers that closes with the writer.
     notifications: broadcast::Receiver<(u64, Notification)>,
@@ -83,8 +83,8 @@ impl SqliteStore {
         let thread = std::thread::Builder::new().name("windlass-sqlite".into());
         let started = thread.spawn(move || writer.run(&queue));
         started.map_err(|failed| StoreError::Unavailable(Box::new(failed)))?;
-        let turn = Arc::default();
-        Ok(Self { jobs, turn, readers, notifications, durability, commits })
+        let lock = Arc::default();
+        Ok(Self { jobs, lock, readers, notifications, durability, commits })
     }
 }
 
@@ -98,10 +98,10 @@ async fn ask<T>(jobs: &Sender<Job>, job: impl FnOnce(Reply<T>) -> Job) -> Result
 #[async_trait]
 impl Store for SqliteStore {
     async fn begin(&self) -> Result<Box<dyn Tx>, StoreError> {
-        let turn = self.turn.clone().lock_owned().await;
+        let lock = self.lock.clone().lock_owned().await;
         // Created before the transaction begins: dropping this future at any point rolls it back.
         let now = Timestamp::default();
-        let mut tx = SqliteTx { now, jobs: self.jobs.clone(), open: true, _turn: turn };
+        let mut tx = SqliteTx { now, jobs: self.jobs.clone(), open: true, _lock: lock };
         tx.now = ask(&tx.jobs, Job::Begin).await?;
         Ok(Box::new(tx))
     }
@@ -147,7 +147,7 @@ impl Store for SqliteStore {
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        let _turn = self.turn.lock().await;
+        let _lock = self.lock.lock().await;
         // Readers are closed first, so that the checkpoint can complete.
         self.readers.close().await;
         match ask(&self.jobs, Job::Close).await {
@@ -161,7 +161,7 @@ struct SqliteTx {
     now: Timestamp,
     jobs: Sender<Job>,
     open: bool,
-    _turn: OwnedMutexGuard<()>,
+    _lock: OwnedMutexGuard<()>,
 }
 
 #[async_trait]

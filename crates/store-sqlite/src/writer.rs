@@ -143,11 +143,11 @@ impl Writer {
 
     /// The caller may have left; dropping its transaction rolls it back.
     fn respond<T>(&mut self, reply: Reply<T>, found: Result<T, SqliteError>) {
-        let _ = reply.send(found.map_err(|error| self.give_up(error)));
+        let _ = reply.send(found.map_err(|error| self.abort_transaction(error)));
     }
 
     /// Ends a transaction that failed before its commit: nothing was changed.
-    fn give_up(&mut self, error: SqliteError) -> StoreError {
+    fn abort_transaction(&mut self, error: SqliteError) -> StoreError {
         self.roll_back();
         if error.is(ErrorCode::SystemIoFailure) {
             self.conn = None;

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(20);
-const LONGEST: Duration = Duration::from_secs(2);
+const MAX_DELAY: Duration = Duration::from_secs(2);
 
-/// Backoff between retries: doubles up to [`LONGEST`].
+/// Backoff between retries: doubles up to [`MAX_DELAY`].
 #[derive(Debug)]
 pub(crate) struct RetryDelay(Duration);
 
@@ -16,7 +16,7 @@ impl Default for RetryDelay {
 impl RetryDelay {
     pub(crate) fn next(&mut self) -> Duration {
         let pause = self.0;
-        self.0 = (2 * pause).min(LONGEST);
+        self.0 = (2 * pause).min(MAX_DELAY);
         pause
     }
 }

@@ -394,8 +394,8 @@ impl TurnAttempt {
             Err(SettleResult::Rejected(Error::Rejected(rejection @ Rejection::Invalid { .. }))) => {
                 Err(TurnStop::Rejected(rejection))
             }
-            Err(answer) => {
-                tracing::warn!(task = %self.task.id, %answer, "workflow turn commit failed");
+            Err(error) => {
+                tracing::warn!(task = %self.task.id, %error, "workflow turn commit failed");
                 Err(TurnStop::Lost)
             }
         }

@@ -70,8 +70,10 @@ type Hit = (usize, &'static str, &'static str);
 pub(super) fn rule(sources: &[Source]) -> Result<Rule, String> {
     let others = sources.iter().filter(|source| source.path != DEFINITION);
     let mut rule = Rule::over("words to replace", others, in_source);
-    for path in tree::files("md")? {
-        rule.findings.extend(in_document(&path, &tree::read(&path)?));
+    for extension in ["md", "sql", "toml"] {
+        for path in tree::files(extension)? {
+            rule.findings.extend(in_document(&path, &tree::read(&path)?));
+        }
     }
     Ok(rule)
 }
@@ -96,12 +98,11 @@ fn in_source(source: &Source) -> Vec<String> {
     found.into_iter().map(finding).collect()
 }
 
-/// A document, outside fenced code.
+/// A document or another file of text, with its fenced code.
 fn in_document(path: &str, text: &str) -> Vec<String> {
-    let prose = without_fences(text);
-    let line_of = |at: usize| 1 + prose[..at].matches('\n').count();
+    let line_of = |at: usize| 1 + text[..at].matches('\n').count();
     let finding = |(at, phrase, replacement): Hit| shown(path, line_of(at), phrase, replacement);
-    hits(&prose).into_iter().map(finding).collect()
+    hits(text).into_iter().map(finding).collect()
 }
 
 fn shown(path: &str, line: usize, phrase: &str, replacement: &str) -> String {
@@ -166,21 +167,6 @@ fn without_escapes(literal: &str) -> String {
         escaped = c == '\\' && !escaped;
     }
     text
-}
-
-/// A document with its fenced code emptied: line numbers stay valid.
-fn without_fences(text: &str) -> String {
-    let mut prose = String::with_capacity(text.len());
-    let mut fenced = false;
-    for line in text.lines() {
-        let fence = line.trim_start().starts_with("```");
-        fenced ^= fence;
-        if !fence && !fenced {
-            prose.push_str(line);
-        }
-        prose.push('\n');
-    }
-    prose
 }
 
 #[cfg(test)]
@@ -254,12 +240,12 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_checked_outside_fenced_code() {
+    fn a_document_is_checked_with_its_fenced_code() {
         for (text, expected) in [
             ("a\n* It is **told**.", "a.md:2 \"is told\""),
             ("> It goes\n> on", "a.md:1 \"goes on\""),
             ("Shown by `it_goes_on`", "a.md:1 \"goes on\""),
-            ("```rust\n// nobody\n```\nnobody", "a.md:4 \"nobody\""),
+            ("```rust\n// nobody\n```\nnobody", "a.md:2 \"nobody\", a.md:4 \"nobody\""),
             ("It goes\n\non", ""),
         ] {
             assert_eq!(lines(&in_document("a.md", text)), expected, "{text}");

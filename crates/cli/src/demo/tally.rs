@@ -263,7 +263,7 @@ impl Facts {
                 "leases_held": self.killed.held.len(),
                 "leases_recovered": self.recovered(),
             },
-            "stale_write": { "code": self.stalled.code, "answer": self.stalled.message },
+            "stale_write": { "code": self.stalled.code, "message": self.stalled.message },
             "effects": { "written": self.written(), "counted": self.counted() },
             "claims_by_worker": self.claims(),
             "checks": checks,

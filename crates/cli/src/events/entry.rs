@@ -64,7 +64,7 @@ pub(crate) fn details(entry: &LogEvent) -> String {
         Change::Revoked { worker, reason, .. } => {
             format!("from {worker}: {}", one_line(&reason)).trim_end_matches(": ").to_owned()
         }
-        Change::Signaled { seq, name, source, .. } => {
+        Change::Signalled { seq, name, source, .. } => {
             format!("{seq}: {} from {}", one_line(&name), one_line(&source))
         }
         Change::WaitpointCreated { id } => id.to_string(),

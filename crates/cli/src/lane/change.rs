@@ -75,7 +75,7 @@ impl Limit {
             say_json(&json!({ "lane": self.lane, "limit": limit }));
         } else {
             match limit {
-                Some(limit) => say(&format!("Lane {} runs {limit} at once at most.", self.lane)),
+                Some(limit) => say(&format!("Lane {} runs at most {limit} at once.", self.lane)),
                 None => say(&format!("Lane {} has no limit.", self.lane)),
             }
         }

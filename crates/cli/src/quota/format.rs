@@ -6,16 +6,16 @@ use windlass::{ConcurrencyLimit, LimitKind, Rate, Timestamp};
 use crate::duration::{brief, distance, parse};
 use crate::output::time;
 
-/// `3 at once at most`, `20 starts in 1s at most`, or both.
+/// `at most 3 at once`, `at most 20 starts per 1s`, or both.
 pub(crate) fn limits(limit: Option<u32>, rate: Option<Rate>) -> String {
-    let limit = limit.map(|limit| format!("{limit} at once at most"));
+    let limit = limit.map(|limit| format!("at most {limit} at once"));
     let rate = rate.map(|rate| {
         let starts = if rate.limit == 1 { "start" } else { "starts" };
-        format!("{} {starts} in {} at most", rate.limit, window(rate))
+        format!("at most {} {starts} per {}", rate.limit, window(rate))
     });
     match (limit, rate) {
         (Some(limit), Some(rate)) => format!("{limit}, {rate}"),
-        (limit, rate) => limit.or(rate).unwrap_or_else(|| "without limit".to_owned()),
+        (limit, rate) => limit.or(rate).unwrap_or_else(|| "no limit".to_owned()),
     }
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn described(limit: &ConcurrencyLimit, now: Timestamp) -> Value {
         "configured": limit.configured,
         "running": limit.running,
         "admitted": limit.admitted,
-        "waiting": limit.waiting,
+        "blocked": limit.blocked,
         "started": limit.started(now),
         "retry_at": time(limit.retry_at(now)),
         "owner": limit.owner.as_ref().map(|owner| &owner.worker),

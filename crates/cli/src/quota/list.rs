@@ -56,12 +56,12 @@ impl List {
                     printable(&limit.name),
                     limit.running.to_string(),
                     limit.admitted.to_string(),
-                    limit.waiting.to_string(),
+                    limit.blocked.to_string(),
                     retry_at(limit, now).unwrap_or_default(),
                     limits(limit.limit, limit.rate),
                 ]
             });
-            let header = ["kind", "name", "running", "admitted", "waiting", "retry_at", "limit"];
+            let header = ["kind", "name", "running", "admitted", "blocked", "retry_at", "limit"];
             say_table(header, rows.collect());
         };
         let found = show_all(&engine, &self.target.tenant, kind, show).await?;
@@ -113,7 +113,7 @@ impl Show {
                 ("limit", format!("{}{set}", limits(limit.limit, limit.rate))),
                 ("running", limit.running.to_string()),
                 ("admitted", limit.admitted.to_string()),
-                ("waiting", limit.waiting.to_string()),
+                ("blocked", limit.blocked.to_string()),
             ];
             pairs.extend(limit.rate.map(|_| ("started", limit.started(now).to_string())));
             pairs.extend(retry_at(&limit, now).map(|at| ("retry at", at)));

@@ -80,10 +80,10 @@ async fn change(
             (None, None, QuotaScope::Concurrency(_) | QuotaScope::Session(_)) => {
                 "one at a time".to_owned()
             }
-            (None, None, _) => "without limit".to_owned(),
+            (None, None, _) => "no limit".to_owned(),
             (limit, rate, _) => limits(limit, rate),
         };
-        say(&format!("{subject} runs {set}."));
+        say(&format!("{subject}: {set}."));
     }
     Ok(engine.shutdown().await?)
 }

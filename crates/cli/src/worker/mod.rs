@@ -7,7 +7,7 @@ mod options;
 mod outage;
 mod program;
 mod report_writer;
-mod starts;
+mod start_backoff;
 mod streams;
 mod verdict;
 

@@ -12,7 +12,7 @@ use windlass::{Context, StoreUrl};
 
 use crate::error::CliError;
 use crate::worker::group::Group;
-use crate::worker::starts::Starts;
+use crate::worker::start_backoff::StartBackoff;
 use crate::worker::streams::{StreamError, output, stderr_tail, write_payload};
 
 /// How long the output may stay open after the program has exited.
@@ -24,7 +24,7 @@ pub(crate) struct Program {
     name: OsString,
     arguments: Vec<OsString>,
     store: StoreUrl,
-    pub(crate) starts: Arc<Starts>,
+    pub(crate) starts: Arc<StartBackoff>,
 }
 
 /// The result of one run.
@@ -63,7 +63,7 @@ impl Program {
         if !there {
             return Err(CliError::NoProgram(name.to_string_lossy().into_owned()));
         }
-        let starts = Arc::new(Starts::default());
+        let starts = Arc::new(StartBackoff::default());
         Ok(Self { name, arguments: arguments.collect(), store, starts })
     }
 

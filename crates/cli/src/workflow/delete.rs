@@ -5,7 +5,7 @@ use windlass::{Engine, Error, Rejection, TaskId};
 use crate::error::CliError;
 use crate::output::{say, say_json};
 use crate::target::Target;
-use crate::workflow::clear::Which;
+use crate::workflow::bulk_delete::BulkDeleteArgs;
 use crate::workflow::confirm::confirm;
 
 const EXAMPLES: &str = "Examples:
@@ -31,7 +31,7 @@ pub(crate) struct Delete {
     #[arg(conflicts_with_all = ["state", "kind", "lane", "older_than", "limit", "dry_run"])]
     id: Option<TaskId>,
     #[command(flatten)]
-    which: Which,
+    which: BulkDeleteArgs,
     /// End running ones first, without running their code.
     #[arg(long)]
     force: bool,
@@ -47,7 +47,7 @@ impl Delete {
         let engine = self.target.open().await?;
         match &self.id {
             Some(id) => self.one(&engine, id).await?,
-            None => self.which.clear(&engine, &self.target, self.force, self.yes).await?,
+            None => self.which.run(&engine, &self.target, self.force, self.yes).await?,
         }
         Ok(engine.shutdown().await?)
     }

@@ -1,9 +1,9 @@
 //! `windlass workflow`: starts, inspects and changes workflows and their histories.
 
+mod bulk_delete;
 mod cancel;
 mod check;
 mod check_history;
-mod clear;
 mod command_text;
 mod confirm;
 mod delete;
@@ -19,4 +19,4 @@ mod start;
 mod timeline;
 mod tree;
 
-pub(crate) use options::WorkflowCommand;
+pub(crate) use options::WorkflowArgs;

@@ -13,7 +13,7 @@ use crate::workflow::start::Start;
 use crate::workflow::tree::Tree;
 
 #[derive(Debug, Args)]
-pub(crate) struct WorkflowCommand {
+pub(crate) struct WorkflowArgs {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -43,7 +43,7 @@ enum Verb {
     CheckHistory(CheckHistory),
 }
 
-impl WorkflowCommand {
+impl WorkflowArgs {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         match self.verb {
             Verb::Start(start) => start.run().await,

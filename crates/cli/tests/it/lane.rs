@@ -39,7 +39,7 @@ async fn lanes_are_listed_and_changed() {
         assert_eq!(store.json("lane list")[0], row("mail", state, 2, 1, None));
     }
 
-    assert_eq!(store.ok("lane limit mail 5"), "Lane mail runs 5 at once at most.\n");
+    assert_eq!(store.ok("lane limit mail 5"), "Lane mail runs at most 5 at once.\n");
     assert_eq!(store.json("lane list")[0], row("mail", "active", 2, 1, Some(5)));
     let table = store.ok("lane list");
     assert!(table.contains("1 of 5"), "{table}");

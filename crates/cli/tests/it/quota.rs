@@ -10,7 +10,7 @@ use crate::test_store::{TestStore, claim, complete};
 
 fn counts(limit: &Value) -> (u64, u64, u64) {
     let number = |name: &str| limit[name].as_u64().unwrap();
-    (number("running"), number("admitted"), number("waiting"))
+    (number("running"), number("admitted"), number("blocked"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -26,22 +26,22 @@ async fn keys_are_listed_with_running_and_blocked_tasks() {
     assert_eq!(counts(&shown), (1, 0, 3));
     assert_eq!((&shown["limit"], &shown["configured"]), (&json!(1), &json!(false)));
     let table = store.ok("quota list");
-    assert!(table.contains("customer-7") && table.contains("1 at once at most"), "{table}");
+    assert!(table.contains("customer-7") && table.contains("at most 1 at once"), "{table}");
     let why = store.ok("task why d");
     let blocked = "Task d is blocked by concurrency key customer-7";
-    for part in [blocked, "1 at once at most", "2 more wait there"] {
+    for part in [blocked, "at most 1 at once", "2 more wait there"] {
         assert!(why.contains(part), "{part}: {why}");
     }
     assert_eq!(store.json("task list --state blocked").len(), 3);
 
     let output = store.ok("quota set --concurrency-key customer-7 --limit 3");
-    assert_eq!(output, "Concurrency key customer-7 runs 3 at once at most.\n");
+    assert_eq!(output, "Concurrency key customer-7: at most 3 at once.\n");
     assert_eq!(counts(&store.one("quota show --concurrency-key customer-7")), (1, 2, 1));
     complete(&engine, &first).await;
     assert_eq!(counts(&store.one("quota show --concurrency-key customer-7")), (0, 3, 0));
     assert_eq!(
         store.ok("quota clear --concurrency-key customer-7"),
-        "Concurrency key customer-7 runs one at a time.\n"
+        "Concurrency key customer-7: one at a time.\n"
     );
     assert_eq!(counts(&store.one("quota show --concurrency-key customer-7")), (0, 1, 2));
     assert_eq!(store.json("quota list --kind concurrency").len(), 1);
@@ -56,7 +56,7 @@ async fn a_rate_limit_shows_when_it_admits_the_next_task() {
     store.ok("task create k --id a");
     store.ok("task create k --id b");
     let output = store.ok("quota set --lane default --rate 1/1h");
-    assert_eq!(output, "Lane default runs 1 start in 1h at most.\n");
+    assert_eq!(output, "Lane default: at most 1 start per 1h.\n");
     claim(&engine, "w", "default").await;
     let shown = store.one("quota show --lane default");
     assert_eq!((&shown["started"], &shown["running"]), (&json!(1), &json!(1)));
@@ -67,12 +67,12 @@ async fn a_rate_limit_shows_when_it_admits_the_next_task() {
     let why = store.ok("task why b");
     assert!(why.contains("the next may start in "), "{why}");
     let log = store.ok("events --limit 100");
-    assert!(log.contains("lane default: 1 start in 1h at most"), "{log}");
+    assert!(log.contains("lane default: at most 1 start per 1h"), "{log}");
     let output = store.one("quota set --all --limit 500 --rate 20/1s");
     let rate = json!({ "limit": 20, "window_ms": 1_000 });
     assert_eq!(output, json!({ "kind": "tenant", "name": "", "limit": 500, "rate": rate }));
     let output = store.ok("quota clear --all");
-    assert_eq!(output, "The tenant runs without limit.\n");
+    assert_eq!(output, "The tenant: no limit.\n");
     assert_eq!(store.run("quota show --all").code, 4);
     engine.shutdown().await.unwrap();
 }

@@ -78,7 +78,7 @@ mod tests {
             active    |         | active e1 a1    | ! not_a_workflow    |
             active    | epoch=2 | active e1 a1    | ! stale_fence       |
             active    | ms=999999999999 | active e1 a1 | ! invalid       |
-            lapsed    |         | active e1 a1    | ! not_a_workflow    |
+            lease_expired    |         | active e1 a1    | ! not_a_workflow    |
             completed |         | completed e1 a1 | ! already_settled |
             failed    |         | failed e1 a1    | ! already_settled |
             cancelled |         | cancelled e1 a1 | ! already_terminal  |

@@ -126,7 +126,7 @@ mod tests {
             stale     | asks=other  | answered o1 +0      | ! idempotency_expired |
             expired   |             | expired o1 +2592000000 | ! idempotency_expired |
             expired   | owner=o1    | expired o1 +2592000000 | ! idempotency_expired |
-            forgotten |             | in_flight o2 +60000 | admitted +60000 |
+            deleted |             | in_flight o2 +60000 | admitted +60000 |
             ",
             |args| {
                 let mut admit = admit(&args.text("owner", "o2"));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_request_is_replaced_before_its_sweep() {
+    fn a_deleted_request_is_replaced_before_its_sweep() {
         let mut stage = Stage::new();
         stage.must(admit("o1"));
         let (owner, response) = ("o1".to_owned(), Payload::json("1"));

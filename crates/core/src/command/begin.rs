@@ -44,7 +44,7 @@ mod tests {
             claimed   |         | active e1 a1    | attempt 1        | begun
             claimed   | epoch=2 | claimed e1 a0   | ! stale_fence    |
             active    |         | active e1 a1    | attempt 1        |
-            lapsed    |         | active e1 a1    | ! lease_expired  |
+            lease_expired    |         | active e1 a1    | ! lease_expired  |
             completed |         | completed e1 a1 | ! already_terminal |
             failed    |         | failed e1 a1    | ! already_terminal |
             cancelled |         | cancelled e1 a1 | ! already_terminal |

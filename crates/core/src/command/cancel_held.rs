@@ -42,7 +42,7 @@ mod tests {
             active    |         | cancelled e1 a1 | cancelled           | cancelled
             active    | epoch=2 | active e1 a1    | ! stale_fence       |
             active    | long    | active e1 a1    | ! invalid           |
-            lapsed    |         | active e1 a1    | ! lease_expired     |
+            lease_expired    |         | active e1 a1    | ! lease_expired     |
             completed |         | completed e1 a1 | ! already_settled |
             failed    |         | failed e1 a1    | ! already_settled |
             cancelled |         | cancelled e1 a1 | ! already_terminal  |

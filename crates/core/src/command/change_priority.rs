@@ -48,7 +48,7 @@ mod tests {
             granted   |            | granted e0 a0   | changed          | priority_changed
             claimed   |            | claimed e1 a0   | changed          | priority_changed
             active    |            | active e1 a1    | changed          | priority_changed
-            lapsed    |            | active e1 a1    | changed          | priority_changed
+            lease_expired    |            | active e1 a1    | changed          | priority_changed
             completed |            | completed e1 a1 | ! already_terminal |
             failed    |            | failed e1 a1    | ! already_terminal |
             cancelled |            | cancelled e1 a1 | ! already_terminal |

@@ -390,7 +390,7 @@ mod tests {
             granted   |         | granted e0 a0   | claimed 0 |
             claimed   |         | claimed e1 a0   | claimed 0 |
             active    |         | active e1 a1    | claimed 0 |
-            lapsed    |         | active e1 a1    | claimed 0 |
+            lease_expired    |         | active e1 a1    | claimed 0 |
             completed |         | completed e1 a1 | claimed 0 |
             failed    |         | failed e1 a1    | claimed 0 |
             cancelled |         | cancelled e1 a1 | claimed 0 |
@@ -651,7 +651,7 @@ mod tests {
 
     #[test]
     fn a_recovered_task_has_the_next_epoch() {
-        let mut stage = Stage::with_task("lapsed");
+        let mut stage = Stage::with_task("lease_expired");
         stage.must(Sweep::default());
         let Outcome::Claimed(tasks) = stage.must(claim()) else { panic!() };
         assert_eq!(tasks[0].fence(), fence(2));

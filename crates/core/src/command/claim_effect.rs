@@ -108,7 +108,7 @@ mod tests {
             active    | provider= | active e1 a1   | ! invalid        |
             active    | name=    | active e1 a1    | ! invalid        |
             active    | id=      | active e1 a1    | ! invalid        |
-            lapsed    |          | active e1 a1    | ! lease_expired  |
+            lease_expired    |          | active e1 a1    | ! lease_expired  |
             completed |          | completed e1 a1 | ! already_terminal |
             failed    |          | failed e1 a1    | ! already_terminal |
             cancelled |          | cancelled e1 a1 | ! already_terminal |

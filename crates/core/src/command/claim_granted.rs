@@ -86,7 +86,7 @@ mod tests {
             ungranted |         | granted e0 a0   | ! not_granted    |
             claimed   |         | claimed e1 a0   | ! not_granted    |
             active    |         | active e1 a1    | ! not_granted    |
-            lapsed    |         | active e1 a1    | ! not_granted    |
+            lease_expired    |         | active e1 a1    | ! not_granted    |
             completed |         | completed e1 a1 | ! already_terminal |
             failed    |         | failed e1 a1    | ! already_terminal |
             cancelled |         | cancelled e1 a1 | ! already_terminal |

@@ -82,7 +82,7 @@ mod tests {
             granted   |         | granted e0 a0   | cleared 0 |
             claimed   |         | claimed e1 a0   | cleared 0 |
             active    |         | active e1 a1    | cleared 0 |
-            lapsed    |         | active e1 a1    | cleared 0 |
+            lease_expired    |         | active e1 a1    | cleared 0 |
             completed |         | completed e1 a1 | cleared 0 |
             failed    |         | failed e1 a1    | cleared 0 |
             cancelled |         | cancelled e1 a1 | cleared 0 |

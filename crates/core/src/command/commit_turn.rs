@@ -556,7 +556,7 @@ mod tests {
             claimed   |         | claimed e1 a0   | ! not_a_workflow |
             active    |         | active e1 a1    | ! not_a_workflow |
             active    | epoch=2 | active e1 a1    | ! stale_fence    |
-            lapsed    |         | active e1 a1    | ! lease_expired  |
+            lease_expired    |         | active e1 a1    | ! lease_expired  |
             completed |         | completed e1 a1 | ! already_settled |
             failed    |         | failed e1 a1    | ! already_settled |
             cancelled |         | cancelled e1 a1 | ! already_terminal |

@@ -54,8 +54,8 @@ mod tests {
             active    |             | completed e1 a1 | completed           | completed
             active    | epoch=2     | active e1 a1    | ! stale_fence       |
             active    | epoch=0     | active e1 a1    | ! stale_fence       |
-            lapsed    |             | active e1 a1    | ! lease_expired     |
-            lapsed    | policy=late | completed e1 a1 | completed           | completed
+            lease_expired    |             | active e1 a1    | ! lease_expired     |
+            lease_expired    | policy=accept_expired_lease | completed e1 a1 | completed           | completed
             completed |             | completed e1 a1 | completed           |
             completed | result=x    | completed e1 a1 | ! already_settled |
             completed | epoch=2     | completed e1 a1 | ! stale_fence       |
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_result_counts_only_if_unraced_and_the_policy_allows() {
+    fn an_expired_lease_completes_only_by_policy_and_before_the_next_claim() {
         for (accept_expired_lease, taken_again, expected) in [
             (true, false, Ok("completed")),
             (true, true, Err("stale_fence")),
@@ -84,7 +84,7 @@ mod tests {
         ] {
             let mut new = new_task("t");
             new.policy.accept_expired_lease = accept_expired_lease;
-            let mut stage = Stage::with_new_task("lapsed", new);
+            let mut stage = Stage::with_new_task("lease_expired", new);
             stage.must(Sweep::default());
             if taken_again {
                 stage.must(claim());

@@ -100,7 +100,7 @@ mod tests {
             granted   | | granted e0 a0   | ! stale_fence       |
             claimed   | | claimed e1 a0   | ! already_terminal  |
             active    | | active e1 a1    | ! already_terminal  |
-            lapsed    | | active e1 a1    | ! lease_expired     |
+            lease_expired    | | active e1 a1    | ! lease_expired     |
             completed | | completed e1 a1 | ! already_settled |
             failed    | | failed e1 a1    | ! already_settled |
             cancelled | | cancelled e1 a1 | ! already_terminal  |

@@ -74,7 +74,7 @@ mod tests {
             answered  | owner=o2 | answered o1 +86390000 | ! request_lost  |
             stale     |          | answered o1 +0        | ! idempotency_expired |
             expired   |          | expired o1 +2592000000 | ! idempotency_expired |
-            forgotten |          | absent                | ! request_lost  |
+            deleted |          | absent                | ! request_lost  |
             ",
             |args| complete(&args.text("owner", "o1"), &args.text("says", "1")),
         );

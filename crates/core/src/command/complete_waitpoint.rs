@@ -130,24 +130,24 @@ mod tests {
         check_task(
             "
             absent    | waitpoint | absent          | ! token_invalid |
-            waiting   | waitpoint | waiting e0 a0   | sent 1        | signaled
+            waiting   | waitpoint | waiting e0 a0   | sent 1        | signalled
             waiting   |           | waiting e0 a0   | ! token_invalid |
             waiting   | waitpoint name= | waiting e0 a0 | ! invalid   |
-            delayed   | waitpoint | delayed e0 a0   | sent 1        | signaled
-            claimed   | waitpoint | claimed e1 a0   | sent 1        | signaled
-            active    | waitpoint | active e1 a1    | sent 1        | signaled
-            lapsed    | waitpoint | active e1 a1    | ! token_expired |
+            delayed   | waitpoint | delayed e0 a0   | sent 1        | signalled
+            claimed   | waitpoint | claimed e1 a0   | sent 1        | signalled
+            active    | waitpoint | active e1 a1    | sent 1        | signalled
+            lease_expired    | waitpoint | active e1 a1    | ! token_expired |
             completed | waitpoint | completed e1 a1 | ! already_terminal |
             failed    | waitpoint | failed e1 a1    | ! already_terminal |
             cancelled | waitpoint | cancelled e1 a1 | ! already_terminal |
             expired   | waitpoint | expired e1 a1   | ! already_terminal |
-            suspended | waitpoint | suspended e1 a1 | sent 1        | signaled
-            suspended | waitpoint name=go | resumable e1 a1 | resumed 1 | signaled resumed
-            resumable | waitpoint | resumable e1 a1 | sent 2        | signaled
-            waiting_children | waitpoint | waiting_children e1 a1 | sent 1 | signaled
-            blocked   | waitpoint | blocked e0 a0   | sent 1        | signaled
-            owned     | waitpoint | owned e0 a0     | sent 1        | signaled
-            granted   | waitpoint | granted e0 a0   | sent 1        | signaled
+            suspended | waitpoint | suspended e1 a1 | sent 1        | signalled
+            suspended | waitpoint name=go | resumable e1 a1 | resumed 1 | signalled resumed
+            resumable | waitpoint | resumable e1 a1 | sent 2        | signalled
+            waiting_children | waitpoint | waiting_children e1 a1 | sent 1 | signalled
+            blocked   | waitpoint | blocked e0 a0   | sent 1        | signalled
+            owned     | waitpoint | owned e0 a0     | sent 1        | signalled
+            granted   | waitpoint | granted e0 a0   | sent 1        | signalled
             ",
             |args| CompleteWaitpoint { name: args.text("name", "yes"), ..complete(&token()) },
         );

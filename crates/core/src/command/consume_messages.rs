@@ -59,7 +59,7 @@ mod tests {
             active    |         | active e1 a1    | consumed 0          |
             active    | none    | active e1 a1    | ! invalid        |
             active    | epoch=2 | active e1 a1    | ! stale_fence    |
-            lapsed    |         | active e1 a1    | ! lease_expired  |
+            lease_expired    |         | active e1 a1    | ! lease_expired  |
             completed |         | completed e1 a1 | ! already_terminal |
             failed    |         | failed e1 a1    | ! already_terminal |
             cancelled |         | cancelled e1 a1 | ! already_terminal |

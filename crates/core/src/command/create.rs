@@ -454,7 +454,7 @@ mod tests {
             granted   |             | granted e0 a0   | duplicate  |
             claimed   |             | claimed e1 a0   | duplicate  |
             active    |             | active e1 a1    | duplicate  |
-            lapsed    |             | active e1 a1    | duplicate  |
+            lease_expired    |             | active e1 a1    | duplicate  |
             completed |             | completed e1 a1 | duplicate  |
             failed    |             | failed e1 a1    | duplicate  |
             cancelled |             | cancelled e1 a1 | duplicate  |

@@ -85,7 +85,7 @@ mod tests {
             active    | id=      | active e1 a1    | ! invalid        |
             active    | id=a.b   | active e1 a1    | ! invalid        |
             active    | ms=999   | active e1 a1    | ! invalid        |
-            lapsed    |          | active e1 a1    | ! lease_expired  |
+            lease_expired    |          | active e1 a1    | ! lease_expired  |
             completed |          | completed e1 a1 | ! already_terminal |
             completed | operator | completed e1 a1 | ! already_terminal |
             failed    | operator | failed e1 a1    | ! already_terminal |

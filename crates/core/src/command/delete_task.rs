@@ -78,11 +78,11 @@ mod tests {
             granted   | | granted e0 a0 | ! not_terminal   |
             claimed   | | claimed e1 a0 | ! not_terminal   |
             active    | | active e1 a1  | ! not_terminal   |
-            lapsed    | | active e1 a1  | ! not_terminal   |
-            completed | | absent        | reaped           | deleted
-            failed    | | absent        | reaped           | deleted
-            cancelled | | absent        | reaped           | deleted
-            expired   | | absent        | reaped           | deleted
+            lease_expired    | | active e1 a1  | ! not_terminal   |
+            completed | | absent        | deleted          | deleted
+            failed    | | absent        | deleted          | deleted
+            cancelled | | absent        | deleted          | deleted
+            expired   | | absent        | deleted          | deleted
             waiting_children | | waiting_children e1 a1 | ! not_terminal |
             blocked   | | blocked e0 a0 | ! not_terminal |
             owned     | | owned e0 a0    | ! not_terminal |

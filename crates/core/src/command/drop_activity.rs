@@ -49,8 +49,8 @@ mod tests {
             claimed   |             | absent          | cancelled           | cancelled
             active    |             | absent          | cancelled           | cancelled
             active    | epoch=2     | active e1 a1    | ! stale_fence       |
-            lapsed    |             | active e1 a1    | ! lease_expired     |
-            lapsed    | policy=late | absent          | cancelled           | cancelled
+            lease_expired    |             | active e1 a1    | ! lease_expired     |
+            lease_expired    | policy=accept_expired_lease | absent          | cancelled           | cancelled
             completed |             | completed e1 a1 | ! already_settled |
             failed    |             | failed e1 a1    | ! already_settled |
             cancelled |             | cancelled e1 a1 | ! already_terminal  |

@@ -67,7 +67,7 @@ mod tests {
             active    | policy=none         | failed e1 a1    | failed              | failed
             active    | epoch=2             | active e1 a1    | ! stale_fence       |
             active    | retry=99999999999   | active e1 a1    | ! invalid           |
-            lapsed    |                     | active e1 a1    | ! lease_expired     |
+            lease_expired    |                     | active e1 a1    | ! lease_expired     |
             completed |                     | completed e1 a1 | ! already_settled |
             failed    | class=permanent     | failed e1 a1    | failed              |
             failed    | class=permanent reason=x | failed e1 a1 | ! already_settled |

@@ -80,7 +80,7 @@ mod tests {
             ungranted | worker=v | granted e0 a0  | until +10000     | granted
             claimed   |         | claimed e1 a0   | ! not_waiting    |
             active    |         | active e1 a1    | ! not_waiting    |
-            lapsed    |         | active e1 a1    | ! not_waiting    |
+            lease_expired    |         | active e1 a1    | ! not_waiting    |
             completed |         | completed e1 a1 | ! already_terminal |
             failed    |         | failed e1 a1    | ! already_terminal |
             cancelled |         | cancelled e1 a1 | ! already_terminal |

@@ -66,7 +66,7 @@ mod tests {
             granted   | | granted e0 a0   | ! not_a_workflow |
             claimed   | | claimed e1 a0   | ! not_a_workflow |
             active    | | active e1 a1    | ! not_a_workflow |
-            lapsed    | | active e1 a1    | ! not_a_workflow |
+            lease_expired    | | active e1 a1    | ! not_a_workflow |
             completed | | completed e1 a1 | ! not_a_workflow |
             failed    | | failed e1 a1    | ! not_a_workflow |
             cancelled | | cancelled e1 a1 | ! not_a_workflow |

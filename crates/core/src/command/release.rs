@@ -37,7 +37,7 @@ mod tests {
             claimed   |         | waiting e1 a0   | released            | released
             active    |         | waiting e1 a0   | released            | released
             active    | epoch=2 | active e1 a1    | ! stale_fence       |
-            lapsed    |         | active e1 a1    | ! lease_expired     |
+            lease_expired    |         | active e1 a1    | ! lease_expired     |
             completed |         | completed e1 a1 | ! already_settled |
             failed    |         | failed e1 a1    | ! already_settled |
             cancelled |         | cancelled e1 a1 | ! already_terminal  |

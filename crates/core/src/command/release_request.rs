@@ -39,17 +39,17 @@ mod tests {
     fn table() {
         check_request(
             "
-            absent    |          | absent                 | withdrawn           |
-            in_flight |          | absent                 | withdrawn           |
-            in_flight | owner=o2 | in_flight o1 +60000    | withdrawn           |
+            absent    |          | absent                 | released            |
+            in_flight |          | absent                 | released            |
+            in_flight | owner=o2 | in_flight o1 +60000    | released            |
             in_flight | owner=   | in_flight o1 +60000    | ! invalid           |
-            overdue   |          | absent                 | withdrawn           |
-            released  |          | absent                 | withdrawn           |
+            overdue   |          | absent                 | released            |
+            released  |          | absent                 | released            |
             answered  |          | answered o1 +86390000  | ! already_settled |
-            answered  | owner=o2 | answered o1 +86390000  | withdrawn           |
+            answered  | owner=o2 | answered o1 +86390000  | released            |
             stale     |          | answered o1 +0         | ! already_settled |
             expired   |          | expired o1 +2592000000 | ! already_settled |
-            forgotten |          | absent                 | withdrawn           |
+            deleted |          | absent                 | released            |
             ",
             |args| ReleaseRequest { request: request(), owner: args.text("owner", "o1") },
         );

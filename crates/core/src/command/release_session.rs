@@ -55,7 +55,7 @@ mod tests {
             delayed   | | delayed e0 a0   | released 0 running |
             claimed   | | claimed e1 a0   | released 0 running |
             active    | | active e1 a1    | released 0 running |
-            lapsed    | | active e1 a1    | released 0 running |
+            lease_expired    | | active e1 a1    | released 0 running |
             completed | | completed e1 a1 | released 0 running |
             failed    | | failed e1 a1    | released 0 running |
             cancelled | | cancelled e1 a1 | released 0 running |

@@ -51,8 +51,8 @@ mod tests {
             active    | epoch=0     | active e1 a1    | ! stale_fence    |
             active    | lease=0     | active e1 a1    | ! invalid        |
             active    | lease=99999999 | active e1 a1 | ! invalid        |
-            lapsed    |             | active e1 a1    | ! lease_expired  |
-            lapsed    | policy=late | active e1 a1    | until +60000     | renewed
+            lease_expired    |             | active e1 a1    | ! lease_expired  |
+            lease_expired    | policy=accept_expired_lease | active e1 a1    | until +60000     | renewed
             completed |             | completed e1 a1 | ! already_terminal |
             failed    |             | failed e1 a1    | ! already_terminal |
             cancelled |             | cancelled e1 a1 | ! already_terminal |

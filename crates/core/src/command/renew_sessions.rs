@@ -66,7 +66,7 @@ mod tests {
             granted   | | granted e0 a0   | renewed 0 |
             claimed   | | claimed e1 a0   | renewed 0 |
             active    | | active e1 a1    | renewed 0 |
-            lapsed    | | active e1 a1    | renewed 0 |
+            lease_expired    | | active e1 a1    | renewed 0 |
             completed | | completed e1 a1 | renewed 0 |
             failed    | | failed e1 a1    | renewed 0 |
             cancelled | | cancelled e1 a1 | renewed 0 |

@@ -72,7 +72,7 @@ mod tests {
             granted   |      | granted e0 a0   | ! not_terminal     |
             claimed   |      | claimed e1 a0   | ! not_terminal     |
             active    |      | active e1 a1    | ! not_terminal     |
-            lapsed    |      | active e1 a1    | ! not_terminal     |
+            lease_expired    |      | active e1 a1    | ! not_terminal     |
             completed |      | waiting e1 a0   | execution 1       | replayed
             completed | of=1 | completed e1 a1 | ! execution_mismatch |
             failed    |      | waiting e1 a0   | execution 1       | replayed

@@ -51,8 +51,8 @@ mod tests {
             active    | long        | active e1 a1    | ! invalid        |
             active    | epoch=2     | active e1 a1    | ! stale_fence    |
             active    | epoch=0     | active e1 a1    | ! stale_fence    |
-            lapsed    |             | active e1 a1    | ! lease_expired  |
-            lapsed    | policy=late | active e1 a1    | progressed       | progressed
+            lease_expired    |             | active e1 a1    | ! lease_expired  |
+            lease_expired    | policy=accept_expired_lease | active e1 a1    | progressed       | progressed
             completed |             | completed e1 a1 | ! already_terminal |
             failed    |             | failed e1 a1    | ! already_terminal |
             cancelled |             | cancelled e1 a1 | ! already_terminal |

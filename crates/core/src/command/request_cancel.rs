@@ -45,7 +45,7 @@ mod tests {
             granted   |      | cancelled e0 a0 | cancelled        | cancelled
             claimed   |      | cancelled e1 a0 | cancelled        | cancelled
             active    |      | cancelled e1 a1 | cancelled        | cancelled
-            lapsed    |      | cancelled e1 a1 | cancelled        | cancelled
+            lease_expired    |      | cancelled e1 a1 | cancelled        | cancelled
             completed |      | completed e1 a1 | ! already_terminal |
             failed    |      | failed e1 a1    | ! already_terminal |
             cancelled |      | cancelled e1 a1 | cancelled        |

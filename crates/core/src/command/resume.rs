@@ -47,7 +47,7 @@ mod tests {
             delayed   |     | delayed e0 a0   | ! not_suspended  |
             claimed   |     | claimed e1 a0   | ! not_suspended  |
             active    |     | active e1 a1    | ! not_suspended  |
-            lapsed    |     | active e1 a1    | ! not_suspended  |
+            lease_expired    |     | active e1 a1    | ! not_suspended  |
             completed |     | completed e1 a1 | ! already_terminal |
             failed    |     | failed e1 a1    | ! already_terminal |
             cancelled |     | cancelled e1 a1 | ! already_terminal |

@@ -67,7 +67,7 @@ mod tests {
             claimed   |      | waiting e1 a0   | revoked          | revoked
             active    |      | waiting e1 a0   | revoked          | revoked
             active    | long | active e1 a1    | ! invalid        |
-            lapsed    |      | waiting e1 a0   | revoked          | revoked
+            lease_expired    |      | waiting e1 a0   | revoked          | revoked
             completed |      | completed e1 a1 | ! already_terminal |
             failed    |      | failed e1 a1    | ! already_terminal |
             cancelled |      | cancelled e1 a1 | ! already_terminal |

@@ -189,31 +189,31 @@ mod tests {
             absent    |            | absent          | ! task_not_found |
             absent    | buffer=60000 | absent          | sent 1         |
             absent    | buffer=1   | absent          | ! invalid        |
-            absent    | start      | waiting e0 a0   | sent 1         | created signaled
-            absent    | start after=5000 | waiting e0 a0 | sent 1      | created signaled
-            waiting   | start      | waiting e0 a0   | sent 1         | signaled
+            absent    | start      | waiting e0 a0   | sent 1         | created signalled
+            absent    | start after=5000 | waiting e0 a0 | sent 1      | created signalled
+            waiting   | start      | waiting e0 a0   | sent 1         | signalled
             completed | start      | completed e1 a1 | ! already_terminal |
-            waiting   | buffer=60000 | waiting e0 a0   | sent 1         | signaled
+            waiting   | buffer=60000 | waiting e0 a0   | sent 1         | signalled
             completed | buffer=60000 | completed e1 a1 | ! already_terminal |
-            waiting   |            | waiting e0 a0   | sent 1         | signaled
+            waiting   |            | waiting e0 a0   | sent 1         | signalled
             waiting   | name=      | waiting e0 a0   | ! invalid        |
-            waiting   | after=5000 | waiting e0 a0   | sent 1         | signaled
-            delayed   |            | delayed e0 a0   | sent 1         | signaled
-            claimed   |            | claimed e1 a0   | sent 1         | signaled
-            active    |            | active e1 a1    | sent 1         | signaled
-            lapsed    |            | active e1 a1    | sent 1         | signaled
+            waiting   | after=5000 | waiting e0 a0   | sent 1         | signalled
+            delayed   |            | delayed e0 a0   | sent 1         | signalled
+            claimed   |            | claimed e1 a0   | sent 1         | signalled
+            active    |            | active e1 a1    | sent 1         | signalled
+            lease_expired    |            | active e1 a1    | sent 1         | signalled
             completed |            | completed e1 a1 | ! already_terminal |
             failed    |            | failed e1 a1    | ! already_terminal |
             cancelled |            | cancelled e1 a1 | ! already_terminal |
             expired   |            | expired e1 a1   | ! already_terminal |
-            suspended |            | resumable e1 a1 | resumed 1        | signaled resumed
-            suspended | name=other | suspended e1 a1 | sent 1         | signaled
-            suspended | after=5000 | suspended e1 a1 | sent 1         | signaled
-            resumable |            | resumable e1 a1 | sent 2         | signaled
-            waiting_children | | waiting_children e1 a1 | sent 1 | signaled
-            blocked | | blocked e0 a0 | sent 1 | signaled
-            owned | | owned e0 a0 | sent 1 | signaled
-            granted | | granted e0 a0 | sent 1 | signaled
+            suspended |            | resumable e1 a1 | resumed 1        | signalled resumed
+            suspended | name=other | suspended e1 a1 | sent 1         | signalled
+            suspended | after=5000 | suspended e1 a1 | sent 1         | signalled
+            resumable |            | resumable e1 a1 | sent 2         | signalled
+            waiting_children | | waiting_children e1 a1 | sent 1 | signalled
+            blocked | | blocked e0 a0 | sent 1 | signalled
+            owned | | owned e0 a0 | sent 1 | signalled
+            granted | | granted e0 a0 | sent 1 | signalled
             ",
             |args| {
                 let mut new = message(&args.text("name", "go"));

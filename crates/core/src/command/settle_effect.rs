@@ -70,7 +70,7 @@ mod tests {
             claimed   |         | claimed e1 a0   | ! not_begun          |
             active    |         | active e1 a1    | ! effect_not_claimed |
             active    | epoch=2 | active e1 a1    | ! stale_fence        |
-            lapsed    |         | active e1 a1    | ! lease_expired      |
+            lease_expired    |         | active e1 a1    | ! lease_expired      |
             completed |         | completed e1 a1 | ! already_terminal   |
             failed    |         | failed e1 a1    | ! already_terminal   |
             cancelled |         | cancelled e1 a1 | ! already_terminal   |

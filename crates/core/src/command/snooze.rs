@@ -67,7 +67,7 @@ mod tests {
             active    | ms=0      | waiting e1 a0   | delayed +0          | snoozed
             active    | epoch=2   | active e1 a1    | ! stale_fence       |
             active    | ms=999999999999 | active e1 a1 | ! invalid        |
-            lapsed    |           | active e1 a1    | ! lease_expired     |
+            lease_expired    |           | active e1 a1    | ! lease_expired     |
             completed |           | completed e1 a1 | ! already_settled |
             failed    |           | failed e1 a1    | ! already_settled |
             cancelled |           | cancelled e1 a1 | ! already_terminal  |

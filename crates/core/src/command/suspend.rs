@@ -207,8 +207,8 @@ mod tests {
             active    | on=p        | active e1 a1    | ! waitpoint_not_found |
             active    | with=p      | suspended e1 a1 | suspended 1 | waitpoint_created suspended
             active    | with=a.b    | active e1 a1    | ! invalid           |
-            lapsed    |             | active e1 a1    | ! lease_expired     |
-            lapsed    | policy=late | suspended e1 a1 | suspended 0         | suspended
+            lease_expired    |             | active e1 a1    | ! lease_expired     |
+            lease_expired    | policy=accept_expired_lease | suspended e1 a1 | suspended 0         | suspended
             completed |             | completed e1 a1 | ! already_settled |
             failed    |             | failed e1 a1    | ! already_settled |
             cancelled |             | cancelled e1 a1 | ! already_terminal  |

@@ -73,8 +73,8 @@ mod tests {
             claimed   |             | claimed e1 a0   | done 0 of 0         |
             active    |             | active e1 a1    | done 0 of 0         |
             active    | epoch=2     | active e1 a1    | ! stale_fence       |
-            lapsed    |             | active e1 a1    | ! lease_expired     |
-            lapsed    | policy=late | active e1 a1    | done 0 of 0         |
+            lease_expired    |             | active e1 a1    | ! lease_expired     |
+            lease_expired    | policy=accept_expired_lease | active e1 a1    | done 0 of 0         |
             completed |             | completed e1 a1 | ! already_settled |
             failed    |             | failed e1 a1    | ! already_settled |
             cancelled |             | cancelled e1 a1 | ! already_terminal  |
@@ -187,7 +187,7 @@ mod tests {
             ("delayed", None),
             ("claimed", None),
             ("active", None),
-            ("lapsed", None),
+            ("lease_expired", None),
             ("waiting_children", None),
             ("completed", Some("parent_terminal")),
             ("failed", Some("parent_terminal")),

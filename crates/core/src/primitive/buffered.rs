@@ -8,7 +8,7 @@ use crate::limits;
 use crate::mailbox::{BufferedKey, Mailbox, Message};
 use crate::name::Tenant;
 use crate::new_message::NewMessage;
-use crate::primitive::mailbox::{append, emit_signaled};
+use crate::primitive::mailbox::{append, emit_signalled};
 use crate::primitive::{
     are_related_records_readable, hand_over_key, open, prefetch_key, resume_if_met,
 };
@@ -104,7 +104,7 @@ pub(crate) fn deliver_buffered(
         let message =
             Message { buffered_until: None, buffered_key: None, due_at, ..(**message).clone() };
         left.hidden = left.hidden.saturating_sub(u32::from(due_at.is_none()));
-        emit_signaled(world, task, &message);
+        emit_signalled(world, task, &message);
         world.put::<Message>(message);
     }
     left.buffered = 0;

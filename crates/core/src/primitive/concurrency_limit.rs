@@ -29,14 +29,14 @@ const RECHECK_MS: u64 = 60_000;
 /// The counter of a limit that a task is in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Counter {
-    Waiting,
+    Blocked,
     Admitted,
     Running,
 }
 
 fn counter_of(task: &Task) -> Option<Counter> {
     match &task.lifecycle {
-        Lifecycle::Blocked(_) => Some(Counter::Waiting),
+        Lifecycle::Blocked(_) => Some(Counter::Blocked),
         Lifecycle::Waiting(_) | Lifecycle::Granted { .. } => Some(Counter::Admitted),
         Lifecycle::Active(_) => Some(Counter::Running),
         _ => None,
@@ -46,7 +46,7 @@ fn counter_of(task: &Task) -> Option<Counter> {
 impl ConcurrencyLimit {
     fn count(&mut self, counter: Option<Counter>) {
         match counter {
-            Some(Counter::Waiting) => self.waiting += 1,
+            Some(Counter::Blocked) => self.blocked += 1,
             Some(Counter::Admitted) => self.admitted += 1,
             Some(Counter::Running) => self.running += 1,
             None => {}
@@ -55,7 +55,7 @@ impl ConcurrencyLimit {
 
     fn uncount(&mut self, counter: Option<Counter>) {
         match counter {
-            Some(Counter::Waiting) => self.waiting = self.waiting.saturating_sub(1),
+            Some(Counter::Blocked) => self.blocked = self.blocked.saturating_sub(1),
             Some(Counter::Admitted) => self.admitted = self.admitted.saturating_sub(1),
             Some(Counter::Running) => self.running = self.running.saturating_sub(1),
             None => {}
@@ -155,7 +155,7 @@ pub(super) fn on_transition(
     }
     if let Lifecycle::Waiting(readiness) = &task.lifecycle {
         let admitted =
-            was == Some(Counter::Admitted) || limit.waiting == 0 && limit.available(now) > 0;
+            was == Some(Counter::Admitted) || limit.blocked == 0 && limit.available(now) > 0;
         let readiness = readiness.clone();
         task.lifecycle = if admitted {
             limit.admitted_state(readiness, now)
@@ -237,8 +237,8 @@ fn admit_next(
     key: &LimitKey,
 ) -> Result<bool, Halt> {
     let now = world.now();
-    let waiting = u32::try_from(limit.waiting).unwrap_or(u32::MAX);
-    let wanted = limit.available(now).min(waiting).min(MAX_MOVED);
+    let blocked = u32::try_from(limit.blocked).unwrap_or(u32::MAX);
+    let wanted = limit.available(now).min(blocked).min(MAX_MOVED);
     if wanted == 0 {
         return Ok(true);
     }
@@ -250,7 +250,7 @@ fn admit_next(
             Lifecycle::Granted { worker, .. } => Change::SessionGranted { worker: worker.clone() },
             _ => Change::Unblocked,
         };
-        limit.uncount(Some(Counter::Waiting));
+        limit.uncount(Some(Counter::Blocked));
         limit.count(Some(Counter::Admitted));
         world.emit(Event::of_task(task, now, change));
         save_and_wake(world, Task { lifecycle, ..(**task).clone() })?;
@@ -314,7 +314,7 @@ fn revoke_admission(
         };
         let lifecycle = Lifecycle::Blocked(readiness.clone());
         limit.uncount(Some(Counter::Admitted));
-        limit.count(Some(Counter::Waiting));
+        limit.count(Some(Counter::Blocked));
         revoked += 1;
         world.emit(Event::of_task(task, now, Change::BlockedAgain));
         // A claim may have skipped this task and those behind it.
@@ -555,7 +555,7 @@ mod tests {
             assert_eq!(state(&stage, "c"), PublicState::Waiting, "{what}");
             let limit = &stage.limits()[0];
             let left = u64::from(what == "release" || what.starts_with("expiry"));
-            assert_eq!((limit.running, limit.admitted, limit.waiting), (0, 1, left), "{what}");
+            assert_eq!((limit.running, limit.admitted, limit.blocked), (0, 1, left), "{what}");
         }
     }
 
@@ -707,7 +707,7 @@ mod tests {
         assert_eq!(ids(stage.must(claim())), ["d"]);
         stage.must(complete("d", 1));
         let limit = &stage.limits()[0];
-        assert_eq!((limit.waiting, limit.running, limit.admitted), (2, 0, 0));
+        assert_eq!((limit.blocked, limit.running, limit.admitted), (2, 0, 0));
         assert_eq!(limit.due_at, Some(stage.now.plus_ms(RECHECK_MS)), "not immediately");
     }
 
@@ -780,7 +780,7 @@ mod tests {
         stage.later(20_000);
         stage.must(Cancel { task: key("b"), reason: String::new() });
         let limit = &stage.limits()[0];
-        assert_eq!((limit.running, limit.admitted, limit.waiting), (0, 1, 1));
+        assert_eq!((limit.running, limit.admitted, limit.blocked), (0, 1, 1));
         assert_eq!(ids(stage.must(Claim { limit: 9, ..claim() })), ["c"]);
         stage.must(complete("c", 1));
         stage.later(20_000);

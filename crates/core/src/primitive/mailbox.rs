@@ -89,7 +89,7 @@ pub(crate) fn store_message(
     waitpoint: Option<&WaitpointId>,
 ) -> Message {
     let message = append(world, &mut mailbox, new, waitpoint);
-    emit_signaled(world, task, &message);
+    emit_signalled(world, task, &message);
     world.put::<Message>(message.clone());
     world.put::<Mailbox>(mailbox);
     message
@@ -134,10 +134,10 @@ pub(super) fn append(
 }
 
 /// Emits the log event of a message.
-pub(super) fn emit_signaled(world: &mut World, task: &Task, message: &Message) {
+pub(super) fn emit_signalled(world: &mut World, task: &Task, message: &Message) {
     let (name, source) = (message.name.clone(), message.source.clone());
     let (seq, waitpoint) = (message.seq, message.waitpoint.clone());
-    let change = Change::Signaled { seq, name, source, waitpoint };
+    let change = Change::Signalled { seq, name, source, waitpoint };
     world.emit(Event::of_task(task, world.now(), change));
 }
 

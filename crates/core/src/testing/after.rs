@@ -6,13 +6,13 @@ use crate::testing::Stage;
 use crate::time::Timestamp;
 
 impl Stage {
-    /// Running, admitted, the limit, the most starts per window, and those that wait.
+    /// Running, admitted, the limit, the most starts per window, and the blocked tasks.
     pub(super) fn limit_after(&self) -> String {
         let records = self.limits();
         let Some(record) = records.first() else { return "absent".into() };
         let limit = record.limit.map_or("-".into(), |limit| limit.to_string());
         let rate = record.rate.map_or(String::new(), |rate| format!(" {}r", rate.limit));
-        format!("{}+{}/{limit}{rate} behind {}", record.running, record.admitted, record.waiting)
+        format!("{}+{}/{limit}{rate} behind {}", record.running, record.admitted, record.blocked)
     }
 
     pub(crate) fn task_after(&self) -> String {
@@ -75,7 +75,7 @@ impl Stage {
             Ok(Outcome::Cancelled) => "cancelled".into(),
             Ok(Outcome::PriorityChanged) => "changed".into(),
             Ok(Outcome::Replayed { execution }) => format!("execution {execution}"),
-            Ok(Outcome::TaskDeleted) => "reaped".into(),
+            Ok(Outcome::TaskDeleted) => "deleted".into(),
             Ok(Outcome::LaneChanged) => "changed".into(),
             Ok(Outcome::Swept { swept, next_due }) => {
                 format!("swept {swept} next {}", next_due.map_or("none".into(), plus))
@@ -111,7 +111,7 @@ impl Stage {
             Ok(Outcome::Consumed { consumed }) => format!("consumed {consumed}"),
             Ok(Outcome::Admitted { until }) => format!("admitted {}", plus(*until)),
             Ok(Outcome::RequestCompleted(_)) => "answered".into(),
-            Ok(Outcome::RequestReleased) => "withdrawn".into(),
+            Ok(Outcome::RequestReleased) => "released".into(),
             Ok(Outcome::TurnCommitted { lease_kept, .. }) => {
                 format!("turned lease_kept={}", lease_kept.is_some())
             }

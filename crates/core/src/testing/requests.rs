@@ -54,10 +54,10 @@ impl Stage {
                 match state {
                     "answered" => {}
                     "stale" => stage.later(86_390_000),
-                    "expired" | "forgotten" => {
+                    "expired" | "deleted" => {
                         stage.later(86_390_000);
                         stage.must(Sweep::default());
-                        if state == "forgotten" {
+                        if state == "deleted" {
                             stage.later(30 * 86_400_000);
                             stage.must(Sweep::default());
                         }

@@ -51,7 +51,7 @@ impl Stage {
             }
             "claimed" => drop(stage.must(Claim { begin: false, ..claim() })),
             "active" => drop(stage.must(claim())),
-            "lapsed" => {
+            "lease_expired" => {
                 stage.must(claim());
                 stage.later(30_000);
             }

@@ -6,7 +6,7 @@ pub(crate) const TASK_STATES: &[&str] = &[
     "granted",
     "claimed",
     "active",
-    "lapsed",
+    "lease_expired",
     "completed",
     "failed",
     "cancelled",
@@ -20,7 +20,7 @@ pub(crate) const TASK_STATES: &[&str] = &[
 
 /// The states that every table about requests must have a row for.
 pub(crate) const REQUEST_STATES: &[&str] =
-    &["absent", "in_flight", "overdue", "released", "answered", "stale", "expired", "forgotten"];
+    &["absent", "in_flight", "overdue", "released", "answered", "stale", "expired", "deleted"];
 
 /// The states that every table about lanes must have a row for.
 pub(crate) const LANE_STATES: &[&str] =

@@ -49,7 +49,7 @@ pub(crate) fn check_task<C: Into<Command>>(table: &str, command: impl Fn(&Args) 
         let mut new = new_task("t");
         match args.text("policy", "").as_str() {
             "none" => new.policy.retry = None,
-            "late" => new.policy.accept_expired_lease = true,
+            "accept_expired_lease" => new.policy.accept_expired_lease = true,
             _ => {}
         }
         let waitpoint = args.has("waitpoint");

@@ -264,10 +264,10 @@ fn no_limit_is_left_out() {
     assert_eq!(listed, declared);
 }
 
-/// The texts of a column in the first table under a heading, without backticks.
-fn column(page: &str, heading: &str, column: usize) -> BTreeSet<String> {
-    let part = page.split(&format!("## {heading}\n")).nth(1).expect("the heading exists");
-    let rows = part.lines().skip_while(|line| !line.starts_with("| `"));
+/// The texts of a column in the first table after this text, without backticks.
+fn column(page: &str, after: &str, column: usize) -> BTreeSet<String> {
+    let part = page.split(after).nth(1).expect("the text exists");
+    let rows = part.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
     let rows = rows.take_while(|line| line.starts_with('|'));
     let cell = |row: &str| row.trim_matches('|').split('|').nth(column).map(str::to_owned);
     rows.filter_map(cell).map(|cell| cell.trim().trim_matches('`').to_owned()).collect()
@@ -286,12 +286,42 @@ fn texts_of(path: &str, function: &str) -> BTreeSet<String> {
 fn every_state_event_and_rejection_is_documented() {
     let page = |path: &str| read(&root().join(path));
     let states = windlass_core::PublicState::ALL.iter().map(|state| state.as_str().to_owned());
-    assert_eq!(column(&page("docs/learn/tasks.md"), "Every state", 0), states.collect());
+    assert_eq!(column(&page("docs/learn/tasks.md"), "## Every state\n", 0), states.collect());
     let events = texts_of("crates/core/src/event.rs", "name");
-    assert_eq!(column(&page("docs/learn/log.md"), "Every event", 1), events);
+    assert_eq!(column(&page("docs/learn/log.md"), "## Every event\n", 1), events);
     let codes = texts_of("crates/core/src/rejection.rs", "code");
-    assert_eq!(column(&page("docs/learn/README.md"), "Rejection codes", 0), codes);
+    assert_eq!(column(&page("docs/learn/README.md"), "## Rejection codes\n", 0), codes);
     assert!(events.len() > 30 && codes.len() > 30, "{events:?} {codes:?}");
+}
+
+/// The obstacles of a ready task, and the column `why` of every state.
+#[test]
+fn every_why_code_is_documented() {
+    let source = read(&root().join("crates/core/src/why.rs"));
+    let body = source.split("pub enum Why {").nth(1).and_then(|rest| rest.split("\n}").next());
+    let is_variant =
+        |line: &&str| line.starts_with("    ") && line[4..].starts_with(char::is_uppercase);
+    let name = |line: &str| line.trim().split([' ', ',', '(']).next().map(snake_case);
+    let codes: BTreeSet<String> =
+        body.expect("the enum").lines().filter(is_variant).filter_map(name).collect();
+    let page = read(&root().join("docs/learn/tasks.md"));
+    let mut documented = column(&page, "## Every state\n", 3);
+    documented.retain(|cell| !cell.contains(' '));
+    documented.extend(column(&page, "obstacle in this order:", 0));
+    assert!(page.contains("has the code `granted`"), "the sentence before the second table");
+    documented.insert("granted".into());
+    assert_eq!(documented, codes);
+}
+
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for character in name.chars() {
+        if character.is_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.push(character.to_ascii_lowercase());
+    }
+    snake
 }
 
 #[test]

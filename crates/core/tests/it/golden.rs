@@ -172,7 +172,7 @@ fn number_of_change(change: &Change) -> usize {
         Change::GrantReleased { .. } => 24,
         Change::QuotaSet { .. } => 25,
         Change::Progressed { .. } => 18,
-        Change::Signaled { .. } => 19,
+        Change::Signalled { .. } => 19,
         Change::WaitingChildren { .. } => 20,
         Change::Granted { .. } => 26,
         Change::GrantExpired { .. } => 27,
@@ -377,7 +377,7 @@ fn tables_have_the_columns_that_migrations_name() {
             "ChildrenDue(due_at tenant parent / due_at)",
         ),
         (
-            "concurrency_limit: tenant kind name | waiting running owner contended due_at",
+            "concurrency_limit: tenant kind name | blocked running owner contended due_at",
             "ConcurrencyLimitDue(due_at tenant kind name / due_at) \
              ConcurrencyLimitOwned(tenant owner kind name / owner)",
         ),

@@ -11,7 +11,7 @@ use windlass_core::{
     WorkflowProperty, read_row, why,
 };
 
-use crate::{mail, requests, workflows};
+use crate::{messages, requests, workflows};
 
 /// Reference tables at a point in time, with its records decoded.
 #[derive(Clone, Debug)]
@@ -46,11 +46,11 @@ pub(crate) const ALWAYS: &[Invariant] = &[
     ("waiting tasks are admitted", crate::limits::waiting_tasks_are_admitted),
     ("a session runs at its owner", crate::limits::a_session_runs_at_its_owner),
     ("no unused limit remains", crate::limits::no_unused_limit_remains),
-    ("a mailbox counts what it holds", mail::a_mailbox_counts_what_it_holds),
-    ("buffered messages are counted", mail::buffered_messages_are_counted),
-    ("messages have their payloads", mail::messages_have_their_payloads),
-    ("a waitpoint has at most one message", mail::a_waitpoint_has_at_most_one_message),
-    ("no task waits for a met condition", mail::no_task_waits_for_a_met_condition),
+    ("a mailbox counts what it holds", messages::a_mailbox_counts_what_it_holds),
+    ("buffered messages are counted", messages::buffered_messages_are_counted),
+    ("messages have their payloads", messages::messages_have_their_payloads),
+    ("a waitpoint has at most one message", messages::a_waitpoint_has_at_most_one_message),
+    ("no task waits for a met condition", messages::no_task_waits_for_a_met_condition),
     ("a history has its rows", workflows::a_history_has_its_rows),
     ("executions have their workflow", workflows::executions_have_their_workflow),
     ("a step ends once", workflows::a_step_ends_once),
@@ -290,7 +290,7 @@ fn payloads_have_an_owner(view: &View) -> Held {
     let expected = requests::stored_results(view);
     ensure(results.len() == expected, || format!("{results:?} of {expected} results"))?;
     // The result of an activity stays with the message that reports its end.
-    let carried: Vec<_> = mail::all::<Message>(view).iter().map(Message::payload_key).collect();
+    let carried: Vec<_> = messages::all::<Message>(view).iter().map(Message::payload_key).collect();
     let mut rest = rest.into_iter().filter(|key| !carried.contains(&Some((*key).clone())));
     rest.try_for_each(|key| {
         // The payload of a buffered message may exist before its task: see below.

@@ -39,7 +39,7 @@ pub(crate) fn a_limit_counts_its_tasks(view: &View) -> Held {
         let admitted =
             count(|state| matches!(state, Lifecycle::Waiting(_) | Lifecycle::Granted { .. }));
         let running = count(|state| matches!(state, Lifecycle::Active(_)));
-        let counted = (limit.waiting, u64::from(limit.admitted), u64::from(limit.running));
+        let counted = (limit.blocked, u64::from(limit.admitted), u64::from(limit.running));
         let found = (waiting, admitted, running);
         ensure(counted == found, || format!("{found:?} are at {limit:?}"))
     })
@@ -103,7 +103,7 @@ pub(crate) fn has_rejected(view: &View, lane: &Lane) -> bool {
 
 /// No task waits for a limit that has room, unless the sweep is about to process it.
 pub(crate) fn waiting_tasks_are_admitted(view: &View) -> Held {
-    for limit in view.limits.iter().filter(|limit| limit.waiting > 0) {
+    for limit in view.limits.iter().filter(|limit| limit.blocked > 0) {
         let due = limit.due_at.is_some_and(|due_at| due_at <= view.now);
         ensure(due || room(limit, view.now) == 0, || format!("{limit:?} could open"))?;
         // Something will open it: running tasks, admitted tasks, or time.
@@ -141,7 +141,7 @@ pub(crate) fn a_session_runs_at_its_owner(view: &View) -> Held {
 
 pub(crate) fn no_unused_limit_remains(view: &View) -> Held {
     view.limits.iter().try_for_each(|limit| {
-        let used = limit.waiting + u64::from(limit.admitted) + u64::from(limit.running) > 0;
+        let used = limit.blocked + u64::from(limit.admitted) + u64::from(limit.running) > 0;
         let retained = limit.configured || limit.owner.is_some();
         ensure(used || retained, || format!("{limit:?} is unused"))
     })

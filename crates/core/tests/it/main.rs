@@ -9,7 +9,7 @@ mod explore;
 mod golden;
 mod invariants;
 mod limits;
-mod mail;
+mod messages;
 mod random;
 mod requests;
 mod rounds;

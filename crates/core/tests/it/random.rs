@@ -229,7 +229,7 @@ impl Dice {
         Suspend { timeout, waitpoints, ..Suspend::new(self.fence(), condition) }
     }
 
-    fn mail(&mut self, payload_odds: u64) -> Command {
+    fn message_command(&mut self, payload_odds: u64) -> Command {
         let tenant = Tenant::default();
         match self.below(8) {
             0 | 1 => {
@@ -262,7 +262,7 @@ impl Dice {
         }
         let tenant = Tenant::default();
         if self.one_in(5) {
-            return self.mail(payload_odds);
+            return self.message_command(payload_odds);
         }
         match self.below(30) {
             0..=4 => self.create(payload_odds).into(),

@@ -9,7 +9,7 @@ use windlass_core::{
 };
 
 use crate::invariants::{Held, View, ensure};
-use crate::{mail, workflows};
+use crate::{messages, workflows};
 
 pub(crate) struct Step<'a> {
     pub(crate) before: &'a View,
@@ -64,8 +64,8 @@ pub(crate) const EVERY_STEP: &[StepInvariant] = &[
     ("a response never changes", crate::requests::a_response_never_changes),
     ("one owner is admitted at a time", crate::requests::one_owner_is_admitted_at_a_time),
     ("an effect keeps its request id", crate::requests::an_effect_keeps_its_request_id),
-    ("no message is lost", mail::no_message_is_lost),
-    ("a sequence number is used once", mail::a_sequence_number_is_used_once),
+    ("no message is lost", messages::no_message_is_lost),
+    ("a sequence number is used once", messages::a_sequence_number_is_used_once),
     ("a turn is the next of its holder", workflows::a_turn_is_the_next_of_its_holder),
     ("consumed messages are deleted", workflows::consumed_messages_are_deleted),
     ("an activity ends with a report", workflows::an_activity_ends_with_a_report),
@@ -97,7 +97,7 @@ impl Step<'_> {
         if let (Some(fence), Some(settled)) = (settles(self.command), settled(self.outcome)) {
             ghost.settles.insert(fence.clone(), settled);
         }
-        ghost.accepted = mail::accepted(self);
+        ghost.accepted = messages::accepted(self);
         match self.outcome {
             Ok(Outcome::WaitpointCreated(made)) => ghost.token = Some(made.token.clone()),
             Ok(Outcome::Suspended { waitpoints }) if !waitpoints.is_empty() => {
@@ -316,7 +316,7 @@ fn every_change_has_an_event(step: &Step<'_>) -> Held {
 fn is_written(step: &Step<'_>, event: &Event) -> bool {
     let Some((id, _)) = &event.task else { return true };
     let key = match &event.change {
-        Change::Signaled { .. } => Mailbox::key_of(&event.tenant, id),
+        Change::Signalled { .. } => Mailbox::key_of(&event.tenant, id),
         Change::WaitpointCreated { id } => Waitpoint::key_of(&event.tenant, id),
         Change::EffectClaimed { provider, name } | Change::EffectSettled { provider, name } => {
             Effect::key_of(&event.tenant, &format!("task/{id}"), provider, name)
@@ -429,7 +429,7 @@ fn a_result_never_changes(step: &Step<'_>) -> Held {
             Some(is) => is == was,
             None => {
                 !step.after.tasks.contains_key(&key.task)
-                    || mail::is_of_a_message(step, key.slot.as_str())
+                    || messages::is_of_a_message(step, key.slot.as_str())
                     || workflows::is_of_a_past_execution(step.after, key)
             }
         };

@@ -11,7 +11,7 @@ use windlass_core::{
 use crate::batch::new_task;
 use crate::explore::LEASE_MS;
 use crate::invariants::{Held, View, ensure};
-use crate::mail::all;
+use crate::messages::all;
 use crate::steps::Step;
 
 /// What a turn of a workflow does, besides consuming its messages.
@@ -209,7 +209,10 @@ pub(crate) fn needs_no_entry(step: &Step<'_>, was: Option<&Task>, is: Option<&Ta
             step.changes.events.iter().any(|event| creates(event, task))
         }
         (Some(was), Some(is)) if was.workflow.is_some() => {
-            lease(was) == lease(is) && is_open(was) && is_open(is) && beside_mail(was, is) == *is
+            lease(was) == lease(is)
+                && is_open(was)
+                && is_open(is)
+                && without_messages(was, is) == *is
         }
         _ => false,
     }
@@ -217,7 +220,7 @@ pub(crate) fn needs_no_entry(step: &Step<'_>, was: Option<&Task>, is: Option<&Ta
 
 /// The workflow before, with all that a message or the loss of its sticky worker changes taken from
 /// the workflow after.
-fn beside_mail(was: &Task, is: &Task) -> Task {
+fn without_messages(was: &Task, is: &Task) -> Task {
     let mut task = was.clone();
     task.lifecycle = is.lifecycle.clone();
     (task.due_at, task.has_mailbox, task.has_children) =

@@ -257,9 +257,9 @@ fn a_task_created_and_deleted_in_one_batch_leaves_nothing() {
     assert_eq!(names, ["created", "cancelled", "deleted"]);
 }
 
-/// The payload of the live task must not be deleted with the reaped one.
+/// The payload of the live task must not be deleted with the deleted one.
 #[test]
-fn an_id_reaped_and_created_again_in_one_batch_keeps_its_payload() {
+fn an_id_deleted_and_recreated_in_one_batch_keeps_its_payload() {
     for before in [vec![], vec![create("a"), cancel("a")]] {
         let mut tables = ReferenceTables::default();
         batch::commit(&mut tables, START, &before);

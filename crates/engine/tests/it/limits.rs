@@ -105,7 +105,7 @@ async fn completing_a_task_leases_the_next_of_its_key_in_one_commit() {
         .await
         .unwrap()
         .unwrap();
-    assert_eq!((limit.running, limit.admitted, limit.waiting), (1, 0, 1));
+    assert_eq!((limit.running, limit.admitted, limit.blocked), (1, 0, 1));
     other.abort();
 }
 

@@ -296,7 +296,7 @@ impl Model {
                     | Change::Renewed { .. }
                     | Change::Progressed { .. }
                     | Change::PriorityChanged { .. }
-                    | Change::Signaled { .. }
+                    | Change::Signalled { .. }
                     | Change::WaitpointCreated { .. }
                     | Change::EffectClaimed { .. }
                     | Change::EffectSettled { .. }
@@ -342,7 +342,7 @@ impl Model {
         let running = self.running(&scope);
         let stored = record
             .as_ref()
-            .map_or((0, 0, 0), |record| (record.waiting, record.admitted, record.running));
+            .map_or((0, 0, 0), |record| (record.blocked, record.admitted, record.running));
         if stored != (u64::from(waiting), admitted, running) {
             let what = format!("{waiting} are blocked, {admitted} are admitted, {running} run");
             return breach(Kind::ConcurrencyLimit, format!("{record:?}, but {what}"));

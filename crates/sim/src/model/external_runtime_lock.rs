@@ -122,7 +122,7 @@ impl ExternalRuntime {
         let (running, others): (Vec<_>, Vec<_>) =
             here.partition(|task| matches!(task.lifecycle, Lifecycle::Active(_)));
         let counted = limit.map_or((0, 0), |limit| {
-            (u64::from(limit.running), limit.waiting + u64::from(limit.admitted))
+            (u64::from(limit.running), limit.blocked + u64::from(limit.admitted))
         });
         let there = (running.len() as u64, others.len() as u64);
         match counted == there {

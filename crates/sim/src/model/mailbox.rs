@@ -126,7 +126,7 @@ impl Mailboxes {
 
 impl Model {
     /// Checks a message that was sent.
-    pub(super) fn signaled(
+    pub(super) fn signalled(
         &mut self,
         at: &Step<'_>,
         facts: &Facts,

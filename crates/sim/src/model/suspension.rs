@@ -25,8 +25,8 @@ impl Model {
         spec: &TaskSpec,
     ) -> Result<(), Breach> {
         match change {
-            Change::Signaled { seq, name, source, waitpoint } => {
-                self.signaled(at, facts, *seq, (name, source), waitpoint.as_ref())
+            Change::Signalled { seq, name, source, waitpoint } => {
+                self.signalled(at, facts, *seq, (name, source), waitpoint.as_ref())
             }
             Change::WaitpointCreated { id } => self.waitpoint_created(at, id),
             Change::Suspended { epoch, reason } => self.suspended(at, facts, spec, *epoch, *reason),

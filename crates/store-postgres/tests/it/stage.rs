@@ -27,10 +27,10 @@ pub(crate) async fn engine(server: &Server) -> Engine {
     Engine::with_store(open(server).await, Config::default()).await.unwrap()
 }
 
-/// An engine that does not poll during a test: it depends on notifications.
+/// An engine that does not poll during a test: it depends on notifications. Without background
+/// work, all its batches are those of the test.
 pub(crate) async fn patient_engine(server: &Server) -> Engine {
-    let store = open_impatient(server, Duration::from_secs(600)).await;
-    Engine::with_store(store, Config::default()).await.unwrap()
+    quiet_engine(open_impatient(server, Duration::from_secs(600)).await).await
 }
 
 /// An engine without background work.

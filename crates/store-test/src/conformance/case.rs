@@ -13,7 +13,7 @@ use super::{
 use crate::factory::Factory;
 
 /// Timeout of a case.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A violation of the store contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Case {
     pub async fn run(&self, factory: &dyn Factory) -> Verdict {
         let _name = Named(self.name);
         let check = async { (self.check)(&Context::open(factory, self.name).await).await };
-        match tokio::time::timeout(PATIENCE, Box::pin(check)).await {
+        match tokio::time::timeout(TIMEOUT, Box::pin(check)).await {
             Ok(verdict) => verdict,
             Err(_) => Err(Wrong("the case timed out".into())),
         }

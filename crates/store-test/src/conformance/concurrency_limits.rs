@@ -98,7 +98,7 @@ pub(super) async fn a_higher_key_limit_admits_more_tasks(context: &Context<'_>) 
     let limit = limits(&*context.store).await?;
     let limit =
         limit.first().ok_or_else(|| Wrong("the concurrency limit does not exist".into()))?;
-    same("counted", &(limit.running, limit.admitted, limit.waiting), &(12, 0, 18))
+    same("counted", &(limit.running, limit.admitted, limit.blocked), &(12, 0, 18))
 }
 
 pub(super) async fn a_rate_limit_admits_tasks_after_its_window(context: &Context<'_>) -> Verdict {

@@ -90,7 +90,7 @@ pub(super) async fn every_change_round_trips(context: &Context<'_>) -> Verdict {
             rate: Some(Rate { limit: u32::MAX, window_ms: u64::MAX }),
         },
         Change::Granted { worker: "w\u{f6}rker".into(), until: START },
-        Change::Signaled {
+        Change::Signalled {
             seq: u64::MAX,
             name: "n\u{e4}me".into(),
             source: "'\"\\".into(),

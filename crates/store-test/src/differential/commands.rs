@@ -16,7 +16,7 @@ use windlass_core::{
 
 use super::live::{IDS, LANES, Live, TENANTS};
 use super::workers::{self, WORKERS};
-use super::{mail, messages, requests, workflows};
+use super::{mailboxes, messages, requests, workflows};
 use crate::random::Random;
 
 type Generate = fn(&mut Random, &Live) -> Command;
@@ -48,13 +48,13 @@ const COMMANDS: &[(u64, Generate)] = &[
     (5, set_quota),
     (2, release_session),
     (14, workers::command),
-    (12, mail::send_messages),
-    (9, mail::complete_waitpoint),
-    (5, mail::create_waitpoint),
-    (16, mail::suspend),
-    (3, mail::resume),
-    (4, mail::consume_messages),
-    (3, mail::rotate_signing_key),
+    (12, mailboxes::send_messages),
+    (9, mailboxes::complete_waitpoint),
+    (5, mailboxes::create_waitpoint),
+    (16, mailboxes::suspend),
+    (3, mailboxes::resume),
+    (4, mailboxes::consume_messages),
+    (3, mailboxes::rotate_signing_key),
     (8, requests::admit),
     (6, requests::complete_request),
     (3, requests::release_request),

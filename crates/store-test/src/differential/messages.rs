@@ -7,7 +7,7 @@ use windlass_core::{Command, Tenant};
 
 use super::commands::{BAD, payload, text};
 use super::live::{IDS, Live, TENANTS};
-use super::mail::{if_absent, suspended};
+use super::mailboxes::{if_absent, suspended};
 use super::workers::WORKERS;
 use crate::random::Random;
 

@@ -9,7 +9,7 @@ mod commands;
 mod coverage;
 mod generator;
 mod live;
-mod mail;
+mod mailboxes;
 mod messages;
 mod oracle;
 mod requests;

@@ -27,7 +27,7 @@ mod workflow_golden;
 mod workflow_handle;
 mod workflow_log;
 mod workflow_lost_response;
-mod workflow_mail;
+mod workflow_messages;
 mod workflow_random;
 mod workflow_regressions;
 mod workflow_rejections;

@@ -58,7 +58,7 @@ async fn a_suspended_handler_resumes_when_its_waitpoint_is_completed() {
     stage.until("t", "completed").await;
     let result = stage.result("t").await.unwrap();
     assert_eq!(result, "\"approve by ada: \\\"fine\\\", attempt 1\"");
-    let expected = "created claimed waitpoint_created progressed suspended signaled resumed claimed \
+    let expected = "created claimed waitpoint_created progressed suspended signalled resumed claimed \
                     completed";
     assert_eq!(stage.history("t"), expected);
     let task = stage.task("t").await;
@@ -88,7 +88,7 @@ async fn a_suspend_on_messages_already_received_returns_at_once() {
     let running = stage.worker().handler("k", handler).start().unwrap();
     stage.until("t", "completed").await;
     assert_eq!(stage.result("t").await.unwrap(), "\"first second\"");
-    assert_eq!(stage.history("t"), "created signaled signaled claimed resumed resumed completed");
+    assert_eq!(stage.history("t"), "created signalled signalled claimed resumed resumed completed");
     assert!(stage.other.messages(&key("t"), 0, 10).await.unwrap().is_empty(), "they are consumed");
     running.drain(DAY).await;
 }

@@ -102,7 +102,7 @@ async fn the_log_of_a_run_folds_to_its_records() {
     }
     assert!(fold.present().all(|key| there.contains(key)));
     let names: BTreeSet<&str> = log.iter().map(|entry| entry.name.as_str()).collect();
-    for name in ["turn_committed", "cancel_requested", "continued_as_new", "signaled"] {
+    for name in ["turn_committed", "cancel_requested", "continued_as_new", "signalled"] {
         assert!(names.contains(name), "{names:?}");
     }
 }

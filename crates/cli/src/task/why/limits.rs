@@ -10,12 +10,12 @@ use crate::task::why::explain::Explanation;
 /// Why a task is blocked by its concurrency limit, or by an exceeded quota.
 pub(super) fn limited(task: &Task, why: &Why, now: Timestamp) -> Explanation {
     match why {
-        Why::ConcurrencyLimitReached { key, limit, rate, running, waiting, retry_at } => {
+        Why::ConcurrencyLimitReached { key, limit, rate, running, blocked, retry_at } => {
             let kind = key.as_ref().map_or(LimitKind::Concurrency, LimitKey::kind);
             let name = printable(key.as_ref().map_or("", LimitKey::name));
             let (noun, option) = (noun(kind), noun(kind).replace(' ', "-"));
             let allowed = limits(*limit, *rate);
-            let rest = match waiting.saturating_sub(1) {
+            let rest = match blocked.saturating_sub(1) {
                 0 => String::new(),
                 others => format!(" {others} more wait there."),
             };

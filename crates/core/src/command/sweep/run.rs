@@ -135,7 +135,7 @@ mod tests {
             ungranted | | waiting e0 a0   | swept 1 next +3590000   | grant_expired
             claimed   | | claimed e1 a0   | swept 0 next +30000     |
             active    | | active e1 a1    | swept 0 next +30000     |
-            lapsed    | | waiting e1 a1   | swept 1 next +3570000   | lease_lost
+            lease_expired    | | waiting e1 a1   | swept 1 next +3570000   | lease_lost
             completed | | completed e1 a1 | swept 0 next +3600000   |
             failed    | | failed e1 a1    | swept 0 next +3600000   |
             cancelled | | cancelled e1 a1 | swept 0 next +3600000   |

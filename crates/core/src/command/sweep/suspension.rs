@@ -102,7 +102,7 @@ mod tests {
             (OnTimeout::Fail, "delayed", &["retry_scheduled"]),
             (OnTimeout::Cancel, "cancelled", &["cancelled"]),
             (OnTimeout::Expire, "expired", &["expired"]),
-            (OnTimeout::Resume, "resumable", &["signaled", "resumed"]),
+            (OnTimeout::Resume, "resumable", &["signalled", "resumed"]),
             (OnTimeout::Escalate, "suspended", &["escalated"]),
         ];
         for (action, state, logged) in rows {

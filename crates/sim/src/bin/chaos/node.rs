@@ -23,7 +23,7 @@ use crate::watched::Watched;
 
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// Shorter than a lease, so that a stopped process loses its locks before its leases.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 const CONNECTIONS: usize = 4;
 const THREADS: usize = 2;
 /// The delay before an unavailable database is opened again.
@@ -61,7 +61,7 @@ pub(crate) fn unix_ms() -> u64 {
 /// Opens the database, which may be unavailable.
 pub(crate) async fn open(url: &str) -> PostgresStore {
     let (config, options) = Options::parse(url).expect("the server's URL is valid");
-    let options = Options { patience: PATIENCE, connections: CONNECTIONS, ..options };
+    let options = Options { patience: TIMEOUT, connections: CONNECTIONS, ..options };
     loop {
         match PostgresStore::open_with(config.clone(), options.clone()).await {
             Ok(store) => return store,

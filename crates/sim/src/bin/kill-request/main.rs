@@ -30,7 +30,7 @@ use crate::watched::Watched;
 const THREADS: usize = 2;
 const LEASE: Duration = Duration::from_secs(1);
 /// Longer than any wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The orders of this process.
 struct Orders {
@@ -55,7 +55,7 @@ impl Orders {
 
     fn config(&self) -> Config {
         let ttls = RequestTtls { in_flight_ms: self.in_flight_ms, ..RequestTtls::default() };
-        let on_in_flight = OnInFlight::Wait(PATIENCE);
+        let on_in_flight = OnInFlight::Wait(TIMEOUT);
         let requests = RequestPolicy { ttls, on_in_flight, ..RequestPolicy::default() };
         Config { requests, ..Config::default() }
     }
@@ -111,7 +111,7 @@ async fn live(orders: Orders) -> Result<(), Error> {
         call.expect("no call panics");
     }
     for worker in workers {
-        worker.drain(PATIENCE).await;
+        worker.drain(TIMEOUT).await;
     }
     engine.shutdown().await
 }

@@ -32,7 +32,7 @@ use crate::stage::Stage;
 use crate::watched::Watched;
 
 const THREADS: usize = 2;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// While another process writes all the time, the store may be busy. These errors are retried.
 const PASSING: &[&str] = &["store_unavailable", "outcome_unknown", "overloaded"];
 const TRIES: usize = 20;
@@ -77,7 +77,7 @@ async fn live(orders: Orders) -> Result<(), Error> {
     let sum = again(async || workflow.result().await).await?;
     let turns = replayed(&chain, &workflow, orders.steps).await?;
     stage.say(&Line::Ended { sum, turns });
-    running.drain(PATIENCE).await;
+    running.drain(TIMEOUT).await;
     engine.shutdown().await
 }
 

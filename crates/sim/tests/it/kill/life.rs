@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::line::Line;
 
 /// Far longer than any step that is not stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const SIGKILL: i32 = 9;
 
 /// The orders of a process.
@@ -78,7 +78,7 @@ impl Life {
         what: &str,
         mut found: impl FnMut(&Line) -> bool,
     ) -> Result<(), String> {
-        let give_up_at = Instant::now() + PATIENCE;
+        let give_up_at = Instant::now() + TIMEOUT;
         loop {
             let left = give_up_at.saturating_duration_since(Instant::now());
             let line = match self.lines.recv_timeout(left) {

@@ -13,7 +13,7 @@ use super::line::{Instruction, Line};
 use crate::bank::{Bank, Entry};
 
 /// Far longer than any step that is not stuck.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const SIGKILL: i32 = 9;
 pub(crate) const NO_POINT: &str = "-";
 
@@ -92,7 +92,7 @@ impl Process {
     /// Reads until a line matches. Returns all lines so far.
     pub(crate) fn until(&mut self, found: impl Fn(&Line) -> bool) -> &[Line] {
         loop {
-            let line = self.lines.recv_timeout(PATIENCE);
+            let line = self.lines.recv_timeout(TIMEOUT);
             self.said.push(line.unwrap_or_else(|error| panic!("{error} after {:?}", self.said)));
             if self.said.last().is_some_and(&found) {
                 return &self.said;
@@ -103,7 +103,7 @@ impl Process {
     /// Waits for its end, after closing its input.
     fn wait(&mut self) -> (ExitStatus, Vec<Line>) {
         self.words = None;
-        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+        while let Ok(line) = self.lines.recv_timeout(TIMEOUT) {
             self.said.push(line);
         }
         (self.child.wait().unwrap(), std::mem::take(&mut self.said))

@@ -14,7 +14,7 @@ use super::line::Line;
 use crate::bank::{Bank, Entry};
 
 /// Far longer than any silence while nothing is stuck.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const SIGKILL: i32 = 9;
 
 /// A store with a bank beside it, and all printed lines.
@@ -95,9 +95,9 @@ impl Place {
         let begun = Instant::now();
         while self.begun.len() < point {
             let Some(left) = time.checked_sub(begun.elapsed()) else { return };
-            match self.lines.recv_timeout(left.min(PATIENCE)) {
+            match self.lines.recv_timeout(left.min(TIMEOUT)) {
                 Ok(line) => self.hear(line),
-                Err(RecvTimeoutError::Timeout) if left <= PATIENCE => return,
+                Err(RecvTimeoutError::Timeout) if left <= TIMEOUT => return,
                 Err(why) => panic!("{why} at {} of {point} activities", self.begun.len()),
             }
         }
@@ -119,7 +119,7 @@ impl Place {
         assert_eq!(status.signal(), Some(SIGKILL), "process {process} ended early: {status}");
         self.say(&Line::Died { process });
         loop {
-            let line = self.lines.recv_timeout(PATIENCE).unwrap();
+            let line = self.lines.recv_timeout(TIMEOUT).unwrap();
             let is_last = line == Line::Died { process };
             self.hear(line);
             if is_last {
@@ -144,7 +144,7 @@ impl Place {
     /// The result of the workflow, and the number of its turns.
     pub(crate) fn ended(&mut self) -> (u64, usize) {
         loop {
-            let line = self.lines.recv_timeout(PATIENCE).unwrap();
+            let line = self.lines.recv_timeout(TIMEOUT).unwrap();
             self.hear(line.clone());
             if let Line::Ended { sum, turns } = line {
                 return (sum, turns);

@@ -39,14 +39,16 @@ pub(crate) fn a_mailbox_counts_what_it_holds(view: &View) -> Held {
     let owners: BTreeSet<&TaskId> = owners.map(|mailbox| &mailbox.task).collect();
     let sent = messages.iter().map(|m| &m.task).chain(waitpoints.iter().map(|w| &w.task));
     for task in sent {
-        ensure(owners.contains(task), || format!("{task} has mail and no mailbox"))?;
+        ensure(owners.contains(task), || format!("{task} has messages and no mailbox"))?;
     }
-    let with_mail: BTreeSet<&TaskId> =
+    let with_messages: BTreeSet<&TaskId> =
         view.tasks.values().filter(|task| task.has_mailbox).map(|task| &task.id).collect();
     let buffered = mailboxes.iter().filter(|mailbox| mailbox.buffered > 0);
     let buffered: BTreeSet<&TaskId> = buffered.map(|mailbox| &mailbox.task).collect();
     let owned: BTreeSet<&TaskId> = owners.difference(&buffered).copied().collect();
-    ensure(with_mail == owned, || format!("{with_mail:?} have mail, {owned:?} have a mailbox"))
+    ensure(with_messages == owned, || {
+        format!("{with_messages:?} have messages, {owned:?} have a mailbox")
+    })
 }
 
 /// Whether it counts the buffered messages of a tenant.

@@ -3,14 +3,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(30);
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+const MAX_DELAY: Duration = Duration::from_secs(30);
 /// The worker stops after this many failed starts in a row.
-const MOST: u32 = 5;
+const MAX_FAILURES: u32 = 5;
 
 /// Counts failed starts of a program. Failures within one pause count as one: they share a cause.
 #[derive(Debug, Default)]
-pub(crate) struct Starts(watch::Sender<StartFailures>);
+pub(crate) struct StartBackoff(watch::Sender<StartFailures>);
 
 #[derive(Clone, Debug, Default)]
 struct StartFailures {
@@ -20,7 +20,7 @@ struct StartFailures {
     why: String,
 }
 
-impl Starts {
+impl StartBackoff {
     pub(crate) fn succeeded(&self) {
         self.0.send_if_modified(|failures| {
             let ended = failures.in_a_row > 0;
@@ -41,11 +41,11 @@ impl Starts {
         backoff(self.0.borrow().in_a_row)
     }
 
-    /// Waits for `MOST` failures in a row.
+    /// Waits for `MAX_FAILURES` failures in a row.
     pub(crate) async fn hopeless(&self) {
         let mut changes = self.0.subscribe();
         // The sender lives in `self`, so this returns only when the condition holds.
-        let _ = changes.wait_for(|failures| failures.in_a_row >= MOST).await;
+        let _ = changes.wait_for(|failures| failures.in_a_row >= MAX_FAILURES).await;
     }
 
     /// Why the last start failed, if it did.
@@ -57,7 +57,7 @@ impl Starts {
 
 fn backoff(in_a_row: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(in_a_row.saturating_sub(1));
-    FIRST.saturating_mul(doubled).min(LONGEST)
+    FIRST_DELAY.saturating_mul(doubled).min(MAX_DELAY)
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pauses_grow_until_a_start_succeeds() {
-        let starts = Starts::default();
+        let starts = StartBackoff::default();
         for expected in [1, 2, 4, 8, 16, 30, 30] {
             let pause = starts.failed("no".into());
             assert_eq!(pause.as_secs(), expected);
@@ -76,12 +76,12 @@ mod tests {
         assert_eq!(starts.last_failure().as_deref(), Some("no"));
         starts.succeeded();
         assert_eq!(starts.last_failure(), None);
-        assert_eq!(starts.failed("no".into()), FIRST);
+        assert_eq!(starts.failed("no".into()), FIRST_DELAY);
     }
 
     #[tokio::test(start_paused = true)]
     async fn five_in_a_row_are_hopeless() {
-        let starts = Starts::default();
+        let starts = StartBackoff::default();
         let is_hopeless =
             async || tokio::time::timeout(Duration::ZERO, starts.hopeless()).await.is_ok();
         for _ in 0..4 {

@@ -18,7 +18,7 @@ use crate::workflow::confirm::confirm;
 const PAGE: usize = 100;
 
 #[derive(Debug, Args)]
-pub(super) struct Which {
+pub(super) struct BulkDeleteArgs {
     /// Workflows in this state, instead of one by its id.
     #[arg(long, alias = "status", value_parser = state(), help_heading = "Many at once")]
     state: Option<PublicState>,
@@ -54,37 +54,37 @@ struct Tally {
     rejected: Vec<[String; 3]>,
 }
 
-impl Which {
-    fn clearing<'e>(&self, engine: &'e Engine, target: &Target) -> BulkDelete<'e> {
-        let mut clearing = engine.delete_workflows().tenant(target.tenant.clone());
+impl BulkDeleteArgs {
+    fn bulk_delete<'e>(&self, engine: &'e Engine, target: &Target) -> BulkDelete<'e> {
+        let mut bulk_delete = engine.delete_workflows().tenant(target.tenant.clone());
         if let Some(state) = self.state {
-            clearing = clearing.state(state);
+            bulk_delete = bulk_delete.state(state);
         }
         if let Some(kind) = &self.kind {
-            clearing = clearing.kind(kind.clone());
+            bulk_delete = bulk_delete.kind(kind.clone());
         }
         if let Some(lane) = &self.lane {
-            clearing = clearing.lane(lane.clone());
+            bulk_delete = bulk_delete.lane(lane.clone());
         }
         match self.older_than {
             Some(age) => {
                 let ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-                clearing.ended_before(now().minus_ms(ms))
+                bulk_delete.ended_before(now().minus_ms(ms))
             }
-            None => clearing,
+            None => bulk_delete,
         }
     }
 
-    pub(super) async fn clear(
+    pub(super) async fn run(
         &self,
         engine: &Engine,
         target: &Target,
         force: bool,
         yes: bool,
     ) -> Result<(), CliError> {
-        let clearing = self.clearing(engine, target).force(force);
+        let bulk_delete = self.bulk_delete(engine, target).force(force);
         if self.dry_run {
-            return self.show(clearing, target.json).await;
+            return self.show(bulk_delete, target.json).await;
         }
         let most = self.limit.map_or(String::new(), |limit| format!(", {limit} at most,"));
         let question = format!("Delete all matching workflows{most} permanently?");
@@ -92,7 +92,7 @@ impl Which {
         let mut tally = Tally::new(target.json);
         let (mut after, mut remaining) = (None, self.limit.unwrap_or(usize::MAX));
         while remaining > 0 {
-            let piece = clearing.clone().after(after).limit(remaining.min(PAGE));
+            let piece = bulk_delete.clone().after(after).limit(remaining.min(PAGE));
             let cleared = piece.await?;
             remaining -= cleared.deleted.len() + cleared.rejected.len();
             after = cleared.next.clone();
@@ -105,12 +105,12 @@ impl Which {
     }
 
     /// Lists what would be deleted.
-    async fn show(&self, clearing: BulkDelete<'_>, as_json: bool) -> Result<(), CliError> {
+    async fn show(&self, bulk_delete: BulkDelete<'_>, as_json: bool) -> Result<(), CliError> {
         let (mut after, mut remaining): (Option<TaskId>, _) =
             (None, self.limit.unwrap_or(usize::MAX));
         let mut count: u64 = 0;
         while remaining > 0 {
-            let piece = clearing.clone().after(after).limit(remaining.min(PAGE));
+            let piece = bulk_delete.clone().after(after).limit(remaining.min(PAGE));
             let (found, next) = piece.find().await?;
             remaining -= found.len();
             count += found.len() as u64;
