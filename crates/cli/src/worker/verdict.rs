@@ -184,6 +184,18 @@ mod tests {
     }
 
     #[test]
+    fn a_line_says_what_the_worker_requested() {
+        let result = Payload::new("text/plain", *b"ok");
+        for (request, expected) in [
+            (None, "stopped"),
+            (Some(SettleRequest::Complete(None)), "done"),
+            (Some(SettleRequest::Complete(Some(result))), "done, a result of 2 bytes"),
+        ] {
+            assert_eq!(requested(request.as_ref(), false), expected);
+        }
+    }
+
+    #[test]
     fn exit_codes() {
         use FailureClass::{Permanent, Transient};
         let exit = |code: i32| code << 8;

@@ -23,8 +23,7 @@ fn check(printed: &str, expected: &[(&str, Value)]) {
 
 #[tokio::test]
 async fn a_cancelled_task_is_not_reported_as_done() {
-    // It is stopped, or exits before its worker is notified of the cancellation.
-    for (lease, goes, requested) in [("1s", false, json!(null)), ("1h", true, json!("complete"))] {
+    for (lease, goes) in [("1s", false), ("1h", true)] {
         let store = OpenStore::new().await;
         let worker = store.run_scripts(&["--json", "--once", "--lease", lease]);
         let task = store.script(WAIT_FOR_GO).await.unwrap();
@@ -37,14 +36,11 @@ async fn a_cancelled_task_is_not_reported_as_done() {
         assert!(status.success());
         let lost = [("outcome", json!("not_settled")), ("settled", json!(false))];
         check(&printed, &lost);
-        check(
-            &printed,
-            &[
-                ("code", json!("already_terminal")),
-                ("requested", requested),
-                ("task", json!(task.id())),
-            ],
-        );
+        check(&printed, &[("code", json!("already_terminal")), ("task", json!(task.id()))]);
+        // A program that may go may also be stopped first, by the cancellation.
+        let report: Value = serde_json::from_str(&printed).unwrap();
+        let requested = &report["requested"];
+        assert!(requested.is_null() || goes && *requested == json!("complete"), "{report}");
     }
 }
 
@@ -59,7 +55,10 @@ async fn a_rejected_settle_is_reported_to_people() {
     let (_, _, complaint) = worker.wait().await;
     let line = complaint.lines().last().unwrap();
     assert!(line.contains("not settled, the task has ended as cancelled"), "{complaint}");
-    assert!(line.contains("[already_terminal]; it was done, a result of 2 bytes"), "{complaint}");
+    // Either the program ended first, or the worker stopped it on the cancellation.
+    let ends = ["done, a result of 2 bytes", "stopped"];
+    let expected = ends.map(|end| format!("[already_terminal]; it was {end}"));
+    assert!(expected.iter().any(|end| line.ends_with(end)), "{complaint}");
 }
 
 #[tokio::test]
